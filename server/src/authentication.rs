@@ -1,5 +1,5 @@
-//! The authentication of requests. Personal mode accepts one bearer token; shared mode accepts the users of the
-//! configured authorities.
+//! Authenticates requests. Personal mode accepts one bearer token; shared mode accepts the users of the configured
+//! authorities.
 //!
 //! ```text
 //! request ─▶ bearer (taken out) ─┬─ personal: the token's digest
@@ -7,9 +7,9 @@
 //!                                             (results for a connection are cached: client_chain)
 //! ```
 //!
-//! Credentials are removed from the request here, so that later stages never see them. The exception is a cluster's own
-//! token under `/clusters/NAME` or at the cluster's host. The token goes on as [`tributary_router::OwnCredential`], for
-//! that cluster alone.
+//! Authentication removes the credentials from the request, so that later stages never see them. A cluster's own token
+//! is an exception: for a request under `/clusters/NAME`, or to the cluster's host, that cluster alone receives the
+//! token ([`tributary_router::OwnCredential`]).
 
 mod bearer;
 mod client_chain;
@@ -38,33 +38,33 @@ pub use shared::SharedAuthenticator;
 pub use unauthenticated::Unauthenticated;
 pub(crate) use unauthenticated::UnknownClients;
 
-/// The one user of personal mode. Clusters see the kubeconfig's own users instead.
+/// Returns the only user of personal mode. Clusters see the kubeconfig's own users instead.
 pub fn personal_user() -> User {
     User::named(VerifierName::personal(), "tributary:personal")
 }
 
-/// The anonymous user, which may only make plain health checks.
+/// Returns the anonymous user, who may only request health checks.
 pub fn anonymous_user() -> User {
     let authority = Authority { verifier: VerifierName::anonymous(), reach: Reach::Everywhere };
     User { info: UserInfo::anonymous(), authority }
 }
 
-/// Authenticates the senders of requests.
+/// The authentication of requests in personal mode or shared mode.
 #[derive(Debug)]
 pub enum Authenticator {
-    /// The one credential of personal mode.
+    /// Personal mode: all requests need a single token.
     Personal(TokenDigest),
-    /// Many users. The generated credential is invalid in this mode.
+    /// Shared mode: many users. The token of personal mode is invalid.
     Shared(SharedAuthenticator),
 }
 
 impl Authenticator {
-    /// Authenticates a request, and removes the credentials from its head. `client` is the address of the sender.
-    /// Shared mode may have a cluster review the token. Cancel: safe.
+    /// Authenticates a request, and removes the credentials from its head. `client` is the address of the sender. In
+    /// shared mode, a cluster may review the token. Cancel: safe.
     ///
-    /// Plain `/healthz`, `/livez` and `/readyz` are open, as kube-apiserver's `system:public-info-viewer` role opens
-    /// them: their answer is one word. They are not open with a query (`?verbose` names clusters), with a longer path,
-    /// or at a cluster's own host, where they belong to the cluster.
+    /// `/healthz`, `/livez` and `/readyz` need no credentials, as with kube-apiserver's role
+    /// `system:public-info-viewer`, because their answer is a single word. Credentials are required with a query
+    /// (`?verbose` lists clusters), with a longer path, and at a cluster's own host, which has its own health checks.
     ///
     /// # Errors
     /// [`Unauthenticated`] without accepted credentials.
@@ -118,7 +118,7 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    /// The name of the user.
+    /// Authenticates a request to the merged view, and returns the user name.
     fn authenticate(head: &mut Parts) -> Option<String> {
         authenticate_at(&Mount::Merged, head)
     }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_taken_from_its_two_places_only() {
+    fn bearer_token_is_accepted_only_from_authorization_and_websocket_headers() {
         let subprotocol = format!("{BEARER_SUBPROTOCOL}{}", URL_SAFE_NO_PAD.encode("secret"));
         let beside = format!("{subprotocol}, v4.channel.k8s.io");
         let twice = format!("{subprotocol}, {beside}");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_do_not_pass_the_authenticator() {
+    fn authenticator_removes_credentials_from_the_request() {
         let subprotocol = format!("v5.channel.k8s.io, {BEARER_SUBPROTOCOL}c2VjcmV0, v4.channel.k8s.io");
         let mut head = head(
             "/api",

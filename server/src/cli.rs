@@ -50,7 +50,7 @@ pub use shared::{SharedArguments, TlsVersion};
 pub use sni_cert_key::SniCertKey;
 pub use status::StatusArguments;
 
-/// The exit codes below the flags in `tributary --help`.
+/// The text below the flags in `tributary --help`.
 const EXIT_CODES: &str = "Exit codes:\n  \
     0  success, including a graceful drain\n  \
     1  an error of the environment: the port is in use, a directory is not writable\n  \
@@ -168,7 +168,7 @@ mod tests {
         }
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");
         assert_eq!(serve.limits.router(8 << 30), Limits::default());
-        // Values match in any case.
+        // Flags accept their values in any case.
         let line = "tributary serve --partial deny --item-resource-versions integer";
         let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
         assert_eq!(serve.partial, Some(Partial::Deny));

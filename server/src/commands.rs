@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The commands of the program. Each command has a file.
 
 pub mod check;
 pub mod completion;

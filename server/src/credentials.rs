@@ -1,5 +1,5 @@
-//! The credentials of an endpoint. The serving certificate is given by flags. In personal mode the endpoint makes its
-//! own in the data directory: an authority, a serving certificate and the one client credential.
+//! The credentials of an endpoint. Flags may name a serving certificate. In personal mode, the endpoint creates its own
+//! credentials in the data directory: an authority, a serving certificate and the token.
 
 pub mod certificates;
 pub(crate) mod pem;

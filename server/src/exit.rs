@@ -1,4 +1,4 @@
-//! Exit codes of the program, for scripts.
+//! The exit codes of the program, for scripts.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -6,34 +6,34 @@ use std::process::ExitCode;
 use tributary_sources::kubeconfig::users_file::UsersFileError;
 use tributary_sources::kubeconfig::write::KubeconfigWriteError;
 
-/// Success; also the end of a graceful drain.
+/// The exit code of a success, including the end of a graceful drain.
 pub const OK: u8 = 0;
-/// The work began and failed: a port in use, a directory that cannot be written.
+/// A failure at runtime: a port in use, or a directory that cannot be written.
 pub const RUNTIME_FAILURE: u8 = 1;
-/// Wrong command line or configuration; clap uses the same code.
+/// An invalid command line or configuration; clap uses the same code.
 pub const USAGE: u8 = 2;
 
 /// The reason why a command fails.
 #[derive(Debug)]
 pub enum Failure {
-    /// A flag, a kubeconfig or a configuration file has to be corrected first: exit code 2.
+    /// A flag, a kubeconfig or a configuration file must be corrected: exit code 2.
     Usage(anyhow::Error),
-    /// The machine or the network stood in the way: exit code 1.
+    /// The machine or the network caused the failure: exit code 1.
     Runtime(anyhow::Error),
 }
 
 impl Failure {
-    /// A failure that the caller corrects in a flag or a file.
+    /// Creates a failure that the user corrects in a flag or a file.
     pub fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self::Usage(error.into())
     }
 
-    /// A failure of the environment.
+    /// Creates a failure of the machine or the network.
     pub fn runtime(error: impl Into<anyhow::Error>) -> Self {
         Self::Runtime(error.into())
     }
 
-    /// The exit code of this failure.
+    /// Returns the exit code of the program after this failure.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => USAGE.into(),
@@ -43,7 +43,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// Writes the error with its causes on one line.
+    /// Formats the error with its causes on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(error) | Self::Runtime(error) => write!(f, "{error:#}"),

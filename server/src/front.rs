@@ -1,5 +1,5 @@
-//! The stages of a request before the router. `Front::answer_request` and `Front::respond` list them in order, each
-//! with its reason.
+//! The stages of a request before the router. `Front::answer_request` and `Front::respond` list the stages in order,
+//! each with its reason.
 
 mod drain;
 mod observed;
@@ -34,20 +34,20 @@ use observed::Observed;
 pub use observed::Observers;
 use own_paths::OwnPath;
 
-/// The client of one connection.
+/// The facts about the client of one connection.
 #[derive(Debug)]
 pub struct Client {
-    /// The address of the client.
+    /// The IP address and port of the client.
     pub address: SocketAddr,
-    /// The certificates that the client presented.
+    /// The client certificates of the TLS handshake.
     pub chain: Arc<ClientChain>,
-    /// The host that the client asked for in TLS (SNI).
+    /// The host name in the client's SNI.
     pub server_name: Option<HostName>,
-    /// The user of the connection's last request, as clusters see the user.
+    /// The user of the connection's last request, in the form that clusters receive.
     pub actor: RememberedActor,
 }
 
-/// The front of the server: one per process, shared by all connections.
+/// The front of the server, through which every request passes. A process has one front for all connections.
 pub struct Front<H> {
     handler: Arc<H>,
     authenticator: Authenticator,
@@ -76,7 +76,7 @@ impl<H: Handler> Front<H> {
         }
     }
 
-    /// Writes requests to an audit log.
+    /// Adds an audit log to the front.
     #[must_use]
     pub fn audited(self, audit: Option<Arc<Auditor>>) -> Self {
         if let Some(audit) = &audit {
@@ -85,7 +85,7 @@ impl<H: Handler> Front<H> {
         Self { audit, ..self }
     }
 
-    /// Writes requests to an access log, and traces them.
+    /// Adds an access log and a tracer to the front.
     #[must_use]
     pub fn observed(self, observers: Observers) -> Self {
         if let Some(log) = &observers.access_log {
@@ -97,25 +97,25 @@ impl<H: Handler> Front<H> {
         Self { observers, ..self }
     }
 
-    /// Sets the hosts, which select the API of a request.
+    /// Sets the host table, which selects the API of a request.
     #[must_use]
     pub fn at(self, hosts: Arc<Hosts>) -> Self {
         Self { hosts, ..self }
     }
 
-    /// The server's own metrics.
+    /// Returns the server's own metrics.
     pub fn own_metrics(&self) -> &ServerMetrics {
         &self.metrics
     }
 
-    /// Answers one request; never fails.
+    /// Answers one request; every failure is an HTTP answer.
     ///
-    /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
-    /// (exec's contains commands), headers, bodies or tokens.
+    /// The log at debug level contains the method, path, status and time to the head of the answer. The log never
+    /// contains the query (an exec's query contains commands), headers, bodies or tokens.
     ///
-    /// `note` receives the result of the authentication before the answer begins, and returns whether the user has room
-    /// for the connection; it is not called for a health check. Without this room, or without `answer_room`, the
-    /// request is refused before it has an effect.
+    /// `note` receives the result of the authentication before the answer begins. `note` is not called for an
+    /// unauthenticated health check. If `note` or `answer_room` reports that the connection may not serve the request,
+    /// the request is refused before it has an effect.
     pub async fn call(
         &self,
         request: Request<Body>,
@@ -134,19 +134,19 @@ impl<H: Handler> Front<H> {
         answer.map(|response| observed.finish(response))
     }
 
-    /// Refuses a request by its head, before authentication. The refusal is counted and has a line in the access log.
+    /// Refuses a request by its head, before authentication. The refusal is counted, and has a line in the access log.
     /// Like a refusal by host, it has no audit event.
     pub fn refuse<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> Response<Body> {
         let mut observed = self.observers.begin(&request, client.address);
         let (mut head, _) = request.into_parts();
-        // The access log includes the request's target if the host has an API.
+        // The access log contains the request's target if the host has an API.
         if let Ok(arrival) = self.arrive(&mut head, client) {
             observed.placed(&arrival);
         }
         observed.finish(self.refused(refusal))
     }
 
-    /// The counted answer to a refused request.
+    /// Counts a request that the listener refused, and returns its answer.
     pub fn refused(&self, refusal: ListenerRefusal) -> Response<Body> {
         self.metrics.listener.count_refused(refusal);
         status::response(&refusal.status())
@@ -161,7 +161,7 @@ impl<H: Handler> Front<H> {
         observed: &mut Observed,
     ) -> Answer {
         let (mut head, body) = request.into_parts();
-        // Host and path. First, because the logs and the later stages depend on the API of the request.
+        // Stage: host and path. They come first, because the logs and all later stages depend on the request's API.
         let mut arrival = match self.arrive(&mut head, client) {
             Ok(arrival) => arrival,
             Err(refusal) => {
@@ -170,21 +170,23 @@ impl<H: Handler> Front<H> {
                 return status::refused_host(refusal).into();
             }
         };
-        // Policies that refuse every request to a cluster. Before authentication, which may ask that cluster.
+        // Stage: policies that refuse every request to a cluster. They precede authentication, which may send a
+        // TokenReview to that cluster.
         if let Some(refused) = self.handler.refuse_unheard(&head, &arrival) {
             observed.placed(&arrival);
             // A connection with only refused requests is closed.
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused.into();
         }
-        // Audit, access log and traces. Before authentication, because they include unauthenticated requests.
+        // Stage: audit, access log and traces. They precede authentication, because they include unauthenticated
+        // requests.
         let received =
             self.audit.as_ref().map(|audit| AuditedRequest::take_up(audit, &mut head, !client.chain.is_empty()));
         if let Some(received) = &received {
             arrival.trace = received.trace().clone();
         }
         observed.placed(&arrival);
-        // Authentication.
+        // Stage: authentication of the sender.
         let sender = match self.authenticate(&mut head, &arrival.mount, client).await {
             Ok(known) => known,
             Err(why) => {
@@ -207,8 +209,8 @@ impl<H: Handler> Front<H> {
             room = if noted == Room::Enough { room } else { noted };
         }
         let context = RequestContext { arrival, sender };
-        // The audit event is written before the request has an effect. An answer without room is replaced before its
-        // records are written.
+        // The first audit event is written before the request has an effect. An answer for which the connection has no
+        // capacity is replaced before its records are written.
         let given =
             |Answer { response, class, is_forwarded_watch, has_panicked }| match (answer_room.withhold)(response) {
                 Ok(response) => Answer { response, class, is_forwarded_watch, has_panicked },
@@ -222,7 +224,7 @@ impl<H: Handler> Front<H> {
         }
     }
 
-    /// Reads the host and the path of a request, and takes the connection from hyper for a possible upgrade.
+    /// Parses the host and the path of a request, and takes the connection from hyper for a possible upgrade.
     ///
     /// # Errors
     /// [`HostRefusal`].
@@ -235,7 +237,7 @@ impl<H: Handler> Front<H> {
         Ok(arrival)
     }
 
-    /// The audit level that a policy sets. The server's own paths pass no policies.
+    /// Returns the audit level that a dispatch policy sets. Policies do not apply to the server's own paths.
     fn audit_level(&self, head: &Parts, context: &RequestContext) -> Option<AuditLevel> {
         let info = context.arrival.reading.info().ok()?;
         match OwnPath::from_head(head, &context.arrival.mount) {
@@ -247,7 +249,7 @@ impl<H: Handler> Front<H> {
     /// Authenticates the sender of a request, and counts the result.
     ///
     /// # Errors
-    /// [`Unauthenticated`] without accepted credentials. The log gets a line.
+    /// [`Unauthenticated`] without accepted credentials; the failure is logged.
     async fn authenticate(
         &self,
         head: &mut Parts,
@@ -256,7 +258,7 @@ impl<H: Handler> Front<H> {
     ) -> Result<AuthenticatedSender, Unauthenticated> {
         let known = self.authenticator.authenticate(head, mount, &client.chain, client.address.ip()).await;
         match &known {
-            // A health check has no authenticated sender, and is no attempt.
+            // An unauthenticated health check does not count as an attempt.
             Ok(sender) if sender.user.authority.verifier.is_anonymous() => {}
             Ok(_) => self.metrics.count_authentication(true),
             Err(why) => {
@@ -267,16 +269,18 @@ impl<H: Handler> Front<H> {
         known
     }
 
-    /// The stages after authentication.
+    /// Runs the stages of a request after authentication.
     async fn respond(&self, mut head: Parts, body: Body, mut context: RequestContext, room: Room) -> Answer {
-        // The user's connections, and the pages of other sites. Before the path, because both are independent of it.
+        // Stage: limits of the user's connections, and pages of other origins. They precede the path's stage, because
+        // they do not depend on the path.
         if room == Room::Connections {
             return self.refused(ListenerRefusal::TooManyConnections).into();
         }
         if context.sender.is_cross_origin {
             return self.refused(ListenerRefusal::CrossOrigin).into();
         }
-        // The server's own paths. Before the limit of unread answers, because the metrics show that limit.
+        // Stage: the server's own paths. They precede the limit of unread answers, because the metrics report that
+        // limit.
         let own_path = OwnPath::from_head(&head, &context.arrival.mount);
         if own_path.is_some()
             && let Err(refusal) = self.handler.may_visit(&head, &context).await
@@ -289,9 +293,9 @@ impl<H: Handler> Front<H> {
         if let Some(path) = own_path {
             return path.answer_request(&self.handler, &self.metrics, &head).await.into();
         }
-        // WebSockets of watches. Outside the router, which answers a plain watch.
+        // Stage: WebSocket handshakes of watches. They are handled outside the router, which answers a plain watch.
         let handshake = websocket::take_handshake(&mut head, &mut context.arrival);
-        // The router. Its panic ends one answer, not the connection.
+        // Stage: the router. A panic of the router ends one answer, not the connection.
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), &context)).catch_unwind();
         match handled.await {
             Ok(answer) if context.sender.user.authority.verifier.is_anonymous() => {
@@ -304,7 +308,7 @@ impl<H: Handler> Front<H> {
                 Some(handshake) => answer.map(|watch| handshake.switch_protocol(watch)),
                 None => answer,
             },
-            // The panic hook has logged the place.
+            // The panic hook has logged the panic's location.
             Err(_) => {
                 self.metrics.panics.inc();
                 Answer { has_panicked: true, ..status::internal_error().into() }

@@ -1,4 +1,4 @@
-//! The handler of authenticated requests: the router, or a stand-in in tests.
+//! The interface to the handler of authenticated requests: the router, or a stand-in in tests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request; every failure is an HTTP answer with a Status.
     ///
-    /// The context has the results of the previous stages. Cancel: the future is dropped when the client goes away.
+    /// `context` contains the results of the previous stages. Cancel: the future is dropped when the client
+    /// disconnects.
     fn handle(&self, request: Request<Body>, context: &RequestContext) -> impl Future<Output = Answer> + Send;
 
     /// Returns whether a user may read the metrics and the report, which describe all clusters. Cancel: safe.
@@ -28,33 +29,33 @@ pub trait Handler: Send + Sync + 'static {
         context: &RequestContext,
     ) -> impl Future<Output = Result<(), Box<Response<Body>>>> + Send;
 
-    /// The answer to a request that policies refuse for every user, given before authentication; `None` for all other
-    /// requests. Records the decision in the arrival's trace.
+    /// Returns the answer to a request that policies refuse for every user, before authentication. Returns `None` for
+    /// all other requests. Records the decision in the arrival's trace.
     fn refuse_unheard(&self, _head: &Parts, _arrival: &RequestArrival) -> Option<Response<Body>> {
         None
     }
 
-    /// The audit level of a request, if it differs from the level of the audit policy.
+    /// Returns the audit level of a request, if it differs from the level of the audit policy.
     fn audit_level(&self, _head: &Parts, _info: &RequestInfo, _context: &RequestContext) -> Option<AuditLevel> {
         None
     }
 
-    /// Ends open watches with bookmarks, and refuses new ones. Open streams may outlive the call; the listener waits
-    /// for them.
+    /// Ends open watches with bookmarks, and refuses new watches. Streams may stay open after the call; the listener
+    /// waits for them.
     fn drain(&self) -> impl Future<Output = ()> + Send;
 
-    /// Lets the server add its own metrics to the handler's exposition; called once.
+    /// Registers the server's own metrics beside the handler's metrics; called once.
     fn register_metrics(&self, register: &mut dyn FnMut(&mut Registry));
 
-    /// The state of the handler and its clusters, without the parts that only the listener knows. Cancel: safe.
+    /// Returns the report about the handler and its clusters, without the listener's parts. Cancel: safe.
     fn report(&self) -> impl Future<Output = Report> + Send;
 
-    /// The dispatch policies in force.
+    /// Returns the dispatch policies in use, for `/tributary/policy-test`.
     fn dispatch_settings(&self) -> DispatchSettings {
         DispatchSettings::default()
     }
 
-    /// The exposition of all metrics in OpenMetrics text; called for each scrape.
+    /// Returns all metrics in OpenMetrics text; called for each scrape.
     fn expose_metrics(&self) -> String;
 }
 
@@ -76,7 +77,7 @@ impl Handler for Arc<Router> {
     }
 
     async fn drain(&self) {
-        // Watches end by themselves; the listener waits for their streams.
+        // The watches end on their own, and the listener waits for their streams.
         Router::drain(self);
     }
 

@@ -6,8 +6,8 @@
 //!                        └─ tributary_listener  → front (authentication, metrics, panics) → Router
 //! ```
 //!
-//! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags and files; the
-//! code that answers requests is behind [`handler::Handler`].
+//! The crate is a library with a small binary, so that tests can call its parts. Invariant: only this crate reads flags
+//! and files. The code that answers requests is behind [`handler::Handler`].
 
 pub mod authentication;
 pub mod cli;
@@ -30,7 +30,8 @@ use clap::Parser;
 use cli::{Cli, Command, KubeconfigCommand, PluginCli, PolicyCommand, RvCommand};
 use exit::Failure;
 
-/// Runs the program with these arguments, starting with its own name: the kubectl plugin has a name of its own.
+/// Runs the program with these arguments. The first argument is the program's name, because the kubectl plugin has a
+/// different name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let done = if PluginCli::is_meant(arguments.first().map(OsString::as_os_str)) {
@@ -41,7 +42,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(Ended::Parsing(error)) => {
-            // Printing to a closed pipe fails, and is ignored.
+            // Printing to a closed pipe fails, and the error is ignored.
             let _ = error.print();
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
         }
@@ -52,9 +53,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The reason why the program ends early.
+/// The reason why the program ends without success.
 enum Ended {
-    /// Output of the command line's parser: help, the version, or an error.
+    /// The output of the command line's parser: help, the version, or an error.
     Parsing(clap::Error),
     Failed(Failure),
 }
@@ -106,12 +107,13 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Runs a command on its runtime. Remaining tasks end with the process, after their drain.
+/// Runs a command on its own runtime. Remaining tasks end with the process, after their drain.
 ///
-/// The runtime is not shut down: a task that uses a timer during the shutdown panics in tokio
-/// (`TimerEntry::poll_elapsed`), and the log would show a false fault.
+/// The runtime is not shut down: in tokio, a task that uses a timer during the shutdown panics
+/// (`TimerEntry::poll_elapsed`), and the log would contain a false error.
 fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    // Several crates ask for the process's TLS provider; a second installation is refused, and no fault.
+    // Several crates install the process's TLS provider. Only the first installation succeeds, and the error of the
+    // second is ignored.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;
     let result = runtime.block_on(command);

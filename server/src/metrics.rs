@@ -1,4 +1,4 @@
-//! The server's own metrics. `/metrics` exposes them together with the handler's.
+//! The server's own metrics. `/metrics` exposes them together with the handler's metrics.
 
 mod list;
 
@@ -19,20 +19,20 @@ use crate::process::metrics::{ProcessMetrics, resident};
 
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
 
-/// The media type of the exposition, which Prometheus asks for and every scraper accepts.
+/// The media type of the metrics exposition. Prometheus requests it, and every scraper accepts it.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The outcome of an authentication.
+/// The metric label with the result of an authentication.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AuthenticationLabels {
-    /// `success` or `failure`, the values of kube-apiserver.
+    /// The result of the authentication: `success` or `failure`, as in kube-apiserver.
     pub result: &'static str,
 }
 
-/// The reason why a request was refused by its host.
+/// The label of the reason why a request was refused by its host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct HostLabels {
-    /// `unknown`, `misdirected` or `contradicting`.
+    /// The reason of the refusal: `unknown`, `misdirected` or `contradicting`.
     pub reason: &'static str,
 }
 
@@ -41,18 +41,18 @@ pub struct HostLabels {
 pub struct ServerMetrics {
     /// The metrics of the listener.
     pub listener: Arc<ListenerMetrics>,
-    /// Authentications by result (kube-apiserver's `authentication_attempts`).
+    /// The number of authentications, by result (kube-apiserver's `authentication_attempts`).
     pub authentication_attempts: Family<AuthenticationLabels, Counter>,
-    /// The counters of `authentication_attempts` for success and failure, without a lookup by label for each request.
+    /// The counters of `authentication_attempts` for success and failure, so that a request needs no lookup by label.
     authentications: OnceLock<[Counter; 2]>,
-    /// Requests refused by their host, by reason.
+    /// The number of requests that were refused by their host, by reason.
     pub hosts_refused: Family<HostLabels, Counter>,
-    /// Requests whose handler panicked.
+    /// The number of requests whose handler panicked.
     pub panics: Counter,
 }
 
 impl ServerMetrics {
-    /// Adds these metrics, and the process's, to a registry.
+    /// Registers these metrics and the process's metrics in a metrics registry.
     pub fn register(&self, registry: &mut Registry) {
         for result in ["success", "failure"] {
             drop(self.authentication_attempts.get_or_create(&AuthenticationLabels { result }));
@@ -71,7 +71,7 @@ impl ServerMetrics {
         registry.register_collector(Box::new(ProcessMetrics));
     }
 
-    /// Adds the listener's parts to a report: the memory of the process, and the limits.
+    /// Adds the memory of the process and the listener's limits to a report.
     pub fn add_to(&self, report: &mut Report) {
         let count = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or_default();
         let own = &self.listener;

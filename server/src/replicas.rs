@@ -1,4 +1,5 @@
-//! The number of replicas that divide the limits of flow control: the number of addresses that their DNS name has.
+//! Follows the number of replicas, among which flow-control limits are divided: the number of addresses of their DNS
+//! name.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,14 +11,14 @@ use tokio::net::lookup_host;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tributary_router::Router;
 
-/// Cluster DNS lets its answers be cached for 5 s.
+/// The interval of DNS lookups. Cluster DNS allows caching for 5 s.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Longer than a resolver waits for its first server.
+/// The time limit of a DNS lookup, longer than a resolver waits for its first server.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Looks up the addresses of a DNS name, for ever, and divides the limits by their number. While the name has no
-/// address or cannot be resolved, the last known number stays. Cancel: safe.
+/// Looks up the addresses of a DNS name, forever, and divides the limits by their number. While the name has no address
+/// or cannot be resolved, the last known number stays. Cancel: safe.
 pub(crate) async fn follow_number(host: String, first: NonZeroU32, router: Arc<Router>) {
     let (mut known, mut is_resolved) = (first, true);
     let mut tick = interval(INTERVAL);
@@ -52,7 +53,8 @@ async fn resolve(host: &str) -> Result<NonZeroU32, String> {
     }
 }
 
-/// The number of replicas that have these addresses. A replica may have one of each family. `None` without addresses.
+/// Returns the number of replicas with these addresses. A replica may have an IPv4 and an IPv6 address. Returns `None`
+/// without addresses.
 fn count_replicas(addresses: impl IntoIterator<Item = IpAddr>) -> Option<NonZeroU32> {
     let (v4, v6): (BTreeSet<_>, BTreeSet<_>) = addresses.into_iter().partition(IpAddr::is_ipv4);
     NonZeroU32::new(u32::try_from(v4.len().max(v6.len())).unwrap_or(u32::MAX))

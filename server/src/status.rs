@@ -1,4 +1,4 @@
-//! The answers that the server itself gives, mostly as `metav1.Status`. The listener's refusals have their texts in
+//! The answers of the server itself, mostly a `metav1.Status`. The texts of the listener's refusals are in
 //! `server/listener/src/refusal.rs`.
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -9,8 +9,8 @@ use tributary_hosts::HostRefusal;
 use crate::authentication::Unauthenticated;
 use crate::handler::{Body, full};
 
-/// 401: no valid credential. The message includes a reason only for a certificate, because only its owner can present
-/// it.
+/// The answer 401 to a request without a valid credential. The message contains a reason only for a certificate,
+/// because only its owner can present it.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/filters/authentication.go`; RFC 9110 requires `WWW-Authenticate`.
 pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
@@ -23,8 +23,8 @@ pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
     response
 }
 
-/// 500: the handler panicked. The message of the panic is not sent, because it may quote data that the client may not
-/// see.
+/// The answer 500 after a panic of the handler. The panic's message is not sent, because it may quote data that the
+/// client may not read.
 pub fn internal_error() -> Response<Body> {
     let message = "the request was not answered because of an internal error; the log says where";
     response(&Status::new(500, StatusReason::InternalError, message))
@@ -51,16 +51,16 @@ pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
     })
 }
 
-/// The retry delay for an unknown host, in seconds: the configuration has to change first. KubeGateway has the same
+/// The `Retry-After` for an unknown host, in seconds. The configuration must change first. KubeGateway uses the same
 /// delay.
 const UNKNOWN_HOST_RETRY_AFTER: u32 = 60;
 
-/// 400: a malformed question to policies.
+/// The answer 400 to an invalid described request for policies.
 pub fn bad_question(message: &str) -> Response<Body> {
     response(&Status::new(400, StatusReason::BadRequest, message))
 }
 
-/// 405: the path does not allow the method.
+/// The answer 405 to a method that the path does not allow.
 pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     let message = format!("only {allowed} is allowed here");
     let mut response = response(&Status::new(405, StatusReason::MethodNotAllowed, message));
@@ -68,7 +68,7 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     response
 }
 
-/// The result of a health check for an unauthenticated sender: one word, without clusters or reasons.
+/// The answer to a health check of an unauthenticated sender: one word, without clusters or reasons.
 pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     let mut response = Response::new(full(if checked.status().is_success() { "ok" } else { "failed" }));
     *response.status_mut() = checked.status();
@@ -76,7 +76,7 @@ pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     response
 }
 
-/// Converts a Status to a response in JSON.
+/// Converts a Status to an HTTP response with JSON.
 pub(crate) fn response(status: &Status) -> Response<Body> {
     let mut response = Response::new(full(status.to_json()));
     *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

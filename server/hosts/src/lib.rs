@@ -1,4 +1,4 @@
-//! The host of a request: selects the API at its root, and the TLS settings of its connection.
+//! Selects the API and the TLS settings of a request by its host.
 //!
 //! ```text
 //! Host, :authority ─▶ named ─┬─▶ table: --merged-host, spec.serverNames ─▶ HostTarget: the merged view, one cluster, or
@@ -6,9 +6,9 @@
 //!                                                                      └▶ 400, 421, 503
 //! ```
 //!
-//! The host of the request selects the API. The SNI of the connection selected the certificate for the client and the
-//! requested authorities. If the two belong to different clusters, the connection cannot be used for the request.
-//! Without configured hosts (no `--merged-host`, no `serverNames`), none of this applies.
+//! The request's host selects the API. The connection's SNI has selected the serving certificate and the authorities
+//! for client certificates. If host and SNI belong to different clusters, the request is refused. Without
+//! `--merged-host` and `serverNames`, every request gets the merged view.
 
 mod named;
 mod named_certificates;
@@ -31,22 +31,22 @@ pub use serving::{ServingCertificateError, certified_key, doubts};
 pub use table::{ClusterHosts, HostConflict, HostTable, HostTarget};
 pub use tls::{HostTls, is_for};
 
-/// The current hosts, shared by all connections.
+/// The current host table, shared by all connections.
 #[derive(Debug, Default)]
 pub struct Hosts(ArcSwap<HostTable>);
 
 impl Hosts {
-    /// Replaces the hosts, for requests on open connections too.
+    /// Replaces the host table. Open connections use the new table for their next requests.
     pub fn replace(&self, table: HostTable) {
         self.0.store(Arc::new(table));
     }
 
-    /// The current table of hosts.
+    /// Returns the current host table.
     pub fn table(&self) -> Arc<HostTable> {
         self.0.load_full()
     }
 
-    /// The API of a request, by its host and by the SNI of its connection.
+    /// Returns the API of a request, selected by the request's host and the connection's SNI.
     ///
     /// # Errors
     /// [`HostRefusal`].
@@ -62,19 +62,21 @@ impl Hosts {
         }
     }
 
-    /// The authorities for client certificates at a cluster's own hosts; `None` without authorities of its own.
+    /// Returns the authorities for client certificates at a cluster's own hosts. `None` for a cluster without
+    /// authorities of its own.
     pub fn authorities(&self, cluster: &ClusterName) -> Option<Arc<ClientCertificates>> {
         self.0.load().tls(cluster)?.client_authorities.clone()
     }
 }
 
-/// Returns whether a path belongs to this process itself: scrapers and kubelets connect by address.
+/// Returns whether a path belongs to this process itself, as `/metrics` and `/readyz`. Scrapers and kubelets request
+/// these paths by IP address, without a configured host.
 fn is_own(path: &str) -> bool {
     let first = path.split('/').nth(1).unwrap_or_default();
     matches!(first, "metrics" | "tributary" | "healthz" | "livez" | "readyz")
 }
 
-/// Returns whether a request is for a host of one cluster. The process's own paths do not exist there.
+/// Returns whether a request is for a host of one cluster. Such a host does not serve the process's own paths.
 pub fn is_of_cluster(mount: &Mount) -> bool {
     matches!(mount, Mount::Cluster(_))
 }

@@ -1,4 +1,4 @@
-//! The host that a request names.
+//! Reads the requested host from a request's `Host` or `:authority`.
 
 use http::header::HOST;
 use http::request::Parts;
@@ -6,22 +6,24 @@ use tributary_apimachinery::Host;
 
 use crate::refusal::HostRefusal;
 
-/// The host that a request names.
+/// The parsed host of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedHost {
     /// A valid host name or address.
     Host(Host),
-    /// A text that is no valid host.
+    /// A `Host` value that is not a valid host.
     Unreadable,
-    /// No host, which HTTP/1.0 allows.
+    /// A request without a host, which HTTP/1.0 allows.
     None,
 }
 
 impl NamedHost {
-    /// Reads a request's head: `Host` in HTTP/1.1, `:authority` or else `Host` in HTTP/2 (RFC 9113, 8.3.1).
+    /// Reads the host from a request's head: `Host` in HTTP/1.1, `:authority` or else `Host` in HTTP/2 (RFC 9113,
+    /// 8.3.1).
     ///
     /// # Errors
-    /// [`HostRefusal::Contradicting`] for several hosts: a proxy in front may have used another one.
+    /// [`HostRefusal::Contradicting`] for several hosts: a proxy in front of this process may have used a different
+    /// one.
     pub fn from_head(head: &Parts) -> Result<Self, HostRefusal> {
         let authority = head.uri.authority().map(http::uri::Authority::as_str);
         let mut headers = head.headers.get_all(HOST).iter();
@@ -38,7 +40,7 @@ impl NamedHost {
     }
 }
 
-/// A text that does not parse as a host.
+/// A stand-in for a `Host` header with bytes beyond ASCII. The text never parses as a host.
 const UNREADABLE: &str = "";
 
 #[cfg(test)]
@@ -46,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_one_host() {
+    fn request_host_is_parsed_and_contradicting_hosts_are_refused() {
         let host = |text: &str| Ok(NamedHost::Host(text.parse().unwrap()));
         for (uri, headers, expected) in [
             ("/api", &["EU.example.com:6443"][..], host("eu.example.com")),

@@ -16,9 +16,9 @@ use x509_parser::prelude::FromDer;
 /// The name by which a certificate is chosen in the TLS handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CertificateName {
-    /// A host name in lower case; a first label `*` matches any label.
+    /// A host name in lower case. `*` as the first label matches any label.
     Dns(String),
-    /// The local address of the connection, for a client without SNI.
+    /// The connection's local address, for a client without SNI.
     Address(IpAddr),
 }
 
@@ -48,13 +48,13 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// The serving certificates by name.
+/// The serving certificates of `--tls-sni-cert-key`, by host name or IP address.
 #[derive(Clone, Default)]
 pub struct NamedCertificates(HashMap<CertificateName, Arc<CertifiedKey>>);
 
 impl NamedCertificates {
-    /// Builds the map from certificates in the order of the flags, each with its given names, or with the names in the
-    /// certificate. The first certificate of a name wins; given names win over names in certificates.
+    /// Builds the map from certificates in the order of the flags. A certificate without given names uses the names in
+    /// the certificate itself. The first certificate with a name wins. Given names win over names in certificates.
     pub fn new(given: &[(Arc<CertifiedKey>, Vec<CertificateName>)]) -> Self {
         let mut all = HashMap::new();
         let mut put = |name: CertificateName, certificate: &Arc<CertifiedKey>| {
@@ -69,14 +69,14 @@ impl NamedCertificates {
         Self(all)
     }
 
-    /// The certificate for a host name (SNI). An exact match wins over a wildcard.
+    /// Returns the certificate for a host name (SNI). An exact name wins over a wildcard.
     pub fn of_name(&self, asked: &str) -> Option<&Arc<CertifiedKey>> {
         let asked = asked.to_ascii_lowercase();
         let any = asked.split_once('.').map_or_else(|| "*".to_owned(), |(_, rest)| format!("*.{rest}"));
         [asked, any].into_iter().find_map(|name| self.0.get(&CertificateName::Dns(name)))
     }
 
-    /// The certificate for the local address of a connection without SNI.
+    /// Returns the certificate for the local address of a connection without SNI.
     pub fn of_address(&self, address: IpAddr) -> Option<&Arc<CertifiedKey>> {
         self.0.get(&CertificateName::Address(address))
     }
@@ -88,8 +88,8 @@ impl fmt::Debug for NamedCertificates {
     }
 }
 
-/// The names in a certificate: its common name, if that is a host name, and its DNS names. Addresses are ignored, as in
-/// kube-apiserver.
+/// Returns the names in a certificate: its DNS names, and its common name if that is a host name. IP addresses are
+/// ignored, as in kube-apiserver.
 fn own_names(certificate: &CertifiedKey) -> Vec<CertificateName> {
     let Some(Ok((_, parsed))) = certificate.cert.first().map(|leaf| X509Certificate::from_der(leaf)) else {
         return Vec::new();
@@ -113,7 +113,6 @@ mod tests {
     use super::*;
     use crate::serving::certified_key;
 
-    /// A certificate with a common name and alternative names.
     fn certificate(common_name: &str, names: &[&str]) -> Arc<CertifiedKey> {
         let mut parameters =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).unwrap();
@@ -158,7 +157,7 @@ mod tests {
         ] {
             assert_eq!(named.of_name(asked).map(which), expected, "{asked}");
         }
-        // Addresses in certificates are ignored.
+        // IP addresses in a certificate's subjectAltName are ignored.
         for (address, expected) in [("10.0.0.1", None), ("10.0.0.2", Some("three")), ("10.0.0.3", None)] {
             assert_eq!(named.of_address(address.parse().unwrap()).map(which), expected, "{address}");
         }

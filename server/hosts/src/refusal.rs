@@ -1,6 +1,6 @@
 //! The refusals of a request because of its host.
 
-/// The reason for refusing a request because of its host alone.
+/// The reason for refusing a request because of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostRefusal {
     /// 400: the request names several hosts.

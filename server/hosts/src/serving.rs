@@ -1,4 +1,4 @@
-//! A serving certificate from a file, with its key.
+//! Reads a serving certificate and its key from PEM.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,25 +10,25 @@ use x509_parser::certificate::{Validity, X509Certificate};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// The reason why a certificate and a key cannot be used for serving. Never contains their data.
+/// An error in a serving certificate or its key. The error never contains data of the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServingCertificateError {
-    /// The certificates cannot be read.
+    /// The certificate file is not valid PEM.
     #[error("{0}")]
     Certificate(String),
-    /// The file has no certificate.
+    /// The certificate file contains no certificate.
     #[error("it holds no certificate")]
     NoCertificate,
-    /// The key cannot be read. The parser's message could quote it.
+    /// The key cannot be parsed. The parser's message is omitted, because the message could quote the key.
     #[error("it holds no private key")]
     NoKey,
-    /// The key belongs to another certificate, or has an unknown type.
+    /// The key belongs to a different certificate, or has an unsupported type.
     #[error("it is not the key of the certificate: {0}")]
     OtherKey(String),
 }
 
 impl ServingCertificateError {
-    /// Returns whether the key is wrong, not the certificate.
+    /// Returns whether the key, not the certificate, causes the error.
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::OtherKey(_))
     }
@@ -50,11 +50,11 @@ pub fn certified_key(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, ServingCe
     key.map_err(|error| ServingCertificateError::OtherKey(error.to_string()))
 }
 
-/// The time before its end from which `serve` warns about a certificate. A week: a person has a working day to renew
-/// it, and automatic renewal happens earlier.
+/// The remaining validity below which `serve` warns about a certificate. A week contains a working day for manual
+/// renewal, and automatic renewal happens earlier.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Lists reasons why clients refuse a usable serving certificate, now or within a week.
+/// Returns the reasons why clients refuse a serving certificate, now or within a week.
 pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
     let Some(Ok((_, parsed))) = certificate.cert.first().map(|leaf| X509Certificate::from_der(leaf)) else {
         return Vec::new();
@@ -73,7 +73,7 @@ pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
     doubt_time(parsed.validity(), now).into_iter().chain(of_names).collect()
 }
 
-/// The reason why clients refuse a certificate because of its validity period, now or within a week.
+/// Returns the problem of a certificate's validity period, now or within a week.
 fn doubt_time(validity: &Validity, now: SystemTime) -> Option<String> {
     let seconds = |time: SystemTime| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -129,7 +129,7 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let chain = parameters.self_signed(&key).unwrap().pem();
         let certificate = certified_key(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
-        // The beginning of 2030, in seconds since 1970.
+        // The beginning of the year 2030, in seconds since 1970.
         let begins = SystemTime::UNIX_EPOCH + Duration::from_secs(1_893_456_000);
         for (day, expected) in [
             (0, None),

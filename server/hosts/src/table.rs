@@ -1,4 +1,4 @@
-//! The table of hosts: a value without I/O, and the choice of an API by host.
+//! The table of hosts, which selects an API by host without I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,77 +11,77 @@ use crate::named::NamedHost;
 use crate::refusal::HostRefusal;
 use crate::tls::HostTls;
 
-/// The hosts of one cluster.
+/// The host names and TLS settings of one cluster's own API.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterHosts {
-    /// The names of the cluster's hosts.
+    /// The names of the cluster's hosts (`spec.serverNames`).
     pub names: Vec<HostName>,
-    /// The TLS settings of the hosts; `None` for the common settings.
+    /// The TLS settings of the cluster's hosts. `None` for the listener's common settings.
     pub tls: Option<Arc<HostTls>>,
 }
 
-/// A conflict between two users of the same host.
+/// A conflict between two claims on the same host name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostConflict {
-    /// A cluster claims a host of the merged view.
+    /// A cluster's `serverNames` contain a host of the merged view.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is a name of the merged view (--merged-host); remove it \
          from one of the two"
     )]
     Merged {
-        /// The cluster that claims the host.
+        /// The cluster whose `serverNames` contain the host.
         cluster: ClusterName,
-        /// The host that the cluster claims.
+        /// The host in the cluster's `serverNames`.
         host: HostName,
     },
-    /// A cluster claims a host by which this machine reaches the endpoint.
+    /// A cluster claims a host that belongs to an endpoint on loopback, as `localhost`.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is what this endpoint, which listens on loopback, is \
          reached by itself; give the cluster another name"
     )]
     Local {
-        /// The cluster that claims the host.
+        /// The cluster whose `serverNames` contain the host.
         cluster: ClusterName,
-        /// The host that the cluster claims.
+        /// The host in the cluster's `serverNames`.
         host: HostName,
     },
-    /// Two clusters claim the same host.
+    /// The `serverNames` of two clusters contain the same host.
     #[error(
         "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is already a name of UpstreamCluster {other:?}; remove \
          it from one of the two"
     )]
     Cluster {
-        /// The cluster that claims the host a second time.
+        /// The second of two clusters with the same host.
         cluster: ClusterName,
-        /// The first cluster of the host.
+        /// The first of two clusters with the same host.
         other: ClusterName,
-        /// The host that both claim.
+        /// The host of two clusters.
         host: HostName,
     },
 }
 
-/// The target of a host.
+/// The target of a host: an API, or the paths of this process itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostTarget<'a> {
-    /// The API at this mount.
+    /// The host serves the API of the merged view or of one cluster.
     At(&'a Mount),
-    /// No API, only the paths of this process itself.
+    /// The host serves no API, only the paths of this process itself, as `/metrics`.
     Own,
 }
 
-/// The targets of hosts. Every host of an empty table is the merged view.
+/// The targets of all hosts. In an empty table, every host selects the merged view.
 #[derive(Clone, Debug, Default)]
 pub struct HostTable {
     rows: HashMap<Host, Mount>,
-    /// The hosts by which the endpoint is reached from its own machine, if it listens on loopback. They select the
-    /// merged view, unless the client's SNI selects a cluster.
+    /// The hosts of an endpoint on loopback, as `localhost`. These hosts select the merged view, unless the
+    /// connection's SNI selects a cluster.
     local: Vec<Host>,
     clusters: BTreeMap<ClusterName, Arc<HostTls>>,
 }
 
 impl HostTable {
-    /// Builds the table from the hosts of `--merged-host`, the `local` hosts, and the clusters. Unchanged TLS settings
-    /// share the value of `before`.
+    /// Builds the table from the hosts of `--merged-host`, the `local` hosts, and the clusters. TLS settings with an
+    /// unchanged fingerprint share the value of the table `before`.
     ///
     /// # Errors
     /// [`HostConflict`].
@@ -123,17 +123,17 @@ impl HostTable {
         !self.tells_hosts_apart() || !self.local.is_empty() || self.rows.values().any(|mount| *mount == Mount::Merged)
     }
 
-    /// Returns whether the host is in the table.
+    /// Returns whether the table contains the host.
     pub fn has(&self, host: &Host) -> bool {
         self.rows.contains_key(host) || self.local.contains(host)
     }
 
-    /// Returns whether any host is configured.
+    /// Returns whether any host is configured. Otherwise, every request gets the merged view.
     pub fn tells_hosts_apart(&self) -> bool {
         !self.rows.is_empty()
     }
 
-    /// The target of a request with this host, on a connection with this SNI.
+    /// Returns the target of a request, by the request's host and the connection's SNI.
     ///
     /// # Errors
     /// [`HostRefusal`].
@@ -154,19 +154,19 @@ impl HostTable {
         let is_local = host.is_some_and(|host| self.local.contains(host));
         match (shaken, host) {
             (_, Some(Host::Name(_))) if !is_local => Err(HostRefusal::Unknown),
-            // An address selects no API, but the client has selected one by SNI.
+            // An IP address, a missing host or a local host selects no API, so the SNI's entry decides.
             (Some(mount), _) => Ok(HostTarget::At(mount)),
             (None, _) if is_local => Ok(HostTarget::At(&Mount::Merged)),
             (None, _) => Ok(HostTarget::Own),
         }
     }
 
-    /// The TLS settings of a cluster's hosts; `None` for the common settings.
+    /// Returns the TLS settings of a cluster's hosts. `None` for the listener's common settings.
     pub fn tls(&self, cluster: &ClusterName) -> Option<&Arc<HostTls>> {
         self.clusters.get(cluster)
     }
 
-    /// All hosts of clusters with their own TLS settings.
+    /// Iterates over the hosts of all clusters with TLS settings of their own.
     pub fn own_tls(&self) -> impl Iterator<Item = (&HostName, &ClusterName, &Arc<HostTls>)> {
         self.rows.iter().filter_map(|(host, mount)| match (host, mount) {
             (Host::Name(name), Mount::Cluster(cluster)) => Some((name, cluster, self.tls(cluster)?)),
@@ -174,7 +174,8 @@ impl HostTable {
         })
     }
 
-    /// The serving certificate of each host name; `elsewhere` returns the common one.
+    /// Returns the serving certificate of each configured host name. `elsewhere` returns the certificate of a host
+    /// without its own.
     pub fn certificates(
         &self,
         elsewhere: impl Fn(&HostName) -> Arc<CertifiedKey>,
@@ -187,7 +188,7 @@ impl HostTable {
         })
     }
 
-    /// The clusters with their own authorities for client certificates.
+    /// Iterates over the clusters with their own authorities for client certificates.
     pub fn vouching(&self) -> impl Iterator<Item = (&ClusterName, &ClientCertificates)> {
         self.clusters.iter().filter_map(|(cluster, tls)| Some((cluster, tls.client_authorities.as_deref()?)))
     }
@@ -222,7 +223,7 @@ mod tests {
         HostTable::new(&merged, local, named.iter().map(|(name, hosts)| (name, *hosts)), &HostTable::default())
     }
 
-    /// The target in a word: `merged`, `own`, a cluster's name, or the refusal.
+    /// Returns the target as a word: `merged`, `own`, a cluster's name, or the refusal.
     fn place(table: &HostTable, named: &str, server_name: &str) -> String {
         let named = match named {
             "" => NamedHost::None,
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn host_table_without_names_leads_every_host_to_the_merged_view() {
+    fn empty_host_table_maps_every_host_to_the_merged_view() {
         let none = table(&[], &["localhost"], &[("eu", hosts(&[], None))]).unwrap();
         for (named, server_name) in [("", ""), ("?", ""), ("x.example", "y.example"), ("10.0.0.1", "")] {
             assert_eq!(place(&none, named, server_name), "merged", "{named} {server_name}");
@@ -263,7 +264,7 @@ mod tests {
             (&far, "eu.test", "us.test", "Misdirected"),
             (&far, "us.test", "us.test", "us"),
             (&far, "us.test", "america.test", "us"),
-            // The client saw the common certificate, and was asked for the common authorities.
+            // The connection has the common certificate and the common authorities, not those of the cluster `us`.
             (&far, "us.test", "", "Misdirected"),
             (&far, "us.test", "elsewhere.test", "Misdirected"),
             (&far, "us.test", "eu.test", "Misdirected"),
@@ -271,7 +272,7 @@ mod tests {
             (&far, "nope.test", "eu.test", "Unknown"),
             (&far, "localhost", "", "Unknown"),
             (&far, "?", "eu.test", "Unknown"),
-            // An address is an unknown host, unless it is configured.
+            // An IP address selects no API, unless it is configured.
             (&far, "10.0.0.1", "", "own"),
             (&far, "10.0.0.1", "elsewhere.test", "own"),
             (&far, "10.0.0.1", "us.test", "us"),
@@ -281,7 +282,7 @@ mod tests {
             (&far, "127.0.0.1", "", "own"),
             (&far, "", "", "own"),
             (&far, "", "eu.test", "eu"),
-            // The kubeconfig that an endpoint on loopback writes contains these hosts.
+            // The kubeconfig of an endpoint on loopback contains these hosts.
             (&near, "127.0.0.1", "", "merged"),
             (&near, "localhost", "localhost", "merged"),
             (&near, "localhost", "us.test", "us"),
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_host_tls_is_reused_in_a_new_table() {
+    fn unchanged_host_tls_settings_are_reused_in_a_new_table() {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let of = |own: &str, before: &HostTable| {
             let (first, second) = (hosts(&["eu.test"], Some(own)), hosts(&["us.test"], Some("us")));

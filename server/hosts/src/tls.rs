@@ -10,18 +10,17 @@ use rustls_pki_types::ServerName;
 use tributary_apimachinery::HostName;
 use tributary_authentication::ClientCertificates;
 
-/// A cluster's own serving certificate, and the authorities for client certificates at its hosts. Either may be
-/// missing.
+/// A cluster's own serving certificate, and its own authorities for client certificates. Each is optional.
 pub struct HostTls {
-    /// Equal for equal settings, byte for byte.
+    /// A fingerprint of the TLS settings. Equal fingerprints mean equal settings, byte for byte.
     pub fingerprint: String,
-    /// The serving certificate of the hosts.
+    /// The serving certificate of the hosts; `None` for the common certificate.
     pub serving: Option<Arc<CertifiedKey>>,
-    /// The authorities for client certificates, in place of the common ones.
+    /// The authorities for client certificates; `None` for the common authorities.
     pub client_authorities: Option<Arc<ClientCertificates>>,
 }
 
-/// Returns whether a certificate is valid for a host, regardless of its issuer.
+/// Returns whether a certificate is valid for a host name. The issuer is not checked.
 pub fn is_for(certificate: &CertifiedKey, host: &HostName) -> bool {
     let parsed = certificate.end_entity_cert().and_then(ParsedCertificate::try_from);
     let name = ServerName::try_from(host.as_str());

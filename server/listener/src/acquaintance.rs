@@ -1,4 +1,4 @@
-//! The authentication state of a connection: whether the server has authenticated one of its requests.
+//! The authentication state of a client connection: whether any of its requests has been authenticated.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,13 +14,14 @@ use crate::service::{AuthenticationOutcome, Room};
 use crate::strangers::{ConnectionPermit, Stranger};
 use crate::user_connections::{UserConnection, UserConnections};
 
-/// A connection may live 30 s without an authenticated request. Clients use a new connection sooner, and
-/// unauthenticated connections must not take the room of authenticated ones.
+/// The longest life of a connection without an authenticated request. Clients send a request within 30 s of connecting,
+/// and idle unauthenticated connections occupy slots.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A closing connection without an authenticated request gets 5 s for its last answers: its client may not read them.
+/// The time limit for the last answers of a connection that closes without an authenticated request. Its client may not
+/// read the answers.
 const STRANGER_FAREWELL: Duration = Duration::from_secs(5);
-/// After the refusal, the connection's other requests get 30 s for their authentication, as before a refusal.
-/// Authentication may ask a cluster, and one of the requests may succeed.
+/// The time limit for authenticating a connection's pending requests after another request got a 401. Authentication
+/// may send a TokenReview to a cluster, and a pending request may still succeed.
 const STRANGERS_ASKED: Duration = STRANGER_TIMEOUT;
 
 /// The authentication state of a connection. A connection without an authenticated request is closed after a 401 or
@@ -30,35 +31,33 @@ pub(super) struct Acquaintance {
     stranger: Stranger,
     known: AtomicBool,
     users: Arc<UserConnections>,
-    /// The connection's place in the share of its first authenticated user.
+    /// The permit that counts the connection for its first authenticated user.
     place: OnceLock<UserConnection>,
-    /// Notified when the connection is to close unless a request is authenticated.
+    /// The notification after a 401. The connection then closes, unless another of its requests is authenticated.
     refused: Notify,
-    /// Whether `refused` was notified. Requests that arrive afterwards do not delay the close.
+    /// True if `refused` was notified. Requests that arrive after the notification do not delay the close.
     is_refused: AtomicBool,
-    /// Notified when the connection has sent too many trailers.
+    /// The notification after too many HTTP/2 trailers.
     trailers_refused: Notify,
     /// The number of complete request heads that arrived before the first authentication.
     heads: AtomicUsize,
-    /// The requests under authentication.
     authenticating: Arc<Authenticating>,
 }
 
-/// Counts the requests of a connection under authentication.
+/// The number of a connection's requests whose authentication is in progress.
 #[derive(Default)]
 struct Authenticating {
     all: AtomicUsize,
-    /// The number of requests under authentication that arrived before the first 401.
+    /// The number of requests that arrived before the first 401 and whose authentication is in progress.
     before_refusal: watch::Sender<usize>,
-    /// The reader of the connection, which waits until no authentication is in progress.
+    /// The task that reads the connection. Reading is paused while an authentication is in progress.
     reader: AtomicWaker,
 }
 
-/// A request under authentication. Counted until dropped.
+/// A request whose authentication is in progress. The request is counted until this value is dropped.
 pub(super) struct UnknownSender {
     _head: HeldHead,
     among: Arc<Authenticating>,
-    /// Whether the request arrived before the first 401.
     is_before_refusal: bool,
 }
 
@@ -81,45 +80,43 @@ impl Acquaintance {
         Self { stranger, known, users, place, refused, is_refused, trailers_refused, heads, authenticating }
     }
 
-    /// Returns whether a request of the connection has been authenticated.
     pub(super) fn is_known(&self) -> bool {
         self.known.load(Ordering::Acquire)
     }
 
-    /// The number of complete request heads that arrived before the first authentication.
     pub(super) fn whole_heads(&self) -> usize {
         self.heads.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a request of the connection is being authenticated.
     pub(super) fn is_authenticating(&self) -> bool {
         self.authenticating.all.load(Ordering::Acquire) > 0
     }
 
-    /// Takes a place for a long head that has not ended.
+    /// Acquires a permit for a long, incomplete request head.
     pub(super) fn begin_long_head(&self) -> ConnectionPermit {
         self.stranger.begin_long_head()
     }
 
-    /// Registers the connection's reader. It is woken when the connection is authenticated, or when no request is under
-    /// authentication.
+    /// Registers the waker of the task that reads the connection. The task is woken when the connection becomes
+    /// authenticated, and when no authentication is in progress.
     pub(super) fn register_reader(&self, waker: &Waker) {
         self.authenticating.reader.register(waker);
     }
 
-    /// Requests the close of the connection because of too many trailers.
+    /// Requests the close of the connection after too many HTTP/2 trailers.
     pub(super) fn refuse_trailers(&self) {
         self.trailers_refused.notify_one();
     }
 
-    /// Counts the head of a request while the connection is unauthenticated. `None` where the heads exceed their limit.
+    /// Counts the head of a request on an unauthenticated connection. Returns `None` if the heads exceed their limit,
+    /// and `Some(None)` on an authenticated connection.
     pub(super) fn hold_head(&self, bytes: usize) -> Option<Option<UnknownSender>> {
         if self.is_known() {
             return Some(None);
         }
         self.heads.fetch_add(1, Ordering::Relaxed);
         let head = self.stranger.hold_head(bytes)?;
-        // A client that never reads its 401 could otherwise keep the connection open with new requests.
+        // Otherwise, a client that never reads its 401 could keep the connection open with new requests.
         let is_before_refusal = !self.is_refused.load(Ordering::Acquire);
         let among = Arc::clone(&self.authenticating);
         among.all.fetch_add(1, Ordering::AcqRel);
@@ -129,13 +126,13 @@ impl Acquaintance {
         Some(Some(UnknownSender { _head: head, among, is_before_refusal }))
     }
 
-    /// Completes when the connection has sent too many trailers. The server stops reading it, so an authenticated
-    /// connection closes, too. Cancel: safe.
+    /// Completes when the connection has sent too many trailers. An authenticated connection closes too, because the
+    /// server stops reading the connection. Cancel: safe.
     pub(super) async fn trailers_refused(&self) {
         self.trailers_refused.notified().await;
     }
 
-    /// Completes when an unauthenticated connection has to make room for another one. Cancel: safe.
+    /// Completes when an unauthenticated connection must close in favor of a new connection. Cancel: safe.
     pub(super) async fn sent_away(&self) {
         self.stranger.sent_away().await;
         if self.is_known() {
@@ -143,8 +140,8 @@ impl Acquaintance {
         }
     }
 
-    /// Records the result of an authentication. The first authenticated user's share is charged for the connection; the
-    /// share may be full.
+    /// Records the result of an authentication. The connection is counted for its first authenticated user. Returns
+    /// [`Room::Connections`] if that user has too many connections.
     pub(super) fn note_outcome(&self, outcome: AuthenticationOutcome<'_>) -> Room {
         match outcome {
             AuthenticationOutcome::Known { .. } if self.is_known() => Room::Enough,
@@ -154,7 +151,8 @@ impl Acquaintance {
                     Room::Connections
                 }
                 place => {
-                    // The first of two simultaneous requests sets the place; the other one's permit is released here.
+                    // Two requests may be authenticated at the same time. The first one stores its permit, and this
+                    // line releases the permit of the second.
                     let _one_is_enough = place.flatten().map(|place| self.place.set(place));
                     self.known.store(true, Ordering::Release);
                     self.stranger.becomes_known();
@@ -169,26 +167,26 @@ impl Acquaintance {
         }
     }
 
-    /// Requests the close of the connection unless a request is authenticated by then.
+    /// Requests the close of the connection, unless a pending request is authenticated.
     fn refuse(&self) {
         self.is_refused.store(true, Ordering::Release);
         self.refused.notify_one();
     }
 
-    /// Completes when the connection must accept no more requests. An authenticated connection never completes it.
-    /// Cancel: safe.
+    /// Completes when an unauthenticated connection must accept no more requests: after a 401 or a timeout. Never
+    /// completes for an authenticated connection. Cancel: safe.
     pub(super) async fn refused(&self) {
         let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.refused.notified()).await;
-        // A timeout without an authenticated request is a refusal, too.
+        // Like a 401, an authentication timeout closes the connection.
         self.is_refused.store(true, Ordering::Release);
         if self.is_known() {
             std::future::pending().await
         }
     }
 
-    /// Completes when the time for the last answers of a refused connection is over. A request from before the refusal
-    /// may still be authenticated; then the connection stays open. So this waits for the authentication of those
-    /// requests and for their answers, but not for requests that arrive after the refusal. Cancel: begins anew.
+    /// Completes when a refused connection must be closed. Requests from before the refusal get time for their
+    /// authentication and for their answers. If one of these requests is authenticated, the connection stays open.
+    /// Later requests get no time. Cancel: begins anew.
     pub(super) async fn taken_leave(&self) {
         let asked_until = Instant::now() + STRANGERS_ASKED;
         let mut asked = self.authenticating.before_refusal.subscribe();
@@ -222,7 +220,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    /// A request under authentication while another request is refused.
+    /// Creates a request whose authentication is in progress while another request gets a 401.
     fn under_way(own: &Acquaintance) -> UnknownSender {
         let request = own.hold_head(100).unwrap().unwrap();
         own.note_outcome(AuthenticationOutcome::Unauthorized);
@@ -260,7 +258,7 @@ mod tests {
         assert!(leave.as_mut().now_or_never().is_some(), "one of them is always being looked at");
         drop(requests);
 
-        // A connection without a request for too long behaves alike.
+        // A connection that times out without a request is closed in the same way.
         let own = acquaintance();
         let mut refused = Box::pin(own.refused());
         assert!(refused.as_mut().now_or_never().is_none());
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_or_undecided_connection_closes_after_a_grace_period() {
+    async fn connection_without_successful_authentication_closes_after_a_grace_period() {
         let own = acquaintance();
         let request = under_way(&own);
         let mut leave = Box::pin(own.taken_leave());

@@ -1,13 +1,13 @@
 //! Joins small writes into large ones before the socket.
 //!
-//! HTTP/2 writes and flushes each DATA frame on its own, and TLS makes a record of each frame. 500 watchers of one
-//! event would cost 500 system calls of 7 KB, each with its own trip through the TCP stack. The trips are half of the
-//! cost of a delivered event. So a flush is deferred until the connection's task is polled again: by then the other
-//! ready streams have added their frames.
+//! HTTP/2 writes and flushes each DATA frame separately, and TLS makes a record of each frame. 500 watchers of one
+//! event would cost 500 system calls of 7 KB, and each call passes through the TCP stack. These calls are half of the
+//! cost of a delivered event. So a flush is deferred until the connection's task is polled again. By that time, the
+//! other ready streams have added their frames.
 //!
-//! The buffer is written when the task next reads (an HTTP/2 connection always does), flushes again without a write, or
-//! fills the buffer. A deferred flush wakes the task at once, so a frame waits only for frames that are ready at the
-//! same time.
+//! The buffer is written when the task next reads (an HTTP/2 connection always reads), when the task flushes again
+//! without a write, or when the buffer is full. A deferred flush wakes the task at once, so a frame waits only for
+//! frames that are ready at the same time.
 
 use std::io;
 use std::pin::Pin;
@@ -17,39 +17,40 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The size of the buffer. 128 KiB is about eight full TLS records; beyond it, the system call is a small part of the
-/// cost of copying.
+/// The size of the large buffer. 128 KiB contain about eight full TLS records. For larger writes, the system call is a
+/// small part of the cost of copying.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// A flush with fewer pending bytes is not deferred if only one stream is open. 16 KiB is one HTTP/2 frame: an answer
-/// with frames of this length has more frames to come.
+/// The least number of pending bytes whose flush is deferred while a single stream is open. An answer longer than 16
+/// KiB, one HTTP/2 frame, has more frames to send.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// The capacity of a small buffer. 20 KiB: a full frame fits with its TLS overhead. 16 KiB would be wrong: HTTP/2 keeps
-/// a buffer of 16 KiB with each connection and writes a few hundred bytes to it. The allocator has 16 and 20 KiB in
-/// different size classes. With one class, each new connection would get the memory of a previous answer, and all its
-/// pages would stay in memory while the connection waits.
+/// The capacity of the small buffer. 20 KiB contain a full frame with its TLS overhead. 16 KiB would cost memory: h2
+/// allocates a buffer of 16 KiB for each connection and writes a few hundred bytes to it. The allocator has different
+/// size classes for 16 and 20 KiB. With one size class, each new connection would get the memory of a previous answer,
+/// and all pages of that memory would stay resident while the connection is idle.
 const SHORT_ROOM_BYTES: usize = 20 << 10;
 
-/// Counts the open streams of a connection, each from its request to the end of its answer. Clones share the count.
+/// Counts the open streams of a connection. A stream is open from its request to the end of its answer. Clones share
+/// the count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenStreams(Arc<AtomicUsize>);
 
 impl OpenStreams {
-    /// Counts one more stream.
     pub(super) fn open(&self) -> OpenStream {
         self.0.fetch_add(1, Ordering::Relaxed);
         OpenStream(Arc::clone(&self.0))
     }
 
-    /// Returns whether a frame could be sent with frames of other streams. The count of a stream that opens or ends
-    /// concurrently may be stale; the data is written in either case.
+    /// Returns whether more than one stream is open, so that a frame may be sent together with frames of another
+    /// stream. The count may be stale while a stream opens or ends. A stale count only delays the flush or sends it
+    /// early.
     fn are_several(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 1
     }
 }
 
-/// An open stream. Counted until dropped.
+/// An open stream. The stream is counted until this value is dropped.
 pub(super) struct OpenStream(Arc<AtomicUsize>);
 
 impl Drop for OpenStream {
@@ -58,24 +59,23 @@ impl Drop for OpenStream {
     }
 }
 
-/// A stream that collects writes until it is flushed. Holds no memory while nothing is pending.
+/// A stream that collects writes until a flush. The buffer is freed when no bytes are pending.
 pub(super) struct Coalesce<S> {
     stream: S,
     pending: Vec<u8>,
-    /// The number of bytes of `pending` that have been written.
+    /// The number of bytes of `pending` that the inner stream has accepted.
     written: usize,
     flush: Flush,
-    /// Whether flushes are deferred.
+    /// True if flushes of small writes may be deferred.
     defers: bool,
     streams: OpenStreams,
 }
 
-/// The state of the last flush.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flush {
-    /// No flush since the last write.
+    /// The stream was not flushed after the last write.
     None,
-    /// A flush was requested and deferred.
+    /// A flush was requested, and deferred until the next poll.
     Deferred,
 }
 
@@ -91,32 +91,32 @@ impl<S> Coalesce<S> {
         }
     }
 
-    /// Defers flushes from now on. For HTTP/2 only, which always comes back to read. A tunnel does not read while one
-    /// direction waits or has ended, and the data of the other direction would stay in the buffer.
+    /// Enables deferred flushes. Only valid for HTTP/2, whose task always reads again. The task of a tunnel stops
+    /// reading when one direction waits or has ended, so the other direction's data would stay in the buffer.
     pub(super) fn defer_flushes(&mut self) {
         self.defers = true;
     }
 
-    /// The counter of the open streams, for the code that opens them.
+    /// Returns the shared count of open streams.
     pub(super) fn streams(&self) -> OpenStreams {
         self.streams.clone()
     }
 
-    /// Returns whether a flush is to be deferred, because more writes may follow.
+    /// Returns whether a flush should be deferred, because more writes may follow.
     fn waits_for_more(&self) -> bool {
         let may_come = self.streams.are_several() || self.pending.len() >= SHORT_BYTES;
         self.defers && may_come && !self.pending.is_empty() && self.flush == Flush::None
     }
 }
 
-/// The capacity for this many bytes. Most answers and events are short and fit in a small buffer; longer ones have more
-/// data to come.
+/// Returns the buffer's capacity for this many bytes. Most answers and events fit in the small buffer. A longer answer
+/// has more frames to send.
 fn capacity_for(bytes: usize) -> usize {
     if bytes <= SHORT_ROOM_BYTES { SHORT_ROOM_BYTES } else { BUFFER_BYTES }
 }
 
 impl<S: AsyncWrite + Unpin> Coalesce<S> {
-    /// Writes all pending bytes.
+    /// Writes all pending bytes to the inner stream.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.pending.len() {
             let count = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.pending[self.written..]))?;
@@ -125,14 +125,15 @@ impl<S: AsyncWrite + Unpin> Coalesce<S> {
             }
             self.written += count;
         }
-        // Thousands of connections are idle at any time, so the memory goes back to the allocator.
+        // Thousands of connections are idle at any time, so the buffer is freed.
         self.pending = Vec::new();
         self.written = 0;
         self.flush = Flush::None;
         Poll::Ready(Ok(()))
     }
 
-    /// Makes room for this many more bytes, unless they fill a buffer alone.
+    /// Reserves capacity for this many bytes, and first writes a buffer that would overflow. Reserves nothing for a
+    /// write that exceeds the buffer's size.
     fn poll_room(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
         if !self.pending.is_empty() && self.pending.len() + bytes > BUFFER_BYTES {
             ready!(self.poll_drain(cx))?;
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn writes_of_one_turn_are_sent_together() {
+    async fn writes_of_one_task_poll_are_sent_together() {
         let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
         stream.defer_flushes();
@@ -224,7 +225,7 @@ mod tests {
         stream.flush().await.unwrap();
         let early = tokio::time::timeout(std::time::Duration::from_millis(20), far.read_u8()).await;
         assert!(early.is_err(), "each write was flushed on its own");
-        // The task comes back to read, as connections do.
+        // The task of a connection reads again after a flush. The read writes the deferred bytes.
         let idle = tokio::time::timeout(std::time::Duration::from_millis(20), stream.read_u8()).await;
         assert!(idle.is_err());
         let mut got = [0; 13];
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn short_write_is_sent_at_once_with_at_most_one_stream() {
+    async fn short_write_is_deferred_only_with_several_open_streams() {
         for (length, streams, goes) in [(100, 0, true), (100, 1, true), (100, 2, false), (SHORT_BYTES, 1, false)] {
             let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
             let mut stream = Coalesce::new(near);

@@ -38,14 +38,13 @@ use crate::tracked_stream::TrackedStream;
 use crate::unread::Unread;
 use crate::user_connections::UserConnections;
 
-/// The limit of a TLS handshake: 10 s, as in Go's `net/http` clients.
+/// The time limit of a TLS handshake, as in Go's `net/http` clients.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The limit of the memory of a connection's task. 2 KiB, because thousands of connections are idle. An `async`
-/// function keeps a slot for each argument, and for each value that is moved after it was borrowed, until the function
-/// ends. So large values are boxed, and pass through functions that are not `async`.
+/// The maximum size of a connection's task. Thousands of connections are idle, and each costs at least this memory. An
+/// `async` function keeps a slot until its end for each argument, and for each value that is moved after a borrow. So
+/// large values are boxed, and are passed through functions that are not `async`.
 const TASK_BYTES_MAX: usize = 2 << 10;
 
-/// A connection before its handshake.
 pub(super) struct ClientConnection<S> {
     pub(super) tls: Arc<TlsSettings>,
     pub(super) service: Arc<S>,
@@ -56,32 +55,31 @@ pub(super) struct ClientConnection<S> {
     pub(super) peer: SocketAddr,
     pub(super) proxies: Arc<ProxyHeaders>,
     pub(super) unread: Unread,
-    /// The connection's place among the unauthenticated connections.
+    /// The permit of a connection without an authenticated request.
     pub(super) stranger: Stranger,
-    /// The connections of each user.
     pub(super) users: Arc<UserConnections>,
 }
 
 impl<S: RequestService> ClientConnection<S> {
-    /// Serves the connection in a task of its own until either side closes it.
+    /// Spawns a task that serves the connection until one side closes it.
     pub(super) fn spawn(self, stream: TcpStream, socket: Permit) {
         spawn_small(self.run(stream, socket));
     }
 
     async fn run(self, stream: TcpStream, socket: Permit) {
-        // Without TCP_NODELAY a watch event waits for the client's delayed acknowledgement, up to 40 ms.
+        // Without TCP_NODELAY, a watch event waits for the client's delayed acknowledgement, up to 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
-        // Boxed, because the handshake takes more memory than the code after it. Its result is moved as one value:
-        // taken apart here, it would keep its slot until the end.
+        // The handshake is boxed, because it needs more memory than the code after it. The result is moved as one
+        // value, because a destructured value would keep its slot until the end of the function.
         let shaken = Box::pin(self.shake_hands(stream)).await;
         let Some(served) = shaken.map(|(stream, client)| self.serve(stream, client, socket)) else { return };
         served.await;
     }
 
-    /// Shakes hands. Returns the connection and the client's address; `None` if the handshake failed or the server
-    /// stops.
+    /// Reads the PROXY header and performs the TLS handshake. Returns the stream and the client's address; `None` after
+    /// a failed handshake or at the stop of the server.
     async fn shake_hands(&self, mut stream: TcpStream) -> Option<(TlsStream<Coalesce<TcpStream>>, SocketAddr)> {
         let handshake = async {
             let client = self.proxies.client(&mut stream, self.peer).await?;
@@ -124,7 +122,7 @@ impl<S: RequestService> ClientConnection<S> {
         None
     }
 
-    /// Accepts TLS with the configuration of the host that the client names.
+    /// Accepts TLS with the configuration of the client's SNI.
     async fn tls(&self, stream: TcpStream) -> io::Result<TlsStream<Coalesce<TcpStream>>> {
         let own_address = stream.local_addr().ok().map(|address| address.ip().to_canonical());
         let hello = LazyConfigAcceptor::new(Acceptor::default(), Coalesce::new(stream)).await?;
@@ -135,15 +133,15 @@ impl<S: RequestService> ClientConnection<S> {
         match hello.into_stream(config).into_fallible().await {
             Ok(stream) => Ok(stream),
             Err((error, mut stream)) => {
-                // The error is sent as an alert, which has been written but not flushed.
+                // rustls has written a TLS alert with the error, but has not flushed it.
                 let _unsent = stream.flush().await;
                 Err(error)
             }
         }
     }
 
-    /// Answers requests until either side closes the connection. The connection is boxed before the first await, so
-    /// that the task has one slot for the connection and its TLS state.
+    /// Answers requests until one side closes the connection. The connection is boxed before the first await, so that
+    /// the task has a single slot for the connection and its TLS state.
     fn serve(
         self,
         stream: TlsStream<Coalesce<TcpStream>>,
@@ -197,8 +195,8 @@ impl<S: RequestService> ClientConnection<S> {
     }
 }
 
-/// Returns why hyper refused a head over HTTP/1.1 before it became a request. Over HTTP/2, h2 answers a head that is
-/// too large by 431 and reports nothing.
+/// Returns the refusal for an HTTP/1.1 head that hyper rejects before it creates a request. Over HTTP/2, h2 itself
+/// answers 431 for a head that is too large, and reports nothing.
 fn refusal_of_end(end: &(dyn std::error::Error + 'static)) -> Option<ListenerRefusal> {
     let error = end.downcast_ref::<hyper::Error>()?;
     match error {
@@ -214,28 +212,28 @@ fn is_of_certificate(error: &io::Error) -> bool {
     matches!(error, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Spawns the task of a connection. Its size is checked against [`TASK_BYTES_MAX`] at compile time.
+/// Spawns a connection's task, and checks its size against [`TASK_BYTES_MAX`] at compile time.
 fn spawn_small<T: Future<Output = ()> + Send + 'static>(task: T) {
     const { assert!(size_of::<T>() <= TASK_BYTES_MAX, "a connection's task takes more than TASK_BYTES_MAX") };
     tokio::spawn(task);
 }
 
-/// The client's certificates and host name from the TLS handshake.
+/// Returns the client's certificates and SNI from the TLS handshake.
 fn handshake(stream: &TlsStream<Coalesce<TcpStream>>, address: SocketAddr) -> Handshake<'_> {
     let tls = stream.get_ref().1;
     let certificates = tls.peer_certificates().unwrap_or_default();
     Handshake { address, certificates, server_name: tls.server_name().and_then(host_name) }
 }
 
-/// The host name of the client (SNI); `None` for a name that is invalid as a configured host.
+/// Parses the client's SNI. Returns `None` for a name that is invalid as a configured host.
 fn host_name(server_name: &str) -> Option<HostName> {
     server_name.parse().ok()
 }
 
-/// The answer to a client that speaks plain HTTP: the well-known text of Go (`net/http` server.go).
+/// The answer to a client that sends plain HTTP: the text of Go's `net/http` (server.go).
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// Returns whether the first byte is a letter, as in an HTTP method. A TLS handshake record begins with 22.
+/// Returns whether the first byte is a letter, as in every HTTP method. A TLS handshake record begins with 22.
 async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
     let mut first = [0];
     let read = stream.peek(&mut first).await?;

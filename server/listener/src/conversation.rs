@@ -1,4 +1,4 @@
-//! The life of a connection after its handshake: requests and interruptions, until it ends.
+//! Drives a connection after its handshake: serves requests, and handles interruptions until the connection ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use tributary_apimachinery::WhenWoken;
 use crate::interruption::{Interruption, ReportedInterruptions};
 use crate::streams::Streams;
 
-/// Polls a connection and its streams until the connection ends, and returns its result. `next` waits for the next
-/// interruption, and `leave` makes the connection accept no more requests.
+/// Polls a connection and its streams until the connection ends, and returns the connection's result. `next` waits for
+/// the next interruption. `leave` makes the connection accept no more requests.
 ///
-/// The interruption is polled first: a client that sends without a pause uses all of a turn, and an interruption behind
-/// it would never be polled.
+/// The interruption is polled before the connection. A client that sends without a pause uses the task's whole budget,
+/// so an interruption that is polled later would never be noticed.
 ///
 /// # Errors
 /// The reason to close the connection at once.
@@ -26,7 +26,7 @@ where
     C: Future,
     I: Future<Output = Interruption>,
 {
-    // Polled only when its own waker is woken, not for each frame.
+    // `WhenWoken` polls the interruption only after its own wake-up, not for each frame.
     let interruption = |told| WhenWoken::new(Box::pin(next(told)));
     let mut told = ReportedInterruptions::default();
     let mut interrupted = interruption(told);
@@ -37,8 +37,8 @@ where
                 if let Interruption::Closed(why) = by_what {
                     return Err(why);
                 }
-                // Open requests go on. Over HTTP/2 the client gets a GOAWAY, and then, after a round trip, the number
-                // of the last accepted request.
+                // Open requests continue. Over HTTP/2, the client gets a GOAWAY and, after a round trip, a second
+                // GOAWAY with the number of the last accepted stream.
                 leave(connection.as_mut());
                 told.note_interruption(&by_what);
                 interrupted = interruption(told);
@@ -81,20 +81,18 @@ mod tests {
     use crate::unread::Unread;
     use crate::user_connections::UserConnections;
 
-    /// The test's timeout for expected events.
     const SOON: Duration = Duration::from_secs(30);
 
-    /// The beginning of a client's connection: the preface of HTTP/2, and empty SETTINGS (RFC 9113, 3.4 and 6.5).
+    /// The beginning of an HTTP/2 connection: the preface and an empty SETTINGS frame (RFC 9113, 3.4 and 6.5).
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     /// A PING frame (RFC 9113, 6.7).
     const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0flooding";
 
-    /// A client that sends pings without end and reads every answer: more bytes are always ready until the reader's
-    /// turn is over.
+    /// A client that sends PINGs without end and reads every answer. More bytes are always ready until the task's
+    /// budget is spent.
     struct Flood {
         ready: Bytes,
         pings: Bytes,
-        /// The number of reads.
         reads: Arc<AtomicUsize>,
     }
 
@@ -106,7 +104,7 @@ mod tests {
 
     impl AsyncRead for Flood {
         fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            // Consumes budget, as a socket of tokio does.
+            // The test's stream consumes tokio's cooperative budget, as a socket does.
             ready!(pin!(coop::consume_budget()).poll(cx));
             self.reads.fetch_add(1, Ordering::Relaxed);
             if self.ready.is_empty() {
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn flood_of_frames_does_not_delay_interruptions() {
+    async fn flood_of_pings_does_not_delay_a_connection_close() {
         let (reads, leaves) = (Arc::<AtomicUsize>::default(), AtomicUsize::new(0));
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());
@@ -155,7 +153,7 @@ mod tests {
         };
         let (stopping, known) = (stop.clone(), Arc::clone(&acquaintance));
         tokio::spawn(async move {
-            // The flood is under way.
+            // The loop lets the server read the first PINGs of the flood.
             for _ in 0..5 {
                 yield_now().await;
             }

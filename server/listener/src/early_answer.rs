@@ -1,9 +1,10 @@
-//! Answers over HTTP/1.1 that are ready before the request's body has arrived.
+//! Handles HTTP/1.1 answers that are ready before the request's body has arrived.
 //!
-//! The next request follows the body on the same connection, so hyper closes the connection unless the body is read.
+//! On an HTTP/1.1 connection the next request follows the body, so hyper closes the connection unless the body is read.
 //! Without a notice, a client sends its next request into a closing connection, and cannot tell whether the server
-//! carried it out. So a small rest is read first, as Go's server does it (`net/http` server.go, `cw.writeHeader`), and
-//! otherwise the answer says `Connection: close` (RFC 9112 §9.6). HTTP/2 resets the stream and needs none of this.
+//! executed the request. So a short remainder of the body is read first, as in Go's server (`net/http` server.go,
+//! `cw.writeHeader`). After a long remainder, the answer contains `Connection: close` (RFC 9112 §9.6). Over HTTP/2 the
+//! server resets the stream, and needs none of this.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,39 +19,39 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tributary_apimachinery::body::{Body, BoxError};
 
-/// The longest rest of a body that is read, in bytes: Go's limit (`maxPostHandlerReadBytes`).
+/// The longest remainder of a body that is read, in bytes: Go's limit (`maxPostHandlerReadBytes`).
 const DRAINED_BYTES_MAX: u64 = 256 << 10;
-/// The time that reading of the rest may take, since the answer waits for it. 1 s: a body follows its head within a
-/// round trip, and 256 KiB need 2 Mbit/s.
+/// The time limit for reading the remainder, because the answer waits for it. A body follows its head within a round
+/// trip, and 256 KiB in 1 s need 2 Mbit/s.
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The progress of reading a request's body.
 #[derive(Debug, Default)]
 enum BodyState {
-    /// The handler of the request may still read the body.
+    /// The request's handler may still read the body.
     #[default]
     Open,
-    /// The handler read the whole body, or the connection failed.
+    /// The request's handler has read the whole body, or the connection has failed.
     Ended,
-    /// The handler dropped the body before its end.
+    /// The request's handler dropped the body before its end.
     Left(Incoming),
 }
 
-/// A request body over HTTP/1.1, on the side that writes the answer.
+/// The shared state of an HTTP/1.1 request's body, for the code that writes the answer.
 pub(super) struct RequestBody {
     state: Arc<Mutex<BodyState>>,
-    /// Whether the client may wait for `100 Continue`. hyper sends that as soon as the body is read.
+    /// True if the client may wait for `100 Continue`. hyper sends that status as soon as the body is read.
     expects_continue: bool,
 }
 
-/// The same body, on the side of the handler. Dropping it before its end moves the rest into the state.
+/// A request's body for the handler. Dropping it before the body's end moves the remainder into the shared state.
 struct ReadBody {
     incoming: Option<Incoming>,
     state: Arc<Mutex<BodyState>>,
 }
 
 impl RequestBody {
-    /// Splits the body between the handler and the writer of the answer. `None` if no answer can come before its end.
+    /// Shares the request's body between its handler and the code that writes the answer. Returns `None` for HTTP/2 and
+    /// for an empty body.
     pub(super) fn follow(request: Request<Incoming>) -> (Request<Body>, Option<Self>) {
         if request.version() > Version::HTTP_11 || request.body().is_end_stream() {
             return (tributary_proxy::received(request), None);
@@ -61,8 +62,8 @@ impl RequestBody {
         (request.map(|incoming| ReadBody { incoming: Some(incoming), state }.boxed_unsync()), Some(own))
     }
 
-    /// Prepares the connection for the next request before the answer is written: reads a small rest of the body if
-    /// `may_wait`, or else adds `Connection: close` to the answer.
+    /// Prepares the connection for the next request before the answer is written. Reads a short remainder of the body
+    /// if `may_wait`, or adds `Connection: close` to the answer.
     pub(super) async fn make_way(self, answer: &mut Response<Body>, may_wait: bool) {
         let state = std::mem::take(&mut *self.state.lock());
         let is_read = match state {
@@ -77,7 +78,8 @@ impl RequestBody {
     }
 }
 
-/// Reads the rest of a body. `false` if it exceeds the limits. Dropping the future closes the connection.
+/// Reads the remainder of a body. Returns `false` if the remainder exceeds the limits. Dropping the future closes the
+/// connection.
 async fn drain(mut rest: Incoming) -> bool {
     let read = async {
         let mut left = DRAINED_BYTES_MAX;

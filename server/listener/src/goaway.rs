@@ -1,4 +1,4 @@
-//! The random end of a connection; see [`GoawayChance`].
+//! Ends connections at random; see [`GoawayChance`].
 
 use http::Version;
 use tokio::sync::Notify;
@@ -13,7 +13,6 @@ pub(super) struct Parting {
 }
 
 impl Parting {
-    /// Creates the state for a connection with this chance.
     pub(super) fn by(chance: GoawayChance) -> Self {
         Self { chance, due: Notify::new() }
     }
@@ -25,7 +24,7 @@ impl Parting {
         }
     }
 
-    /// Completes when the connection is to stop accepting requests. Cancel: safe.
+    /// Completes when the connection should stop accepting requests. Cancel: safe.
     pub(super) async fn is_due(&self) {
         self.due.notified().await;
     }

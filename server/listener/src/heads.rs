@@ -1,35 +1,36 @@
-//! Limits for the heads of waiting requests, per connection and for all connections, so that unanswered requests cannot
-//! exhaust the memory.
+//! Limits the size of the heads of waiting requests, for each connection and for all connections together. Otherwise,
+//! unanswered requests could exhaust the memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest request head, in bytes, as HTTP/2 counts it. 256 KiB has room for a token and an impersonation of 64 KiB
-/// each, a selector of 1,000 values in the query, and 32 bytes for each of 1,000 headers. hyper's own 16 KiB is too
-/// small. kube-apiserver takes 1 MiB (`http.DefaultMaxHeaderBytes`). But a head takes two to three times as much memory
-/// as it counts, and is held before its sender is authenticated.
+/// The size limit of a request head in bytes, as HTTP/2 counts it. 256 KiB fit a token and an impersonation of 64 KiB
+/// each, a selector of 1,000 values in the query, and 32 bytes for each of 1,000 headers. hyper's default of 16 KiB is
+/// too small. kube-apiserver accepts 1 MiB (`http.DefaultMaxHeaderBytes`). But a head needs two to three times its
+/// counted size in memory, before its sender is authenticated.
 pub(super) const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
-/// The limit of the heads of one connection's waiting requests, in bytes. 4 MiB: 2 KiB for each of 2,000 streams, as of
-/// a controller that reconnects; tokens and groups make some heads larger.
+/// The limit for the heads of one connection's waiting requests, in bytes. 4 MiB are 2 KiB for each of 2,000 streams,
+/// as when a controller reconnects. Tokens and groups make some heads larger.
 pub(super) const HEADS_BYTES_MAX: usize = 4 << 20;
-/// The same limit for all connections together. Each connection's own [`OWN_HEADS_BYTES`] are exempt.
+/// The limit for the heads of waiting requests on all connections together, in bytes. The first [`OWN_HEADS_BYTES`] of
+/// each connection are exempt.
 const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
-/// The bytes of heads that each connection may always have, regardless of the other connections. 64 KiB: enough for the
-/// first requests of a client.
+/// The bytes of heads that are always allowed on a connection, even beyond the limit for all connections. 64 KiB are
+/// enough for a client's first requests.
 const OWN_HEADS_BYTES: usize = 64 << 10;
 
-/// The number of bytes in the heads of all requests that wait for the same reason, on all connections.
+/// The number of bytes in the heads of all connections' requests that wait for the same reason.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllHeads(Arc<AtomicUsize>);
 
-/// The number of bytes in the heads of one connection.
+/// The number of bytes in the heads of one connection's waiting requests.
 #[derive(Debug)]
 pub(super) struct ConnectionHeads {
     own: Arc<AtomicUsize>,
     all: AllHeads,
 }
 
-/// The head of a waiting request. Counted until dropped.
+/// The head of a waiting request. The head is counted until this value is dropped.
 #[derive(Debug)]
 pub(super) struct HeldHead {
     bytes: usize,
@@ -38,19 +39,19 @@ pub(super) struct HeldHead {
 }
 
 impl AllHeads {
-    /// Starts the count of one more connection.
+    /// Creates the head count of a new connection.
     pub(super) fn of_connection(&self) -> ConnectionHeads {
         ConnectionHeads { own: Arc::default(), all: self.clone() }
     }
 }
 
 impl ConnectionHeads {
-    /// Counts the head of a request of this size; `None` where it exceeds the limits. [`OWN_HEADS_BYTES`] of each
-    /// connection always fit.
+    /// Counts a request head of this size. Returns `None` if the head exceeds the limits. The first [`OWN_HEADS_BYTES`]
+    /// of a connection never exceed a limit.
     pub(super) fn hold_head(&self, bytes: usize) -> Option<HeldHead> {
         let own = self.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = self.all.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Dropping the head undoes the count where there is no room.
+        // If a limit is exceeded, the drop of the head reverts the count.
         let head = HeldHead { bytes, own: Arc::clone(&self.own), all: self.all.clone() };
         (own <= OWN_HEADS_BYTES || (own <= HEADS_BYTES_MAX && all <= ALL_HEADS_BYTES_MAX)).then_some(head)
     }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_heads_have_a_memory_bound_and_a_minimum_per_connection() {
+    fn request_heads_have_a_limit_and_a_minimum_per_connection() {
         const EACH: usize = 2 << 10;
         let everybody = AllHeads::default();
         let one = everybody.of_connection();

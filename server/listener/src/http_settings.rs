@@ -9,27 +9,30 @@ use crate::heads::HEADER_LIST_BYTES_MAX;
 use crate::settings::HEADERS_MAX;
 use crate::streams::Begun;
 
-/// Streams of one HTTP/2 connection. A dashboard opens one watch per resource and namespace over one connection, and
-/// many clients queue silently beyond the limit; hyper's 200 and kube-apiserver's 100 are too few for a merged view.
+/// The most concurrent streams of an HTTP/2 connection. A dashboard opens one watch for each resource and namespace
+/// over one connection, and many clients queue silently above the limit. hyper's 200 and kube-apiserver's 100 are too
+/// few for a merged view.
 const STREAMS_MAX: u32 = 2000;
-/// The flow-control window of one request body: 1 MiB, so that a whole object (kube-apiserver takes 3 MiB) arrives in
+/// The flow-control window of one request body. With 1 MiB, a whole object (kube-apiserver accepts 3 MiB) arrives in a
 /// few round trips.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// The window of all request bodies of a connection, in bytes: a body that a slow member does not take must not stop
-/// the connection's others.
+/// The flow-control window of all request bodies of a connection, in bytes. A body that a slow member does not read
+/// must not block the other streams of the connection.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-/// The buffer of HTTP/2 for one answer before the socket. Two frames keep the socket busy; hyper's own 400 KiB would be
-/// held for each stream of a stuck reader.
+/// HTTP/2's send buffer for one answer. Two frames keep the socket busy. hyper's default of 400 KiB would be allocated
+/// for each stream of a client that stops reading.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
-/// The idle time before an HTTP/2 client is pinged: a laptop that went to sleep must not hold its watches for ever.
+/// The idle time before the server sends a PING to an HTTP/2 client. The watches of a sleeping laptop must not stay
+/// open forever.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// The timeout of a ping: longer than the tunnel of a train, and a little more than in client-go (15 s).
+/// The timeout of a PING: a little more than in client-go (15 s), and long enough for a train in a tunnel.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// The limit of an HTTP/1.1 request head, including the idle time before it. Go clients drop idle connections after 90
-/// s, so they close first, and no request meets a closing connection.
+/// The time limit for an HTTP/1.1 request head, including the idle time before the head. Go clients close idle
+/// connections after 90 s. With a longer limit here, the client closes first, so no request is sent into a closing
+/// connection.
 const HTTP1_HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The connection builder. It leaves the streams of an HTTP/2 connection in `begun`.
+/// Creates hyper's connection builder. hyper spawns the streams of an HTTP/2 connection on `begun`.
 pub(super) fn builder(begun: Begun) -> auto::Builder<Begun> {
     let mut builder = auto::Builder::new(begun);
     builder

@@ -1,4 +1,4 @@
-//! Interruptions of a connection beside its client's requests: accept no more requests, or close at once.
+//! Interruptions of a connection, which do not come from its requests: accept no more requests, or close at once.
 
 use tokio_util::sync::CancellationToken;
 
@@ -8,17 +8,16 @@ use crate::metrics::ListenerMetrics;
 use crate::outgoing::Outgoing;
 use crate::refusal::ListenerRefusal;
 
-/// An instruction to a connection.
 pub(super) enum Interruption {
-    /// Accept no more requests.
+    /// Instructs the connection to accept no more requests.
     Leaves,
-    /// Accept no more requests: the connection is unauthenticated, and a request was refused.
+    /// The connection must accept no more requests: a request was refused, and none was authenticated.
     Refused,
-    /// Close at once, with the reason.
+    /// The connection must close at once, for the contained reason.
     Closed(&'static str),
 }
 
-/// The interruptions that a connection has already received.
+/// The interruptions that a connection has already handled.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ReportedInterruptions {
     is_leaving: bool,
@@ -26,33 +25,29 @@ pub(super) struct ReportedInterruptions {
 }
 
 impl ReportedInterruptions {
-    /// Records an interruption. A refused connection accepts no more requests, either.
+    /// Records a handled interruption. A refused connection also counts as leaving.
     pub(super) fn note_interruption(&mut self, interruption: &Interruption) {
         self.is_leaving = true;
         self.is_refused |= matches!(interruption, Interruption::Refused);
     }
 }
 
-/// The sources of a connection's interruptions.
 pub(super) struct Interruptions<'a> {
-    /// The stop of the server.
     pub(super) stop: &'a CancellationToken,
-    /// The random end of the connection.
     pub(super) parting: &'a Parting,
-    /// The authentication state of the connection.
     pub(super) acquaintance: &'a Acquaintance,
-    /// The unread answers of the connection.
     pub(super) outgoing: &'a Outgoing,
 }
 
 impl Interruptions<'_> {
-    /// Returns the next interruption that the connection has not received yet. Cancel: safe.
+    /// Waits for the next interruption that the connection has not handled. Cancel: safe.
     pub(super) async fn next(self, told: ReportedInterruptions, metrics: &ListenerMetrics) -> Interruption {
         let Self { stop, parting, acquaintance, outgoing } = self;
         tokio::select! {
             () = stop.cancelled(), if !told.is_leaving => Interruption::Leaves,
             () = parting.is_due(), if !told.is_leaving => Interruption::Leaves,
-            // A connection that is authenticated by then goes on, as at a stop of the server.
+            // If a pending request is authenticated after the refusal, the connection accepts no more requests, but
+            // finishes its open ones.
             () = acquaintance.refused(), if !told.is_refused => Interruption::Refused,
             () = acquaintance.taken_leave(), if told.is_refused => {
                 Interruption::Closed("nobody is known on it, and the last answers have had their time")

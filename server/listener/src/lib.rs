@@ -6,8 +6,8 @@
 //!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
 //! ```
 //!
-//! Invariant: the number of connections is bounded (see [`Bounds`]); each holds its slot
-//! until its socket closes, upgraded ones included.
+//! Invariant: the number of connections is bounded (see [`Bounds`]). Each connection, including an upgraded one,
+//! occupies its slot until its socket closes.
 
 mod acquaintance;
 mod coalesce;
@@ -62,24 +62,26 @@ use tls::TlsSettings;
 use unread::Unread;
 use user_connections::UserConnections;
 
-/// The time limit of a drain; shorter than the 30 s that a kubelet gives before it kills.
+/// The time limit of a drain. A kubelet kills the process 30 s after SIGTERM.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time in which bookmarks and short answers end. The log counts the connections that are still open then.
+/// The time within which watches send bookmarks and short answers end. After this time, the log reports the number of
+/// open connections.
 const DRAIN_SOON: Duration = Duration::from_secs(1);
-/// Connections that the kernel holds for us before they are accepted: Go's and nginx's order of magnitude.
+/// The most connections in the kernel's accept queue: the order of magnitude of Go and nginx.
 const BACKLOG: u32 = 1024;
-/// The first pause after a failed accept (out of file descriptors, for example). Doubles up to [`ACCEPT_PAUSE_MAX`].
+/// The first pause after a failed `accept`, for example for lack of file descriptors. Each pause doubles, up to
+/// [`ACCEPT_PAUSE_MAX`].
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause, as in Go's `net/http`.
+/// The longest pause after a failed accept, as in Go's `net/http`.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The reason why the listener cannot start.
+/// An error that prevents the listener from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The port belongs to another process.
+    /// The port is in use by another process.
     #[error("{0} is in use by another process; choose another port by --listen, or port 0 for a free one")]
     InUse(SocketAddr),
-    /// The address cannot be listened on.
+    /// The operating system does not allow listening on the address.
     #[error("cannot listen on {address}")]
     Bind {
         /// The address to listen on.
@@ -90,16 +92,16 @@ pub enum BindError {
     },
 }
 
-/// Listens on an address. Port 0 selects a free port; `local_addr` then returns its number.
+/// Listens on an address. Port 0 selects a free port; `local_addr` returns its number.
 ///
 /// # Errors
 /// [`BindError`]. Must be called within a tokio runtime.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // A restart must not wait for the last connections' TIME_WAIT.
+        // Without SO_REUSEADDR, a restart would wait for old connections in TIME_WAIT.
         socket.set_reuseaddr(true)?;
-        // Accepted sockets inherit keepalive. HTTP/1.1 watches and tunnels have no pings, so only keepalive finds dead
+        // Accepted sockets inherit keepalive. HTTP/1.1 watches and tunnels have no PING, so only keepalive detects dead
         // clients.
         socket.set_keepalive(true)?;
         socket.bind(address)?;
@@ -111,26 +113,26 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
-/// The result of a drain.
+/// The result of draining the listener's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// The number of connections that were open at the timeout. The end of the process cuts them.
+    /// The number of connections that were open at the timeout. The end of the process closes them.
     pub cut: usize,
 }
 
 /// The settings of a listener.
 pub struct ListenerOptions {
-    /// The certificates and the versions of TLS.
+    /// The serving certificates and the versions of TLS.
     pub tls: Arc<TlsSettings>,
     /// The limits of connections and of unread bytes.
     pub bounds: Bounds,
     /// The load balancers that send a PROXY header.
     pub proxies: ProxyProtocolPeers,
-    /// The chance that a request is the last on its connection.
+    /// The probability that a request is the last on its connection.
     pub goaway_chance: GoawayChance,
     /// The metrics of this listener.
     pub metrics: Arc<ListenerMetrics>,
-    /// Cancelled when the listener is to drain.
+    /// The token whose cancellation starts the drain.
     pub stop: CancellationToken,
 }
 
@@ -157,7 +159,8 @@ pub async fn serve<S: RequestService>(listener: TcpListener, service: Arc<S>, op
         service,
     };
     stop.run_until_cancelled(server.accept(&listener)).await;
-    // Closed before the drain, so that new clients are refused at once and go elsewhere.
+    // The listening socket closes before the drain, so that new clients are refused at once and connect to another
+    // replica.
     drop(listener);
     server.drain().await
 }
@@ -167,7 +170,7 @@ struct Server<S> {
     proxies: Arc<ProxyHeaders>,
     slots: Arc<Semaphore>,
     connections_max: usize,
-    /// Holds a token for every open socket, upgraded ones included.
+    /// The tracker of open sockets, including upgraded connections.
     sockets: TaskTracker,
     stop: CancellationToken,
     goaway_chance: GoawayChance,
@@ -194,7 +197,7 @@ impl<S: RequestService> Server<S> {
                 }
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
-                    // Logged once: the failure may last for hours, with a retry each second.
+                    // The warning is logged once, because the failure may last for hours with a retry each second.
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "connections cannot be accepted; each second it is tried again");
                     }
@@ -205,7 +208,7 @@ impl<S: RequestService> Server<S> {
         }
     }
 
-    /// Waits for room for one more connection. Logs once each time that the limit is reached.
+    /// Waits for a free connection slot. Logs once each time that all slots are taken.
     async fn slot(&self, saturated: &mut bool) -> OwnedSemaphorePermit {
         let free = self.slots.available_permits();
         if free == 0 && !*saturated {
@@ -213,7 +216,7 @@ impl<S: RequestService> Server<S> {
         }
         *saturated = free == 0 || (*saturated && free < self.connections_max / 10);
         loop {
-            // The semaphore is never closed.
+            // `acquire_owned` fails only for a closed semaphore, and this semaphore is never closed.
             if let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
                 return slot;
             }
@@ -236,7 +239,7 @@ impl<S: RequestService> Server<S> {
         connection.spawn(stream, self.socket(slot));
     }
 
-    /// The resources of an open socket: its slot, its token for the drain, and its count in the metrics.
+    /// Combines the resources of an open socket: its slot, its token for the drain, and its count in the metrics.
     fn socket(&self, slot: OwnedSemaphorePermit) -> Permit {
         let (tracked, open) = (self.sockets.token(), self.metrics.connections.clone());
         open.inc();
@@ -246,7 +249,8 @@ impl<S: RequestService> Server<S> {
         })
     }
 
-    /// Sends GOAWAY (or ends keep-alive), lets the service close its watches with bookmarks, and waits for the sockets.
+    /// Sends GOAWAY (or ends keep-alive), makes the service close its watches with bookmarks, and waits for the
+    /// sockets.
     async fn drain(self) -> Drained {
         tracing::info!(connections = self.sockets.len(), "draining");
         let Self { sockets, service, .. } = self;
@@ -271,7 +275,7 @@ impl<S: RequestService> Server<S> {
     }
 }
 
-/// Returns whether the client went away before it was accepted, so that the accept loop needs no pause.
+/// Returns whether an accept failed because its client disconnected. The accept loop then needs no pause.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -9,38 +9,38 @@ use prometheus_client::registry::Registry;
 use crate::refusal::ListenerRefusal;
 use crate::settings::Bounds;
 
-/// The reason why the listener refused a request.
+/// The metric label with the reason of a refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
-    /// The word of a [`ListenerRefusal`].
+    /// The reason, as returned by [`ListenerRefusal::as_str`].
     pub reason: &'static str,
 }
 
 /// The metrics of one listener.
 #[derive(Debug, Default)]
 pub struct ListenerMetrics {
-    /// Open connections, upgraded ones included.
+    /// The number of open connections, including upgraded ones.
     pub connections: Gauge,
-    /// Connections that were closed because their clients read no answers.
+    /// The number of connections that were closed because their clients read no answers.
     pub connections_stuck: Counter,
-    /// Connections without an authenticated request that were closed to make room.
+    /// The number of unauthenticated connections that were closed in favor of new connections.
     pub strangers_sent_away: Counter,
-    /// Answers that were cut because clients did not read them.
+    /// The number of answers that were aborted because clients did not read them.
     pub answers_stuck: Counter,
-    /// Bytes of answers that clients have not read.
+    /// The bytes of answers that clients have not read.
     pub unread_bytes: Gauge,
-    /// The limit of the unread bytes.
+    /// The limit of unread bytes.
     pub unread_bytes_max: Gauge,
-    /// Failed TLS handshakes with clients (kube-apiserver's `apiserver_tls_handshake_errors_total`).
+    /// The number of failed TLS handshakes with clients (kube-apiserver's `apiserver_tls_handshake_errors_total`).
     pub tls_handshake_errors: Counter,
-    /// Requests refused by the listener, by reason.
+    /// The number of requests that the listener refused, by reason.
     pub refused: Family<RefusalLabels, Counter>,
     /// The limit of open connections.
     pub connections_max: Gauge,
 }
 
 impl ListenerMetrics {
-    /// Adds these metrics to a registry.
+    /// Registers the metrics in a metrics registry.
     pub fn register(&self, registry: &mut Registry) {
         for reason in ListenerRefusal::ALL.map(ListenerRefusal::as_str) {
             drop(self.refused.get_or_create(&RefusalLabels { reason }));
@@ -92,13 +92,13 @@ impl ListenerMetrics {
         );
     }
 
-    /// Sets the metrics that show the bounds.
+    /// Sets the metrics that report the listener's configured limits.
     pub fn set_bounds(&self, bounds: &Bounds) {
         self.connections_max.set(i64::try_from(bounds.connections).unwrap_or(i64::MAX));
         self.unread_bytes_max.set(i64::try_from(bounds.unread_bytes).unwrap_or(i64::MAX));
     }
 
-    /// Counts a refused request.
+    /// Counts a refused request under its reason.
     pub fn count_refused(&self, refusal: ListenerRefusal) {
         self.refused.get_or_create(&RefusalLabels { reason: refusal.as_str() }).inc();
     }

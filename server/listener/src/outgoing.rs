@@ -1,17 +1,17 @@
-//! The unread bytes of a connection's answers: bytes that the connection was given and its client has not read.
+//! Limits the unread bytes of a connection's answers: bytes that were passed to the connection and that its client has
+//! not read.
 //!
-//! HTTP/2 accepts a frame of each answer before the client has room for it. A client that opens two thousand streams
-//! and reads none would occupy as many frames, or as many whole objects. So a connection is given no more than
-//! [`Unread`] has room for, for the connection and for all connections together. An answer is cut if its client reads
-//! none of it for a minute ([`overdue`]), whatever the client does otherwise: a library answers pings, and reading one
-//! answer is no sign that another one is read.
+//! HTTP/2 accepts a frame of each answer before the client's window has capacity for it. A client that opens 2,000
+//! streams and reads nothing would occupy as many frames, or as many whole objects. So the bytes that a connection may
+//! accept are limited by [`Unread`], for each connection and for all connections together. An answer is aborted if its
+//! client reads none of it for a minute ([`overdue`]), even if the client answers PINGs or reads other answers.
 //!
 //! HTTP/2 accepts more of an answer than its client reads, as far as the client's flow-control windows allow: up to 128
-//! KiB of each. So a piece of an answer is counted until its last reference is dropped, when the socket has accepted
-//! the piece. Small pieces are counted together with the next large piece of the same stream.
+//! KiB of each answer. So a piece of an answer is counted until its last reference is dropped, which happens when the
+//! socket has accepted the piece. Small pieces are counted together with the next large piece of the same stream.
 //!
-//! The answer to a write is never withheld. So a write waits for room before it is executed: its body ends only once
-//! there is room ([`WriteBody`]). A write without a body waits after its head, as a read does.
+//! The answer to a write is never withheld. So a write waits for capacity before it is executed: its body ends only
+//! when there is capacity ([`WriteBody`]). A write without a body waits after its head, as a read does.
 //!
 //! ```text
 //! request ─▶ room? ─▶ handler ─▶ room? ─▶ records ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
@@ -51,14 +51,14 @@ use pieces::PIECE_BYTES;
 use room::ConnectionRoom;
 use write_body::WriteBody;
 
-/// The interval of the checks for stuck answers. A stuck answer is cut at most this much later.
+/// The interval of the checks for stuck answers. A stuck answer is aborted at most this long after its time limit.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
 
-/// The room of a large answer before it is metered. Its audit event may wait for a disk or a webhook, and concurrent
-/// answers must find the room taken. Given back when dropped.
+/// The bytes that are reserved for a large answer until the answer is metered. The answer's audit event may wait for a
+/// disk or a webhook, and concurrent answers must count the reserved bytes. Dropping this value releases them.
 pub(super) struct TakenRoom(Counted);
 
-/// The answers of one connection.
+/// The unread answers of one connection.
 pub(super) struct Outgoing {
     room: Arc<ConnectionRoom>,
     answers: Arc<Mutex<AnswersUnderWay>>,
@@ -69,25 +69,26 @@ impl Outgoing {
         Self { room: Arc::new(ConnectionRoom::new(unread)), answers: Arc::default() }
     }
 
-    /// Waits until there is room for the answer to a request, given the size of the request's head. Returns `false` on
-    /// a timeout.
+    /// Waits until the connection has capacity for the answer to a request with this head. Returns `false` on a
+    /// timeout.
     pub(super) fn room(&self, head_bytes: usize) -> impl Future<Output = bool> {
         self.room.wait(head_bytes)
     }
 
-    /// Holds the end of a write's body back until there is room for the answer. Without room in time, the body fails
-    /// and `is_refused` is set.
+    /// Delays the end of a write's body until the connection has capacity for the answer. After a timeout, the body
+    /// fails and `is_refused` is set.
     pub(super) fn end_with_room(&self, body: Body, is_refused: Arc<AtomicBool>) -> Body {
         WriteBody::new(body, &self.room, is_refused).boxed_unsync()
     }
 
-    /// Reserves room for the answer to a request with this method, before any record of the answer is written.
+    /// Reserves capacity for the answer to a request with this method, before any record of the answer is written.
     ///
-    /// A large read answer that is in memory as a whole, as an object is, is refused if there is no room. Room was
-    /// checked when the request arrived, but many concurrent requests may have passed the same check. Their data is
-    /// dropped, and the clients retry. The answer to a write is never withheld; see [`Self::end_with_room`].
+    /// A large answer to a read is refused without capacity, if the whole answer is in memory, as an object is. The
+    /// capacity was checked when the request arrived, but many concurrent requests may have passed the same check.
+    /// Refused answers are dropped, and the clients retry. The answer to a write is never withheld; see
+    /// [`Self::end_with_room`].
     ///
-    /// The returned room counts a large answer that is in memory as a whole. Pass it to [`Self::meter`].
+    /// The returned reservation counts a large answer in memory. Pass it to [`Self::meter`].
     ///
     /// # Errors
     /// [`ListenerRefusal::TooManyUnread`], which replaces the answer.
@@ -113,8 +114,9 @@ impl Outgoing {
         Ok((Response::from_parts(head, body.into_body()), taken.map(TakenRoom)))
     }
 
-    /// Meters the body of an answer, which may have reserved room before. An answer that is in memory as a whole is
-    /// held from now on to its end. If the answer was replaced since, the reserved room is given back.
+    /// Meters the body of an answer. `taken` is the answer's reservation from [`Self::withhold`]. An answer in memory
+    /// is counted from now on until its end. If a different answer has replaced the original one, the reservation is
+    /// released.
     pub(super) fn meter(&self, answer: ServiceAnswer, taken: Option<TakenRoom>, stream: OpenStream) -> Response<Body> {
         let ServiceAnswer { response, class } = answer;
         let lasts = class == RequestClass::Opaque;
@@ -125,18 +127,19 @@ impl Outgoing {
         }
         let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::new(body) };
         let whole = body.take_data(|data| is_whole(data, exact));
-        // The room is kept while the body has the same length, even if its bytes are still delayed by an audit event.
+        // The reservation is kept if the body has the reserved length, even if an audit event still delays the body's
+        // data.
         let taken = taken.map(|TakenRoom(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);
         let answer = OutgoingBody::new(&self.room, &self.answers, lasts, stream);
         Response::from_parts(head, Metered::new(body, answer, whole, taken).boxed_unsync())
     }
 
-    /// Records whether the socket accepted the written bytes.
+    /// Records whether the socket accepted the last write.
     pub(super) fn wrote(&self, is_blocked: bool) {
         self.answers.lock().wrote(Instant::now, is_blocked);
     }
 
-    /// Cuts unread answers, and counts them. Completes when the connection as a whole is to be closed.
+    /// Aborts stuck answers and counts them. Completes when the whole connection must be closed.
     pub(super) async fn stuck(&self, cut: &Counter) {
         loop {
             tokio::time::sleep(LOOKED_AT_EVERY).await;
@@ -153,13 +156,13 @@ impl Outgoing {
     }
 }
 
-/// Returns whether a request with this method changes nothing.
+/// Returns whether an HTTP method only reads: GET and HEAD.
 pub(super) fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Returns whether the first data of a body is all of it, given the exact length of the body. A length alone is not
-/// enough: a member announces the length of its answer, and the bytes may come later.
+/// Returns whether the first data of a body is the whole body, given the body's exact length. The length alone is no
+/// proof: a member announces the length of its answer before the data arrives.
 fn is_whole(data: &Bytes, exact: Option<u64>) -> bool {
     Some(data.len() as u64) == exact
 }
@@ -179,25 +182,24 @@ mod tests {
     use crate::coalesce::OpenStreams;
     use crate::settings::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
 
-    /// A large object that is in memory as a whole, in bytes.
+    /// The size of a large object in memory, in bytes.
     const OBJECT_BYTES: usize = 64 << 10;
 
-    /// An answer of [`OBJECT_BYTES`].
     fn object() -> Response<Body> {
         Response::new(full(vec![b'x'; OBJECT_BYTES]))
     }
 
-    /// The answers of a connection that has the whole limit of unread bytes to itself, and a function that returns the
-    /// number of unread bytes.
+    /// Returns the answers of a connection without competing connections, and a function that returns the number of
+    /// unread bytes.
     fn alone() -> (Outgoing, impl Fn() -> usize) {
         let unread = Gauge::default();
         let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));
         (outgoing, move || usize::try_from(unread.get()).unwrap())
     }
 
-    /// The records of an answer may wait for a disk before the answer is metered, for thousands of answers at a time.
+    /// The audit events of thousands of answers may wait for a disk before the answers are metered.
     #[test]
-    fn answer_reserves_room_before_it_is_metered() {
+    fn answer_reserves_capacity_before_it_is_metered() {
         let (outgoing, unread) = alone();
         let get = || outgoing.withhold(&Method::GET, object());
         let mut passed: Vec<_> = (0..2000).map_while(|_| get().ok()).collect();
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_counted_once_until_it_is_taken() {
+    async fn answer_bytes_are_counted_once_until_the_socket_accepts_them() {
         let (outgoing, unread) = alone();
         for method in [Method::GET, Method::PATCH] {
             let (answer, taken) = outgoing.withhold(&method, object()).unwrap();
@@ -235,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Data that comes late, as while an audit event of it is written.
+    /// A body whose data is delayed, as during the write of its audit event.
     struct Late {
         data: Option<Bytes>,
         is_asked: bool,
@@ -261,9 +263,9 @@ mod tests {
         }
     }
 
-    /// The last answer for which there was room does not block itself, either.
+    /// The answer's own reservation fills the capacity, and must not block the answer.
     #[tokio::test]
-    async fn late_answer_body_keeps_its_reserved_room() {
+    async fn late_answer_body_keeps_its_reserved_capacity() {
         let (outgoing, unread) = alone();
         let mut passed: Vec<_> = (0..2000).map_while(|_| outgoing.withhold(&Method::GET, object()).ok()).collect();
         let (_, taken) = passed.pop().unwrap();
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn replacement_answer_releases_the_room_of_the_first() {
+    async fn replacement_answer_releases_the_capacity_of_the_original() {
         let (outgoing, unread) = alone();
         let (_, taken) = outgoing.withhold(&Method::GET, object()).unwrap();
         let metered = outgoing.meter(Response::new(full("another")).into(), taken, OpenStreams::default().open());
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn empty_frames_are_not_forwarded() {
+    async fn empty_answer_frames_are_not_forwarded() {
         let frames = ["", "a", "", "", "b", ""].map(|data| Ok(Frame::data(Bytes::from_static(data.as_bytes()))));
         let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
         let unread = Gauge::default();

@@ -6,8 +6,8 @@
 //! └─ any other ─────────────────────▶ TLS: a PROXY header is refused
 //! ```
 //!
-//! A configured peer must send a header. If headers were optional, a client behind a proxy without headers could send
-//! its own.
+//! A configured peer must send a header. If headers were optional, a client behind a proxy without headers could send a
+//! forged header.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,31 +18,30 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::settings::ProxyProtocolPeers;
 
-/// The first bytes of a header of version 2.
+/// The first bytes of a PROXY header of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The bytes of a header of version 2 before its addresses; the last two say how many follow.
+/// The length of a version 2 header before its addresses. The last two bytes contain the length of the following part.
 const FIXED_BYTES: usize = 16;
-/// The length limit of a header of version 1, including its end; set by the protocol.
+/// The protocol's length limit of a version 1 header, including its line end.
 const LINE_BYTES_MAX: usize = 107;
-/// The limit of the bytes after the fixed part of version 2. Addresses take 36 bytes, and load balancers add some
-/// hundred bytes about the client. The protocol expects 536 bytes to be enough for a receiver.
+/// The length limit of the part after the fixed bytes of version 2. Addresses take 36 bytes, and load balancers add
+/// some hundred bytes about the client. The protocol requires receivers to accept 536 bytes.
 const FOLLOWING_BYTES_MAX: usize = 4096;
 
-/// Removes the headers, and logs when peers stop sending them, or start again.
+/// Reads the PROXY headers of configured peers. Logs when peers stop sending headers, and when they start again.
 #[derive(Debug, Default)]
 pub(super) struct ProxyHeaders {
     peers: ProxyProtocolPeers,
-    /// Whether the last expected header was missing.
+    /// True if the last PROXY header from a configured peer was missing.
     are_missing: AtomicBool,
 }
 
 impl ProxyHeaders {
-    /// Creates the reader for headers of these peers.
     pub(super) fn from_peers(peers: ProxyProtocolPeers) -> Self {
         Self { peers, are_missing: AtomicBool::new(false) }
     }
 
-    /// Returns the client's address: removes the header of a configured peer, and reads no further. Has no timeout.
+    /// Returns the client's address. Reads the header of a configured peer, and no byte after it. Has no timeout.
     ///
     /// # Errors
     /// The header is missing or invalid; errors of the stream.
@@ -52,7 +51,8 @@ impl ProxyHeaders {
         peer: SocketAddr,
     ) -> io::Result<SocketAddr> {
         let client = self.peers.client(stream, peer).await;
-        // Other clients, and a peer that closes before it sends a byte, are no sign of a wrong configuration.
+        // Clients of other addresses, and a peer that closes before its first byte, do not indicate a wrong
+        // configuration.
         let is_missing = match &client {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
             Ok(_) if self.peers.have(peer.ip()) => false,
@@ -74,7 +74,7 @@ impl ProxyProtocolPeers {
         if !self.have(peer.ip()) {
             return Ok(peer);
         }
-        // No header of either version is shorter.
+        // Headers of both versions are longer than the signature.
         let mut header = vec![0; SIGNATURE.len()];
         stream.read_exact(&mut header).await?;
         let source = if header == SIGNATURE {
@@ -92,7 +92,7 @@ fn refused(problem: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("PROXY header: {problem}"))
 }
 
-/// Reads the rest of a header of version 2.
+/// Reads the remaining bytes of a version 2 header.
 async fn follow_length(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>) -> io::Result<()> {
     header.resize(FIXED_BYTES, 0);
     stream.read_exact(&mut header[SIGNATURE.len()..]).await?;
@@ -104,7 +104,7 @@ async fn follow_length(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u
     stream.read_exact(&mut header[FIXED_BYTES..]).await.map(drop)
 }
 
-/// Reads the rest of a header of version 1, byte by byte: the bytes behind its end belong to TLS.
+/// Reads the remaining bytes of a version 1 header one by one, because the bytes after its line end belong to TLS.
 async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>) -> io::Result<()> {
     if !header.starts_with(b"PROXY ") {
         return Err(refused("there is none"));
@@ -118,7 +118,8 @@ async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>
     Ok(())
 }
 
-/// The source address of a header; `None` for a connection of the proxy itself, or of an unknown kind.
+/// Parses a version 1 header. Returns `None` for a connection of the proxy itself, and for an unknown kind of
+/// connection.
 fn of_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v1::Header::try_from(header).map_err(refused)?;
     Ok(match header.addresses {
@@ -128,7 +129,7 @@ fn of_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     })
 }
 
-/// Parses a header of version 2; the result is as for [`of_version_1`].
+/// Parses a version 2 header. The result is as in [`of_version_1`].
 fn of_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v2::Header::try_from(header).map_err(refused)?;
     if header.command == Command::Local {
@@ -157,13 +158,12 @@ mod tests {
         ProxyProtocolPeers(text.split(',').map(|network| network.parse().unwrap()).collect())
     }
 
-    /// A header of version 2.
     fn version_2(command: u8, family: u8, following: &[u8]) -> Vec<u8> {
         let length = u16::try_from(following.len()).unwrap().to_be_bytes();
         [SIGNATURE, &[command, family][..], &length, following].concat()
     }
 
-    /// The client's address by this header, and the bytes that are left for TLS.
+    /// Returns the client's address from a header, and the bytes after the header, which belong to TLS.
     async fn client(header: &[u8]) -> Result<(String, Vec<u8>), String> {
         let sent = [header, TLS].concat();
         let mut stream = &sent[..];
@@ -187,7 +187,7 @@ mod tests {
             (version_2(0x21, 0x11, &ipv4), "203.0.113.9:4660"),
             (version_2(0x21, 0x11, &with_more), "203.0.113.9:4660"),
             (version_2(0x21, 0x21, &ipv6), "[2001::9]:4660"),
-            // A health check of the proxy itself, and a connection of unknown kind.
+            // A health check by the proxy itself, and a connection of an unknown kind.
             (version_2(0x20, 0x00, b""), "192.0.2.1:7"),
             (version_2(0x20, 0x11, &ipv4), "192.0.2.1:7"),
             (version_2(0x21, 0x00, b""), "192.0.2.1:7"),
@@ -245,7 +245,6 @@ mod tests {
         }
     }
 
-    /// Collects the log lines.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -264,7 +263,7 @@ mod tests {
     async fn missing_proxy_headers_are_logged_once() {
         let log = Log::default();
         // With a single subscriber, tracing evaluates the filter of a call site once, on the first thread, and caches
-        // it for all threads.
+        // the result for all threads.
         let _another = tracing::Dispatch::new(tracing_subscriber::registry());
         let writer = log.clone();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
@@ -274,7 +273,7 @@ mod tests {
         for (peer, sent, expected) in [
             ("203.0.113.1:7", TLS, ""),
             ("192.0.2.1:7", line, ""),
-            // A peer that closes at once, as a port scan does.
+            // A peer that closes the connection at once, as in a port scan.
             ("192.0.2.1:7", b"", ""),
             ("192.0.2.1:7", TLS, "WARN"),
             ("192.0.2.2:7", TLS, ""),

@@ -1,12 +1,12 @@
-//! The bytes that a connection receives, and the pauses in reading while the connection is unauthenticated.
+//! Counts the bytes that a connection receives, and pauses reading while the connection is unauthenticated.
 //!
 //! A request without credentials costs its sender nothing, so the memory for its bytes is bounded:
 //!
-//! * An unauthenticated connection is not read while one of its requests is being authenticated. Bodies, and further
-//!   requests, stay in the kernel meanwhile.
-//! * An incomplete head may have [`SHORT_HEAD_BYTES`]. Longer ones share a constant number of places
+//! * An unauthenticated connection is not read while one of its requests is being authenticated. Meanwhile, bodies and
+//!   further requests stay in the kernel.
+//! * An incomplete head may have [`SHORT_HEAD_BYTES`]. Longer heads need one of a constant number of permits
 //!   ([`Stranger::begin_long_head`](crate::strangers::Stranger::begin_long_head)). A new long head closes the connection
-//!   of the oldest one.
+//!   with the oldest long head.
 //! * A complete head is counted by its size, see [`Acquaintance::hold_head`].
 
 use std::task::{Context, Poll};
@@ -15,38 +15,38 @@ use crate::acquaintance::Acquaintance;
 use crate::strangers::ConnectionPermit;
 use crate::trailers::TrailerCounter;
 
-/// The limit of an incomplete head without a place among the long heads, in bytes. One byte in HTTP/2 may need 144
-/// bytes of memory (an indexed header without a value, in a vector that has just doubled). So this is 64 KiB of memory.
+/// The longest incomplete head without a permit for long heads, in bytes. One byte in HTTP/2 may need 144 bytes of
+/// memory (an indexed header without a value, in a vector that has just doubled). So this is 64 KiB of memory.
 const SHORT_HEAD_BYTES: usize = 455;
 
-/// Counts the received bytes of a connection.
 #[derive(Default)]
 pub(super) struct ByteCounter {
     trailers: TrailerCounter,
     unfinished: UnfinishedHead,
-    /// Whether a request of the connection has been authenticated.
     is_authenticated: bool,
-    /// Whether bytes were read in this turn of the task.
+    /// True if bytes were read since the last poll of the task.
     has_read: bool,
 }
 
-/// The bytes of an incomplete head: over HTTP/1 all bytes since the last head, over HTTP/2 the bytes of its frames.
+/// An incomplete request head. Over HTTP/1, its size is the number of bytes since the last head. Over HTTP/2, its size
+/// is the number of bytes in its frames.
 #[derive(Default)]
 struct UnfinishedHead {
     bytes: usize,
-    /// The number of complete heads.
+    /// The number of complete request heads before this head.
     heads: usize,
-    /// The place of the head among the long heads.
+    /// The permit for a long request head.
     place: Option<ConnectionPermit>,
 }
 
 impl ByteCounter {
-    /// Waits until the connection may be read.
+    /// Waits until the connection may be read, because no authentication is in progress.
     pub(super) fn poll_turn(&mut self, acquaintance: &Acquaintance, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_authenticated {
             return Poll::Ready(());
         }
-        // The waker is registered before the checks: an authentication that ends between them wakes it.
+        // The waker is registered before the checks, so that the end of an authentication between two checks wakes the
+        // task.
         acquaintance.register_reader(cx.waker());
         if acquaintance.is_known() {
             self.is_authenticated = true;
@@ -54,11 +54,11 @@ impl ByteCounter {
             return Poll::Ready(());
         }
         let heads = acquaintance.whole_heads();
-        // Over HTTP/2 a further head may be open when hyper hands over the request before it.
+        // Over HTTP/2, the next head may already have begun when hyper passes on a complete request.
         if heads != self.unfinished.heads && self.trailers.open_head_bytes().is_none() {
             self.unfinished = UnfinishedHead { heads, ..UnfinishedHead::default() };
         }
-        // One read in each turn, so that hyper hands over the requests of one read before the next.
+        // The task yields after each read, so that hyper passes on the requests of this read before the next read.
         if std::mem::take(&mut self.has_read) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -66,7 +66,7 @@ impl ByteCounter {
         if acquaintance.is_authenticating() { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Counts bytes that were read. Returns whether the trailers among all bytes are still within their bound.
+    /// Counts received bytes. Returns whether the connection's trailers are within their limit.
     pub(super) fn add(&mut self, bytes: &[u8], acquaintance: &Acquaintance) -> bool {
         let are_within_bound = self.trailers.read(bytes);
         if !self.is_authenticated && !bytes.is_empty() {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_not_read_while_its_request_is_authenticated() {
+    fn connection_is_not_read_while_its_request_is_being_authenticated() {
         let acquaintance =
             Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
         let (mut received, wakeups) = (ByteCounter::default(), Arc::<Wakeups>::default());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_not_authenticated_reads_once_in_each_turn() {
+    fn unauthenticated_connection_is_read_once_in_each_task_poll() {
         let acquaintance =
             Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
         let (mut received, wakeups) = (ByteCounter::default(), Arc::<Wakeups>::default());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_long_head_after_a_complete_one_keeps_its_place() {
+    fn incomplete_long_head_keeps_its_permit_after_a_complete_head() {
         let acquaintance =
             Acquaintance::new(Strangers::with_connections(8).admit(), UserConnections::with_connections(8));
         let mut received = ByteCounter::default();

@@ -1,33 +1,33 @@
-//! The reasons for which the listener refuses a request, and the answers to the clients.
+//! The reasons for which the listener refuses a request, and their HTTP answers.
 
 use tributary_apimachinery::{Status, StatusReason};
 
 use crate::settings::{HEADERS_MAX, HELD_BYTES_MAX};
 
-/// The reason why the listener refuses a request. The router does not count these requests.
+/// The reason why the listener refuses a request. The router's metrics do not count these requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerRefusal {
     /// 400: an HTTP/1.1 request is malformed. hyper answers it, so its path is unknown.
     Malformed,
-    /// 431, or 414: the head of an HTTP/1.1 request is too long. hyper answers it, so its path is unknown.
+    /// 431 or 414: the head of an HTTP/1.1 request is too long. hyper answers it, so its path is unknown.
     HeadTooLarge,
     /// 431: the request has too many headers.
     TooManyHeaders,
-    /// 429: too many requests wait for their authentication on unauthenticated connections.
+    /// 429: too many requests on unauthenticated connections wait for their authentication.
     TooManyUnknown,
-    /// 431, never sent: the connection sent too many trailers and is closed.
+    /// 431: the connection sent too many trailers. The connection is closed without this answer.
     TooManyTrailers,
-    /// 429: the user has no share of the connections left, or all users that the same cluster alone authenticates. The
-    /// request is not executed, and its connection is closed.
+    /// 429: the user has too many connections, or all users that only one cluster authenticates have too many together.
+    /// The request is not executed, and its connection is closed.
     TooManyConnections,
-    /// 429: the connection has too many unread bytes of answers. The request is not executed, or is a read.
+    /// 429: the connection has too many unread bytes of answers. The request was not executed, or only reads.
     TooManyUnread,
-    /// 403: a page of another site made a browser send the request, with its user's certificate.
+    /// 403: a web page of another origin made a browser send the request with its user's client certificate.
     CrossOrigin,
 }
 
 impl ListenerRefusal {
-    /// All reasons, in the order of their definition.
+    /// All reasons for a refusal, in the order of their definition.
     pub const ALL: [Self; 8] = [
         Self::Malformed,
         Self::HeadTooLarge,
@@ -39,7 +39,7 @@ impl ListenerRefusal {
         Self::CrossOrigin,
     ];
 
-    /// The label value in metrics.
+    /// Returns the value of the metric label `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -53,7 +53,7 @@ impl ListenerRefusal {
         }
     }
 
-    /// The Status that the client receives.
+    /// Returns the Status in the HTTP answer to a refused request.
     pub fn status(self) -> Status {
         match self {
             Self::Malformed => Status::new(400, StatusReason::BadRequest, "what was sent is no HTTP/1.1 request"),

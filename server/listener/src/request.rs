@@ -1,4 +1,4 @@
-//! The requests of one connection: each is refused by its head or answered, and its answer is metered.
+//! Handles the requests of one connection: refuses or answers each request, and meters the answer.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,36 +18,36 @@ use crate::refusal::ListenerRefusal;
 use crate::service::{AuthenticationOutcome, RequestService, RoomForAnswer};
 use crate::settings::HEADERS_MAX;
 
-/// The shared state of the requests of one connection.
+/// The state that all requests of one connection share.
 pub(super) struct ConnectionRequests<S: RequestService> {
     pub(super) service: Arc<S>,
     pub(super) client: Arc<S::Client>,
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) outgoing: Arc<Outgoing>,
     pub(super) parting: Arc<Parting>,
-    /// The count of open streams.
     pub(super) streams: OpenStreams,
 }
 
 impl<S: RequestService> ConnectionRequests<S> {
-    /// Answers one request. A refusal replaces an answer without room.
+    /// Answers one request. If the connection has no capacity for the answer, a refusal replaces the answer.
     pub(super) fn answer_request(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
         let open = self.streams.open();
-        // Runs before the first await: the connection is not read on while a request is being authenticated.
+        // `admit` runs before the first await, because the connection is not read while a request is being
+        // authenticated.
         let admitted = self.admit(&request);
-        // An inline block: an awaited function would keep the request twice in each stream.
+        // An awaited `async fn` would store the request twice in each stream, so this is an inline block.
         async move {
             let (method, version) = (request.method().clone(), request.version());
             let (mut request, body) = RequestBody::follow(request);
-            // The room of a large answer until it is metered. Given back if the request is cancelled before.
+            // The reservation for a large answer until the answer is metered. Released if the request is cancelled.
             let mut taken = None;
             let mut answer = match admitted {
                 Err(refusal) => self.service.refuse_request(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
-                    // A write with a body waits for room at the end of the body.
+                    // A write with a body waits for capacity at the end of its body.
                     let ends_with_room = !outgoing::is_read(&method) && !request.body().is_end_stream();
                     let is_there = ends_with_room || self.outgoing.room(head_bytes).await;
                     let is_refused = Arc::<AtomicBool>::default();
@@ -56,12 +56,14 @@ impl<S: RequestService> ConnectionRequests<S> {
                     }
                     let note = |outcome: AuthenticationOutcome<'_>| {
                         let room = self.acquaintance.note_outcome(outcome);
-                        // Dropped last: a waiter for this head must find the connection's authentication state.
+                        // The head is dropped after `note_outcome`. A task that waits for the drop must find the new
+                        // authentication state.
                         drop(head);
                         room
                     };
                     let withhold = |answer: Response<Body>| {
-                        // A member's success is not replaced: the member executed the write in spite of the refusal.
+                        // A refusal does not replace a success: the member has executed the write although its body
+                        // failed.
                         if is_refused.load(Ordering::Relaxed) && !answer.status().is_success() {
                             return Err(ListenerRefusal::TooManyUnread);
                         }
@@ -71,22 +73,22 @@ impl<S: RequestService> ConnectionRequests<S> {
                         })
                     };
                     let answer_room = RoomForAnswer { is_there, withhold };
-                    // Boxed, so that a long-lived stream does not keep the memory of the whole handling of a request.
+                    // The handling is boxed, so that a long-lived stream does not keep the memory of this future.
                     let answer = Box::pin(self.service.answer_request(request, &self.client, note, answer_room)).await;
                     self.parting.draw(version);
                     answer
                 }
             };
             if let Some(body) = body {
-                // Only an authenticated connection has the rest of a body read. Boxed, because requests over HTTP/2
-                // never need it.
+                // Only an authenticated connection gets the remainder of its body read. The future is boxed, because
+                // HTTP/2 requests never need it.
                 Box::pin(body.make_way(&mut answer.response, self.acquaintance.is_known())).await;
             }
             Ok(self.outgoing.meter(answer, taken, open))
         }
     }
 
-    /// Counts the head of a request until the request is authenticated. Returns the size of the head in bytes.
+    /// Counts the head of a request until the request is authenticated. Also returns the size of the head in bytes.
     fn admit<B>(&self, request: &Request<B>) -> Result<(Option<UnknownSender>, usize), ListenerRefusal> {
         if request.headers().len() > HEADERS_MAX {
             return Err(ListenerRefusal::TooManyHeaders);
@@ -97,7 +99,7 @@ impl<S: RequestService> ConnectionRequests<S> {
     }
 }
 
-/// The size of a request's head in bytes, as HTTP/2 counts it (RFC 9113, 6.5.2).
+/// Returns the size of a request's head in bytes, as HTTP/2 counts it (RFC 9113, 6.5.2).
 fn head_bytes<B>(request: &Request<B>) -> usize {
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     request.headers().iter().fold(target, |bytes, (name, value)| bytes + name.as_str().len() + value.len() + 32)

@@ -1,4 +1,4 @@
-//! The interface between the listener and the code that answers requests.
+//! The interface between the listener and the service that answers requests.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,21 +13,21 @@ use crate::refusal::ListenerRefusal;
 
 /// Answers the requests of all connections.
 pub trait RequestService: Send + Sync + 'static {
-    /// The state of one connection.
+    /// The service's state of one connection.
     type Client: Send + Sync + 'static;
 
-    /// Makes the state of a connection after its TLS handshake.
+    /// Creates the state of a connection after its TLS handshake.
     fn client(&self, handshake: Handshake<'_>) -> Self::Client;
 
     /// Reports a TLS handshake that failed because of the client's certificate.
     fn report_refused_certificate(&self, peer: SocketAddr, reason: &str);
 
-    /// Answers a request; every failure is an HTTP answer. Cancel: the listener drops the future when the client gives
-    /// up the request.
+    /// Answers a request; every failure is an HTTP answer. Cancel: the listener drops the future when the client
+    /// cancels the request.
     ///
-    /// The service calls `note` once it has authenticated the request and before it acts on the request. A health
-    /// check without credentials has no outcome. Where `note` or `answer_room` reports no room, the service refuses
-    /// the request instead.
+    /// The service calls `note` after it has authenticated the request and before it executes the request. A health
+    /// check without credentials is not authenticated, so it needs no call. If `note` or `answer_room` reports that the
+    /// connection has no capacity, the service refuses the request.
     fn answer_request(
         &self,
         request: Request<Body>,
@@ -36,19 +36,19 @@ pub trait RequestService: Send + Sync + 'static {
         answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
     ) -> impl Future<Output = ServiceAnswer> + Send;
 
-    /// Refuses a request by its head, before it is authenticated.
+    /// Refuses a request by its head, before authentication.
     fn refuse_request<B>(&self, request: Request<B>, client: &Self::Client, refusal: ListenerRefusal) -> ServiceAnswer;
 
-    /// Ends open watches with bookmarks and refuses new ones. The listener waits for streams that are still open.
+    /// Ends open watches with bookmarks, and refuses new watches. The listener waits for streams that are still open.
     fn drain(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// The answer to a request.
+/// A service's answer to a request.
 #[derive(Debug)]
 pub struct ServiceAnswer {
     /// The HTTP response to the client.
     pub response: Response<Body>,
-    /// The class of the request: it decides how long the client may take to read the answer.
+    /// The class of the request, which determines the time limit for reading the answer.
     pub class: RequestClass,
 }
 
@@ -61,51 +61,51 @@ impl From<Response<Body>> for ServiceAnswer {
 /// The facts about a client from the TLS handshake.
 #[derive(Clone, Debug)]
 pub struct Handshake<'a> {
-    /// The address of the client, even behind proxies that send a PROXY header.
+    /// The client's address, which a PROXY header reports for clients behind a proxy.
     pub address: SocketAddr,
     /// The client's certificates, leaf first.
     pub certificates: &'a [CertificateDer<'a>],
-    /// The host that the client asked for (SNI).
+    /// The host name in the client's SNI.
     pub server_name: Option<HostName>,
 }
 
-/// The result of the authentication of a request, for its connection.
+/// The authentication result of a request, which the service reports to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationOutcome<'a> {
-    /// The request has a known user.
+    /// The request is authenticated.
     Known {
-        /// The user whose share of all connections the connection takes. `None` where the connection carries requests
-        /// of many users, or there is only one user.
+        /// The user for whom the connection is counted. `None` if the connection carries requests of many users, or if
+        /// there is only one user.
         user: Option<ConnectionUser<'a>>,
     },
-    /// The request has no known user, and is answered 401.
+    /// The request is not authenticated, and gets a 401.
     Unauthorized,
 }
 
-/// The user of a connection.
+/// The user for whom a connection is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionUser<'a> {
-    /// The verifier of the user, and the clusters where the user is valid.
+    /// The verifier that authenticated the user, and the clusters where the user is valid.
     pub authority: &'a Authority,
-    /// The name of the user, unique for one verifier.
+    /// The user's name, which is unique for one verifier.
     pub username: &'a str,
 }
 
-/// Whether a connection has room for a request.
+/// The result of checking the limits for a request on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// The connection has room.
+    /// The connection may serve the request without exceeding a limit.
     Enough,
-    /// The client has left too much of earlier answers unread.
+    /// The client has too many unread bytes of earlier answers.
     Unread,
-    /// The user has too many connections.
+    /// The user of the request has too many connections.
     Connections,
 }
 
-/// Whether a connection has room for the answer to a request.
+/// The check whether a connection has capacity for the answer to a request.
 pub struct RoomForAnswer<W> {
-    /// Whether there is room when the request arrives.
+    /// True if the connection has capacity when the request arrives.
     pub is_there: bool,
-    /// Returns the answer, or the reason to refuse the answer after all: the room may be gone by then.
+    /// Checks the capacity for the finished answer. Returns the answer, or the reason to refuse the request.
     pub withhold: W,
 }

@@ -1,4 +1,4 @@
-//! The settings of the listener as values: flags are parsed into them, and the listener applies them.
+//! The settings of the listener, as values that flags are parsed into.
 
 mod address;
 mod bounds;
@@ -13,10 +13,10 @@ pub(crate) use bounds::{CONNECTIONS_PART, HEADERS_MAX, HELD_BYTES_MAX};
 pub use goaway::GoawayChance;
 pub use peers::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
 
-/// The accepted versions of TLS, the newest first.
+/// A list of accepted TLS versions, the newest first.
 pub type TlsVersions = &'static [&'static SupportedProtocolVersion];
 
-/// TLS 1.2 and TLS 1.3.
+/// TLS 1.2 and TLS 1.3 are accepted.
 pub const TLS_1_2: TlsVersions = &[&rustls::version::TLS13, &rustls::version::TLS12];
-/// Only TLS 1.3.
+/// Only TLS 1.3 is accepted.
 pub const TLS_1_3: TlsVersions = &[&rustls::version::TLS13];

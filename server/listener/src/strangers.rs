@@ -1,5 +1,6 @@
-//! Connections without an authenticated request ("strangers"). They get a part of all connections, so that clients
-//! without credentials cannot crowd out the others, and a constant number of places for long incomplete heads.
+//! Connections without an authenticated request ("strangers"). They get only a part of all connection slots, so that
+//! clients without credentials cannot displace authenticated clients. They also share a constant number of permits for
+//! long incomplete heads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,44 +11,44 @@ use tokio_util::sync::CancellationToken;
 use crate::heads::{AllHeads, ConnectionHeads, HeldHead};
 use crate::settings::CONNECTIONS_PART;
 
-/// The most unauthenticated connections with a long incomplete head (`received.rs`). hyper and h2 keep at most 2 MiB of
-/// one head, so 64 of them are 128 MiB. A head arrives within a round trip, and heads longer than a TCP segment are
-/// rare, so few are incomplete at once unless a client floods.
+/// The most unauthenticated connections with a long incomplete head (`received.rs`). hyper and h2 store at most 2 MiB
+/// of one head, so 64 heads need 128 MiB. A head arrives within a round trip, and few heads are longer than a TCP
+/// segment. So few heads are incomplete at the same time unless a client floods.
 const LONG_HEADS_MAX: usize = 64;
 
-/// The connections without an authenticated request. A connection beyond the limit closes the oldest one: a client with
-/// credentials has sent a request by then.
+/// The connections without an authenticated request. A connection above the limit closes the oldest one, because a
+/// client with credentials would have sent a request by that time.
 #[derive(Debug)]
 pub(super) struct Strangers {
     connections: Arc<Places>,
-    /// The connections with a long incomplete head.
+    /// The permits of connections with a long incomplete head.
     long_heads: Arc<Places>,
-    /// The sizes of the heads of their requests.
+    /// The sizes of the heads of unauthenticated requests.
     heads: AllHeads,
 }
 
-/// A constant number of places for connections. A connection beyond the number closes the oldest one.
+/// A constant number of permits for connections. Acquiring a permit above the number closes the connection with the
+/// oldest permit.
 #[derive(Debug)]
 struct Places {
     max: usize,
     taken: Mutex<TakenPlaces>,
 }
 
-/// The taken places, in the order of taking.
+/// The acquired connection permits, ordered by age.
 #[derive(Debug, Default)]
 struct TakenPlaces {
     next: u64,
     connections: BTreeMap<u64, CancellationToken>,
 }
 
-/// The place of one connection. Given up when dropped.
+/// The permit of one connection. Released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     number: u64,
     among: Arc<Places>,
 }
 
-/// A connection without an authenticated request.
 #[derive(Debug)]
 pub(super) struct Stranger {
     place: ConnectionPermit,
@@ -58,14 +59,14 @@ pub(super) struct Stranger {
 }
 
 impl Strangers {
-    /// Creates the places: a part of this many connections.
+    /// Creates the permits for unauthenticated connections, as a part of all connections.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let connections = Places::at_most((connections / CONNECTIONS_PART).max(1));
         let long_heads = Places::at_most(LONG_HEADS_MAX);
         Arc::new(Self { connections, long_heads, heads: AllHeads::default() })
     }
 
-    /// Admits a connection. Closes the oldest one beyond the limit.
+    /// Acquires a permit for a new connection. Above the limit, closes the oldest unauthenticated connection.
     pub(super) fn admit(self: &Arc<Self>) -> Stranger {
         let sent_away = CancellationToken::new();
         let place = self.connections.acquire(sent_away.clone());
@@ -78,7 +79,7 @@ impl Places {
         Arc::new(Self { max, taken: Mutex::default() })
     }
 
-    /// Takes a place for a connection, and closes the oldest connection if there are too many.
+    /// Acquires a permit. Above the limit, closes the connection with the oldest permit.
     fn acquire(self: &Arc<Self>, connection: CancellationToken) -> ConnectionPermit {
         let mut taken = self.taken.lock();
         let number = taken.next;
@@ -94,7 +95,7 @@ impl Places {
 }
 
 impl ConnectionPermit {
-    /// Gives the place up. A connection that was told to close still closes.
+    /// Releases the permit. A connection that was already told to close still closes.
     fn leave(&self) {
         self.among.taken.lock().connections.remove(&self.number);
     }
@@ -107,23 +108,24 @@ impl Drop for ConnectionPermit {
 }
 
 impl Stranger {
-    /// Counts the head of an unauthenticated request until the returned value is dropped; `None` where there is no
-    /// room.
+    /// Counts the head of an unauthenticated request until the returned guard is dropped. Returns `None` above the
+    /// limit.
     pub(super) fn hold_head(&self, bytes: usize) -> Option<HeldHead> {
         self.heads.hold_head(bytes)
     }
 
-    /// Takes a place among the long incomplete heads. If there are too many, the oldest of these connections is closed.
+    /// Acquires a permit for a long incomplete head. Above the limit, closes the connection with the oldest permit.
     pub(super) fn begin_long_head(&self) -> ConnectionPermit {
         self.among.long_heads.acquire(self.sent_away.clone())
     }
 
-    /// Gives the place up, because the connection is authenticated. A connection that was told to close still closes.
+    /// Releases the permit of a connection that became authenticated. A connection that was already told to close still
+    /// closes.
     pub(super) fn becomes_known(&self) {
         self.place.leave();
     }
 
-    /// Completes when the connection has to make room for another one. Cancel: safe.
+    /// Completes when the connection must close in favor of a new connection. Cancel: safe.
     pub(super) async fn sent_away(&self) {
         self.sent_away.cancelled().await;
     }
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_unauthenticated_connection_is_closed_for_a_new_one() {
+    fn new_connection_closes_the_oldest_unauthenticated_connection() {
         let strangers = Strangers::with_connections(8);
         let is_away = |stranger: &Stranger| stranger.sent_away.is_cancelled();
         let (first, second) = (strangers.admit(), strangers.admit());
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_with_the_oldest_long_head_is_closed_for_another() {
+    fn new_long_head_closes_the_connection_with_the_oldest() {
         let strangers = Strangers::with_connections(4 * 2 * LONG_HEADS_MAX);
         let connections: Vec<_> = (0..=LONG_HEADS_MAX).map(|_| strangers.admit()).collect();
         let mut places: Vec<_> = connections[1..].iter().map(Stranger::begin_long_head).collect();

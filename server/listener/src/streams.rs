@@ -1,12 +1,12 @@
-//! The streams of an HTTP/2 connection, answered on the connection's own task.
+//! Polls the streams of an HTTP/2 connection on the connection's own task.
 //!
 //! hyper spawns a task for each stream, beside the task that reads and writes the connection. The tasks wake each other
-//! for each frame, and each time the runtime wakes another thread as well. A list of 620 KB took 13 waits for events
-//! and 8 wake-ups of a thread without work.
+//! for each frame, and each time the runtime wakes another thread as well. In a measurement, a list of 620 KB took 13
+//! waits for events and 8 wake-ups of a thread without work.
 //!
-//! So a stream is polled with its connection: a wake-up between the two is served in the same turn, without the
-//! runtime, and each is polled only for its own wake-ups. A stream with a long computation moves to a task of its own,
-//! so that it does not delay the connection's other streams.
+//! So a stream is polled together with its connection. A wake-up between the stream and the connection is served within
+//! the same poll, without the runtime. The stream and the connection are each polled only after their own wake-ups. A
+//! stream with a long computation moves to a task of its own, so that it does not delay the connection's other streams.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,31 +23,32 @@ use tokio::task::coop;
 use tokio::time::Instant;
 use tributary_apimachinery::{PollRound, PollSide};
 
-/// The most memory of hyper's part of a stream, in bytes. 1 KiB; hyper's part takes 616 bytes, and the whole stream
-/// 768. Thousands of streams exist while thousands of clients watch or wait for a list. hyper keeps one slot for a
-/// request's future and its answer's body, as large as the larger of them, for the life of the stream. So the handling
-/// of a request is boxed (in `request.rs`).
+/// The maximum size of hyper's part of a stream, in bytes. hyper's part takes 616 bytes, and the whole stream 768.
+/// Thousands of streams exist while thousands of clients watch or wait for a list. For the life of the stream, hyper
+/// keeps one slot for the request's future and the answer's body, as large as the larger one. So the handling of a
+/// request is boxed (in `request.rs`).
 const STREAM_BYTES_MAX: usize = 1 << 10;
-/// The longest step of a stream before it moves to a task of its own. 1 ms is a thousand times the time for a frame
-/// that is in memory; compressing, printing and searching take longer.
+/// The time of one poll after which a stream moves to a task of its own. 1 ms is a thousand times the time for a frame
+/// in memory. Compressing, printing and searching take longer.
 const LONG_STEP: Duration = Duration::from_millis(1);
-/// The most rounds of polling in one turn, when a connection and its streams wake each other. Other tasks of the thread
-/// run between turns.
+/// The most polls of a connection and its streams within one poll of their task. The connection and its streams may
+/// wake each other forever, and other tasks of the thread must run.
 const ROUNDS_MAX: usize = 32;
 
 tokio::task_local! {
-    /// Ends the current stream.
+    /// The handle that aborts the HTTP/2 stream of the current task.
     static STREAM: AbortHandle;
 }
 
-/// The handle that ends the current stream; `None` over HTTP/1.1, where only the connection can be closed.
+/// Returns the handle that aborts the current stream. Returns `None` over HTTP/1.1, where only the connection can be
+/// closed.
 pub(super) fn stream() -> Option<AbortHandle> {
     STREAM.try_with(AbortHandle::clone).ok()
 }
 
-/// The new streams of a connection; hyper adds to them as an executor. Each stream can be ended alone. hyper waits for
-/// a stream's window without polling the answer's body, so a body cannot end its stream. Dropping the stream can: its
-/// memory is freed, and the client receives `RST_STREAM`.
+/// The new streams of a connection, spawned by hyper. Each stream can be aborted separately. hyper waits for a stream's
+/// window without polling the answer's body, so the body cannot end its stream. Dropping the stream frees its memory,
+/// and the client receives `RST_STREAM`.
 #[derive(Clone, Default)]
 pub(super) struct Begun {
     streams: Arc<Mutex<Vec<Stream>>>,
@@ -63,14 +64,15 @@ where
         const { assert!(size_of::<F>() <= STREAM_BYTES_MAX, "a stream takes more than STREAM_BYTES_MAX") };
         let (stream, end) = abortable(stream);
         let stream = STREAM.scope(end, stream);
-        // The client of an aborted stream has already been told.
+        // An aborted stream resolves to an error, and its client has received `RST_STREAM`.
         self.streams.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
-        // The task that answers the stream begins the tunnel. The task may differ from the connection's.
+        // The caller may be the task of a stream that begins a tunnel, not the connection's task. The wake-up makes the
+        // connection's task poll the new stream.
         self.round.wake(PollSide::Parts);
     }
 }
 
-/// A stream on its connection's task; `None` once it has ended, or moved to another task.
+/// A stream on its connection's task; `None` after its end, or after it moved to a task of its own.
 struct Stream(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl Future for Stream {
@@ -79,7 +81,7 @@ impl Future for Stream {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(stream) = &mut self.0 else { return Poll::Ready(()) };
         let began = Instant::now();
-        // A panic has been reported, and must not end the other streams.
+        // The panic hook has reported the panic, which must not end the connection's other streams.
         let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll(cx))).unwrap_or(Poll::Ready(()));
         if polled.is_ready() {
             self.0 = None;
@@ -90,7 +92,8 @@ impl Future for Stream {
     }
 }
 
-/// The streams of a connection. Open streams are dropped with it, because their client is gone.
+/// The streams of a connection. Open streams are dropped together with the connection, because their client has
+/// disconnected.
 pub(super) struct Streams {
     begun: Begun,
     running: FuturesUnordered<Stream>,
@@ -100,7 +103,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Creates the streams of a connection that adds new ones to `begun`.
+    /// Creates the streams of a connection that spawns new streams on `begun`.
     pub(super) fn new(begun: Begun) -> Self {
         let round = Arc::clone(&begun.round);
         let of_connection = round.waker(PollSide::Connection);
@@ -110,12 +113,12 @@ impl Streams {
 
     /// Polls the connection and its streams until the connection ends. Cancel: safe, if it is called again.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
-        // The caller may have changed the connection's state, for example by a graceful shutdown.
+        // The caller may have changed the connection's state, for example with a graceful shutdown.
         self.round.mark_woken(PollSide::Connection);
         Driven { streams: self, connection }
     }
 
-    /// Polls the streams first, so that their writes are sent in the same round, with one poll of the connection.
+    /// Polls the streams before the connection, so that one poll of the connection sends all their writes.
     fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
         self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
@@ -125,7 +128,7 @@ impl Streams {
             if self.round.take_woken(PollSide::Connection) {
                 let polled = connection.as_mut().poll(&mut Context::from_waker(&self.of_connection));
                 if polled.is_ready() {
-                    // A last poll writes the log entries of answers that members have completed by now.
+                    // A last poll of the streams writes the log entries of completed answers.
                     self.poll_streams();
                     self.round.leave();
                     return polled;
@@ -134,7 +137,7 @@ impl Streams {
             if self.round.rests() {
                 return Poll::Pending;
             }
-            // Without a budget, no resource of tokio reports ready in this turn.
+            // Without cooperative budget, no resource of tokio is ready within this poll.
             if !coop::has_budget_remaining() {
                 break;
             }
@@ -152,7 +155,7 @@ impl Streams {
 }
 
 impl Drop for Streams {
-    /// Breaks a reference cycle: a stream holds the list of new streams, for its tunnel. A stream that stayed in the
+    /// Breaks a reference cycle: a stream owns the list of new streams, for its tunnel. A stream that stayed in the
     /// list would never be freed.
     fn drop(&mut self) {
         let left = std::mem::take(&mut *self.begun.streams.lock());
@@ -160,7 +163,7 @@ impl Drop for Streams {
     }
 }
 
-/// A connection that is polled with its streams. Completes when the connection ends.
+/// The future that polls a connection together with its streams. Completes when the connection ends.
 pub(super) struct Driven<'a, C> {
     streams: &'a mut Streams,
     connection: Pin<&'a mut C>,
@@ -186,7 +189,6 @@ mod tests {
 
     use super::*;
 
-    /// Counts the wake-ups of a task.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn mutual_wakeups_of_connection_and_stream_wake_no_task() {
+    async fn mutual_wakeups_of_connection_and_stream_bypass_the_runtime() {
         const FRAMES: u32 = 10;
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_and_stream_are_polled_only_for_their_own_events() {
+    async fn connection_and_stream_are_polled_only_after_their_own_wakeups() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (polls, steps) = (std::cell::Cell::new(0), Arc::new(AtomicUsize::new(0)));
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_is_polled_without_a_wakeup_of_its_own() {
+    async fn each_call_of_drive_polls_the_connection() {
         let mut streams = Streams::new(Begun::default());
         let is_to_end = std::cell::Cell::new(false);
         let mut connection = Box::pin(poll_fn(|_| if is_to_end.get() { Poll::Ready(()) } else { Poll::Pending }));
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_running_stream_leaves_the_task_of_its_connection() {
+    async fn stream_with_a_long_poll_moves_to_its_own_task() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (done, is_done) = tokio::sync::oneshot::channel();
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_panics_takes_none_of_the_others_along() {
+    async fn panic_of_one_stream_does_not_end_other_streams() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         begun.execute(async { panic!("of one stream") });
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_can_be_ended_alone() {
+    async fn stream_can_be_aborted_without_closing_the_connection() {
         let begun = Begun::default();
         let mut streams = Streams::new(begun.clone());
         let (tell, told) = tokio::sync::oneshot::channel();

@@ -1,8 +1,8 @@
-//! TLS towards clients: 1.2 and 1.3, HTTP/2 before HTTP/1.1. Certificates and authorities can be replaced while
-//! serving, and hosts may have their own.
+//! TLS for clients: versions 1.2 and 1.3, and HTTP/2 preferred to HTTP/1.1. Certificates and authorities can be
+//! replaced at runtime, and hosts may have their own.
 //!
-//! Sessions belong to one configuration: a client needs a full handshake for another host, and after the authorities
-//! were replaced.
+//! TLS sessions belong to one configuration: a client needs a full handshake for a host with different settings, and
+//! after the authorities were replaced.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -22,10 +22,10 @@ use tributary_hosts::{HostTable, HostTls};
 
 use crate::settings::TlsVersions;
 
-/// The names (DER) of the authorities whose certificates a handshake asks the client for.
+/// The authorities (names in DER) from which a handshake requests client certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedAuthorities {
-    /// The authorities that issue client certificates. A host may have others.
+    /// The authorities that issue client certificates. A host may have different ones.
     pub clients: Vec<Vec<u8>>,
     /// The authorities that issue the certificates of front proxies, for all hosts.
     pub proxies: Vec<Vec<u8>>,
@@ -35,22 +35,21 @@ pub struct RequestedAuthorities {
 pub struct ServingCertificate(ArcSwap<CertifiedKey>);
 
 impl ServingCertificate {
-    /// Creates the holder with its first certificate.
+    /// Creates a replaceable serving certificate with its first value.
     pub fn new(certificate: CertifiedKey) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(certificate)))
     }
 
-    /// Creates the holder from a shared certificate.
     fn shared(certificate: Arc<CertifiedKey>) -> Arc<Self> {
         Arc::new(Self(ArcSwap::new(certificate)))
     }
 
-    /// The certificate for new connections.
+    /// Returns the serving certificate for new connections.
     pub fn current(&self) -> Arc<CertifiedKey> {
         self.0.load_full()
     }
 
-    /// Replaces the certificate for new connections.
+    /// Replaces the serving certificate for new connections.
     pub fn replace(&self, certificate: CertifiedKey) {
         self.0.store(Arc::new(certificate));
     }
@@ -73,12 +72,12 @@ impl fmt::Debug for ServingCertificate {
 pub struct TlsSettings {
     certificates: Arc<CommonCertificates>,
     versions: TlsVersions,
-    /// Locked during each change of the settings.
+    /// The mutex is locked during each change of the settings.
     wanted: Mutex<TlsDemand>,
     current: ArcSwap<Current>,
 }
 
-/// The certificates for hosts without their own. Open connections keep their certificate.
+/// The certificates for hosts without a certificate of their own.
 #[derive(Debug)]
 struct CommonCertificates {
     default: Arc<ServingCertificate>,
@@ -98,7 +97,7 @@ impl ResolvesServerCert for CommonCertificates {
     }
 }
 
-/// The certificate for clients without a host name (SNI) that connect to this address.
+/// Selects the certificate for clients without SNI that connect to this IP address.
 #[derive(Debug)]
 struct CertificateAt(Arc<CommonCertificates>, IpAddr);
 
@@ -109,15 +108,15 @@ impl ResolvesServerCert for CertificateAt {
     }
 }
 
-/// The requested settings of new connections.
+/// The inputs from which the rustls configurations are built.
 #[derive(Debug, Default)]
 struct TlsDemand {
-    /// `None` where clients are asked for no certificate.
+    /// The authorities from which client certificates are requested; `None` if none are requested.
     authorities: Option<RequestedAuthorities>,
     hosts: HostTable,
 }
 
-/// The rustls configurations: one, and one more for each cluster with TLS settings of its own.
+/// The rustls configurations: a common one, and one for each cluster with TLS settings of its own.
 #[derive(Debug)]
 struct Current {
     elsewhere: Arc<ServerConfig>,
@@ -126,8 +125,8 @@ struct Current {
 }
 
 impl TlsSettings {
-    /// Creates the settings without client certificates. Clients that offer no ALPN get HTTP/1.1, or HTTP/2 if they
-    /// begin with its preface.
+    /// Creates settings without client certificates. A client without ALPN gets HTTP/1.1, or HTTP/2 if it sends
+    /// HTTP/2's preface.
     ///
     /// # Errors
     /// The crypto provider lacks these versions, which cannot happen with aws-lc-rs.
@@ -139,20 +138,21 @@ impl TlsSettings {
         Ok(Self { certificates, versions, wanted, current: ArcSwap::from_pointee(current) })
     }
 
-    /// Replaces the certificates by name, for new connections that ask for one of their names. A cluster's host with a
-    /// certificate of its own keeps it.
+    /// Replaces the certificates by name (`--tls-sni-cert-key`) for new connections. A cluster's host with a
+    /// certificate of its own is not affected.
     pub fn show_named(&self, named: NamedCertificates) {
         self.certificates.named.store(Arc::new(named));
     }
 
-    /// The certificate for a host without its own.
+    /// Returns the certificate of a host without a certificate of its own.
     pub fn certificate_of(&self, host: &HostName) -> Arc<CertifiedKey> {
         self.certificates.of_name(Some(host.as_str()))
     }
 
-    /// Asks new connections for a certificate of these authorities. Clients may have none.
+    /// Requests client certificates of these authorities from new connections. Clients may connect without a
+    /// certificate.
     ///
-    /// Earlier TLS sessions are not resumed: their store is dropped with the configuration.
+    /// TLS sessions from before the call are not resumed, because the old configuration's session store is dropped.
     ///
     /// # Errors
     /// As [`TlsSettings::new`].
@@ -181,25 +181,25 @@ impl TlsSettings {
         Ok(())
     }
 
-    /// The configuration for a connection that asks for this host.
+    /// Returns the configuration for a connection with this SNI.
     pub(super) fn config(&self, server_name: Option<&HostName>) -> Arc<ServerConfig> {
         let current = self.current.load();
         let own = server_name.and_then(|name| current.hosts.get(name));
         Arc::clone(own.unwrap_or(&current.elsewhere))
     }
 
-    /// The configuration for a connection to this address without a host name.
+    /// Returns the configuration for a connection without SNI to this IP address.
     pub(super) fn config_at(&self, address: Option<IpAddr>) -> Arc<ServerConfig> {
         let elsewhere = self.config(None);
         let is_named = |address: &IpAddr| self.certificates.named.load().of_address(*address).is_some();
         let Some(address) = address.filter(is_named) else { return elsewhere };
-        // The clone shares the session store.
+        // The cloned configuration shares the session store.
         let mut config = ServerConfig::clone(&elsewhere);
         config.cert_resolver = Arc::new(CertificateAt(Arc::clone(&self.certificates), address));
         Arc::new(config)
     }
 
-    /// Builds the configurations, and reuses those of `before` that are unchanged.
+    /// Builds the configurations. Unchanged configurations of `before` are reused.
     fn next(
         &self,
         elsewhere: Arc<ServerConfig>,
@@ -223,7 +223,7 @@ impl TlsSettings {
         Ok(Current { elsewhere, clusters, hosts })
     }
 
-    /// The configuration of a host: its own certificate and authorities, or else the common ones.
+    /// Returns the configuration of a host: its own certificate and authorities, or else the common ones.
     fn host_config(
         &self,
         tls: &HostTls,

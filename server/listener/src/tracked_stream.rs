@@ -1,4 +1,4 @@
-//! The socket of a connection, with the counts of its reads and writes.
+//! The socket of a connection, whose reads and writes are counted.
 
 use std::io;
 use std::pin::Pin;
@@ -15,18 +15,18 @@ use crate::coalesce::Coalesce;
 use crate::outgoing::Outgoing;
 use crate::received::ByteCounter;
 
-/// A socket with its resources. An upgrade takes both along, so a tunnel is counted until it closes.
+/// A socket with its permits. An upgrade keeps the permits, so a tunnel is counted until it closes.
 pub(super) struct TrackedStream {
     pub(super) stream: TlsStream<Coalesce<TcpStream>>,
     pub(super) outgoing: Arc<Outgoing>,
     pub(super) received: ByteCounter,
-    /// Counts the connection for its user until the socket closes.
+    /// The authentication state, whose permit counts the connection for its user until the socket closes.
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) _socket: Permit,
 }
 
 impl TrackedStream {
-    /// Records whether the socket accepted the written bytes.
+    /// Records whether the socket accepted the bytes of a write.
     fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
         self.outgoing.wrote(written.is_pending());
         written
@@ -40,7 +40,7 @@ impl AsyncRead for TrackedStream {
         let before = buf.filled().len();
         let read = Pin::new(stream).poll_read(cx, buf);
         if !received.add(&buf.filled()[before..], acquaintance) {
-            // The connection is closed, and no longer read.
+            // The connection will be closed, so it is no longer read.
             acquaintance.refuse_trailers();
             return Poll::Pending;
         }

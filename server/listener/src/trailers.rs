@@ -1,22 +1,22 @@
-//! Counts the trailers that a connection sends over HTTP/2, and the bytes of its incomplete head.
+//! Counts the HTTP/2 trailers that a connection sends, and the bytes of its incomplete head.
 //!
-//! h2 keeps the trailers of a request until its stream ends, even after the body was dropped, and has no setting to
-//! bound them: 2,000 streams could keep 2 GB. So the listener parses the frames' heads to count them. No client of
-//! Kubernetes sends trailers. Delete this once h2 drops the trailers of an unread body.
+//! h2 stores the trailers of a request until its stream ends, even after the body was dropped, and has no setting to
+//! limit them: 2,000 streams could occupy 2 GB. So the listener parses the frame headers to count trailers. No client
+//! of Kubernetes sends trailers. Delete this module when h2 drops the trailers of an unread body.
 
-/// The beginning of an HTTP/2 connection (RFC 9113 §3.4). hyper decides by it too, whatever ALPN negotiated.
+/// The beginning of an HTTP/2 connection (RFC 9113 §3.4). hyper, too, detects HTTP/2 by these bytes, whatever ALPN
+/// negotiated.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The head of a frame, in bytes (RFC 9113 §4.1).
+/// The length of a frame header in bytes (RFC 9113 §4.1).
 const FRAME_HEAD_BYTES: usize = 9;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
-/// The flag of the last frame of a block of headers.
+/// The HTTP/2 flag of the last frame of a header block.
 const END_HEADERS: u8 = 4;
-/// The trailers that a connection may send during its life, in bytes. One byte may be a header that takes 144 bytes of
-/// memory, so this is 64 KiB of memory.
+/// The most trailers that a connection may send during its life, in bytes. One byte may encode a header that needs 144
+/// bytes of memory, so this is 64 KiB of memory.
 const TRAILER_BYTES_MAX: usize = 455;
 
-/// Counts the trailers of one connection.
 #[derive(Debug, Default)]
 pub(super) struct TrailerCounter {
     protocol: Protocol,
@@ -25,7 +25,7 @@ pub(super) struct TrailerCounter {
 
 #[derive(Debug)]
 enum Protocol {
-    /// The number of bytes so far that match the preface.
+    /// The number of received bytes that match the preface.
     Undecided(usize),
     Http1,
     Http2(Frames),
@@ -37,24 +37,24 @@ impl Default for Protocol {
     }
 }
 
-/// The position of an HTTP/2 connection within its frames.
 #[derive(Debug, Default)]
 struct Frames {
     head: [u8; FRAME_HEAD_BYTES],
-    /// The length of the part of the head that has arrived.
+    /// The number of received bytes of the frame header.
     head_bytes: usize,
-    /// The length of the part of the payload that has not arrived.
+    /// The number of payload bytes that have not arrived.
     payload_left: usize,
-    /// The last stream that the client opened: each has a greater number than those before (RFC 9113 §5.1.1).
+    /// The greatest stream number of the client. Each new stream has a greater number than all earlier streams (RFC
+    /// 9113 §5.1.1).
     last_stream: u32,
-    /// Whether the last block of headers contains trailers.
+    /// True if the current header block contains trailers.
     has_trailers: bool,
-    /// The number of bytes of the incomplete block of headers.
+    /// The number of received bytes of the incomplete header block.
     open_head_bytes: usize,
 }
 
 impl TrailerCounter {
-    /// Reads bytes of the connection. Returns whether its trailers are still within their bound.
+    /// Parses received bytes. Returns whether the connection's trailers are within their limit.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
         if let Protocol::Undecided(matched) = &mut self.protocol {
             let rest = &PREFACE[*matched..];
@@ -75,8 +75,8 @@ impl TrailerCounter {
 }
 
 impl TrailerCounter {
-    /// The number of bytes of the incomplete head, 0 between heads; `None` for HTTP/1, and before the protocol is
-    /// detected.
+    /// Returns the number of received bytes of the incomplete head, or 0 between heads. Returns `None` for HTTP/1, and
+    /// until the protocol is detected.
     pub(super) fn open_head_bytes(&self) -> Option<usize> {
         match &self.protocol {
             Protocol::Http2(frames) => Some(frames.open_head_bytes),
@@ -86,7 +86,7 @@ impl TrailerCounter {
 }
 
 impl Frames {
-    /// Reads bytes of frames. Returns the number of trailer bytes among them.
+    /// Parses bytes of frames. Returns the number of trailer bytes among them.
     fn read(&mut self, mut bytes: &[u8]) -> usize {
         let mut trailer_bytes = 0;
         while !bytes.is_empty() {
@@ -118,7 +118,7 @@ impl Frames {
         trailer_bytes
     }
 
-    /// Reads the head of a frame. Headers of a stream that is open already are trailers.
+    /// Parses a frame header. Headers of an already open stream are trailers.
     fn begin_payload(&mut self) {
         let [high, middle, low, kind, _, first, second, third, fourth] = self.head;
         self.payload_left = u32::from_be_bytes([0, high, middle, low]) as usize;
@@ -143,7 +143,7 @@ mod tests {
         frame
     }
 
-    /// The trailers in these bytes, however they are cut into pieces.
+    /// Counts the trailers in these bytes, and checks that the count does not depend on the sizes of the reads.
     fn count(bytes: &[u8]) -> usize {
         let counts = [1, 7, 4096, usize::MAX].map(|size| {
             let mut counter = TrailerCounter::default();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_headers_of_a_stream_that_is_open() {
+    fn headers_of_an_already_open_stream_count_as_trailers() {
         let count_frames = |frames: &[Vec<u8>]| count(&[&[PREFACE.to_vec()], frames].concat().concat());
         let opened = [frame(1, HEADERS, 10), frame(3, HEADERS, 10), frame(3, CONTINUATION, 10), frame(1, DATA, 900)];
         assert_eq!(count_frames(&opened), 0);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_open_until_the_frame_that_ends_it() {
+    fn head_bytes_are_counted_until_the_end_headers_flag() {
         let ended = |mut frame: Vec<u8>| {
             frame[4] = END_HEADERS;
             frame

@@ -1,9 +1,8 @@
 //! The unread bytes of all connections together, and the limit for one connection.
 //!
-//! Connections share the bytes ([`FairShare`]): a connection may have half of the bytes that others leave. Bytes in
-//! transit cannot be taken back. But once few bytes are free, a connection with a fair share or more whose client reads
-//! nothing is cut sooner.
-//! and whose client reads nothing, is cut sooner than the others.
+//! Connections share the limit ([`FairShare`]): a connection may use half of the bytes that the other connections leave
+//! free. Bytes in transit cannot be taken back. When few bytes are free, a connection that has at least a fair share,
+//! and whose client reads nothing, is closed sooner than other connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,37 +13,36 @@ use tributary_limiters::FairShare;
 use crate::heads::AllHeads;
 use crate::settings::HELD_BYTES_MAX;
 
-/// The unread bytes that each connection may always have, in bytes. 64 KiB, four frames: an active reader never waits
-/// for clients that do not read.
+/// The unread bytes that are always allowed on a connection, in bytes. With 64 KiB, four frames, an active reader never
+/// waits for clients that do not read.
 const OWN_BYTES: usize = 64 << 10;
 
-/// Counts the unread bytes against a limit. Shared by all connections.
+/// Counts the unread bytes of all connections against a limit.
 ///
-/// Active readers never wait because of the limit: a connection with few unread bytes always gets the next piece. So
-/// each connection may have a piece beyond the limit.
+/// The limit never delays active readers: a connection with few unread bytes always gets its next piece. So each
+/// connection may exceed the limit by one piece.
 #[derive(Clone, Debug)]
 pub(super) struct Unread {
     bytes: Gauge,
     bytes_max: usize,
     /// The number of connections with unread bytes.
     holders: Arc<AtomicUsize>,
-    /// The heads of requests that wait for room.
+    /// The heads of requests that wait for capacity.
     pub(super) waiting_heads: AllHeads,
 }
 
 impl Unread {
-    /// Counts in a gauge of the metrics.
+    /// Creates the count of unread bytes. `bytes` is the gauge in the metrics.
     pub(super) fn new(bytes: Gauge, bytes_max: usize) -> Self {
         Self { bytes, bytes_max, holders: Arc::default(), waiting_heads: AllHeads::default() }
     }
 
-    /// The counts at this moment.
     pub(super) fn load(&self) -> UnreadLoad {
         let bytes = usize::try_from(self.bytes.get()).unwrap_or(0);
         UnreadLoad { bytes, bytes_max: self.bytes_max, holders: self.holders.load(Ordering::Relaxed) }
     }
 
-    /// Counts new bytes of a connection that had `before` unread bytes.
+    /// Adds unread bytes of a connection, which had `before` unread bytes.
     pub(super) fn add(&self, before: usize, bytes: usize) {
         self.bytes.inc_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         if before == 0 && bytes > 0 {
@@ -52,7 +50,7 @@ impl Unread {
         }
     }
 
-    /// Uncounts bytes of a connection that has `left` unread bytes afterwards.
+    /// Subtracts bytes of a connection, which has `left` unread bytes afterwards.
     pub(super) fn remove(&self, left: usize, bytes: usize) {
         self.bytes.dec_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         if left == 0 && bytes > 0 {
@@ -61,7 +59,7 @@ impl Unread {
     }
 }
 
-/// The unread bytes of all connections at one moment.
+/// A snapshot of the unread bytes of all connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnreadLoad {
     bytes: usize,
@@ -70,14 +68,14 @@ pub(super) struct UnreadLoad {
 }
 
 impl UnreadLoad {
-    /// Returns whether a connection with this many unread bytes may be given more.
+    /// Returns whether a connection with `own` unread bytes may get more of an answer.
     pub(super) fn has_room(self, own: usize) -> bool {
         let others = self.bytes.saturating_sub(own);
         own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= FairShare::without_reserve(self.bytes_max).room(others))
     }
 
-    /// Returns whether a connection with this many unread bytes blocks others: few bytes are free, and it has the share
-    /// that each connection would have if one more came.
+    /// Returns whether a connection with `own` unread bytes blocks other connections. Two conditions must hold: few
+    /// bytes are free, and `own` is at least a fair share among all connections and one more.
     pub(super) fn is_in_the_way(self, own: usize) -> bool {
         let little = HELD_BYTES_MAX.min(self.bytes_max / 4);
         self.left() < little && own >= self.bytes_max / (self.holders + 1)
@@ -95,23 +93,24 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn unread_limit_of_a_connection_depends_on_the_remaining_room() {
+    fn unread_bytes_limit_of_a_connection_depends_on_free_bytes() {
         for (own, bytes, holders, has_room, is_in_the_way) in [
-            // A single connection has 16 MiB, however much is left.
+            // A connection may have 16 MiB, even if more is free.
             (0, 0, 0, true, false),
             (15 * MIB, 15 * MIB, 1, true, false),
             (16 * MIB, 16 * MIB, 1, false, false),
-            // Fifteen connections at the limit of a single connection.
+            // Fifteen connections are at the limit of one connection.
             (16 * MIB, 240 * MIB, 15, false, false),
-            // The next connection may have half of the rest; from then on the earlier ones block it.
+            // The 16th connection may use half of the free bytes. With more bytes in use, the earlier connections block
+            // it.
             (0, 240 * MIB, 15, true, false),
             (8 * MIB, 248 * MIB, 16, true, false),
             (9 * MIB, 249 * MIB, 16, false, false),
             (16 * MIB, 249 * MIB, 16, false, true),
-            // A connection with few bytes is given a frame, and blocks nobody.
+            // A connection with few unread bytes gets another frame, and blocks nobody.
             (OWN_BYTES - 1, 300 * MIB, 17, true, false),
             (OWN_BYTES, 300 * MIB, 17, false, false),
-            // With equal shares, all connections have a fair share.
+            // If all connections have equal bytes, each has at least a fair share.
             (8 * MIB, 248 * MIB, 31, true, true),
             (9 * MIB, 250 * MIB, 28, false, true),
         ] {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn stalled_connections_leave_room_for_new_ones() {
+    fn stalled_connections_leave_capacity_for_new_connections() {
         let mut held = Vec::new();
         for _ in 0..40 {
             let mut own = 0;
@@ -135,17 +134,17 @@ mod tests {
             }
             held.push(own);
         }
-        // The bytes of the first connections, and of the 17th.
+        // The first 15 connections reach the limit of one connection, and the 17th still gets some MiB.
         assert_eq!((held[0], held[14]), (16 * MIB, 16 * MIB));
         assert!(held[16] >= 4 * MIB, "{held:?}");
-        // Some connections with many bytes can always be cut when a new one has only a frame.
+        // When a new connection has only one frame, some connections with many bytes can always be closed.
         let load = UnreadLoad { bytes: held.iter().sum(), bytes_max: 256 * MIB, holders: held.len() };
         let in_the_way: Vec<_> = held.iter().filter(|own| load.is_in_the_way(**own)).collect();
         assert!(!in_the_way.is_empty() && in_the_way.len() < held.len(), "{held:?}");
     }
 
     #[test]
-    fn connections_are_counted_while_they_have_unread_bytes() {
+    fn connection_counts_as_holder_while_it_has_unread_bytes() {
         let unread = Unread::new(Gauge::default(), 10);
         unread.add(0, 3);
         unread.add(3, 2);

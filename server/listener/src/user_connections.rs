@@ -1,6 +1,6 @@
-//! The connections of each user in the shared mode. Users share all connections ([`FairSemaphore`]), so that a user who
-//! opens thousands cannot crowd out others. The users that one member alone authenticates share one part: a person who
-//! can create one such user can create thousands.
+//! The connections of each user in shared mode. Users share all connections fairly ([`FairSemaphore`]), so that a user
+//! who opens thousands cannot displace other users. All users that only one member authenticates share one part,
+//! because anyone who can create one such user can create thousands.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -10,19 +10,18 @@ use tributary_limiters::{FairSemaphore, Portion, ShareHolder, ShareMetrics};
 use crate::service::ConnectionUser;
 use crate::settings::CONNECTIONS_PART;
 
-/// The connections of all users.
 #[derive(Debug)]
 pub(super) struct UserConnections {
-    /// A keyed hash: a user cannot choose a name that collides with another user's.
+    /// Hashes user names with a random key, so that a user cannot choose a name that collides with another user's name.
     hasher: RandomState,
     semaphore: Arc<FairSemaphore<ConnectionHolder>>,
 }
 
-/// The user of a connection.
+/// The user of a connection and the member of that user, as hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ConnectionHolder {
     user: u64,
-    /// The member that alone authenticates the user.
+    /// The member that alone authenticates the user; `None` for other users.
     member: Option<u64>,
 }
 
@@ -32,20 +31,20 @@ impl ShareHolder for ConnectionHolder {
     }
 }
 
-/// A connection that counts for its user. Released when dropped.
+/// The permit that counts a connection for its user. Released when dropped.
 pub(super) type UserConnection = Portion<ConnectionHolder>;
 
 impl UserConnections {
-    /// Shares this many connections, without the part of unauthenticated connections: otherwise users of members and
-    /// unauthenticated clients together could take all.
+    /// Creates the permits, without the part for unauthenticated connections. Otherwise, users of members and
+    /// unauthenticated clients together could use all connections.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let of_users = connections - connections / CONNECTIONS_PART;
         let semaphore = FairSemaphore::new("connections (--max-connections)", of_users, ShareMetrics::default());
         Arc::new(Self { hasher: RandomState::new(), semaphore })
     }
 
-    /// Counts one more connection of a user; `None` where the share of the user, or of all users of the member, is
-    /// full.
+    /// Counts a new connection of a user. Returns `None` if the user, or all users of the user's member together, have
+    /// too many connections.
     pub(super) fn acquire(&self, user: ConnectionUser<'_>) -> Option<UserConnection> {
         let holder = ConnectionHolder {
             user: self.hasher.hash_one((user.authority.verifier.as_str(), user.username)),
@@ -62,14 +61,12 @@ mod tests {
 
     use super::*;
 
-    /// A user in the form that a service reports.
     struct User {
         authority: Authority,
         username: String,
     }
 
     impl User {
-        /// A user who is valid in all clusters.
         fn named(verifier: &str, username: &str) -> Self {
             let authority = Authority { verifier: verifier.into(), reach: Reach::Everywhere };
             Self { authority, username: username.to_owned() }
@@ -80,7 +77,7 @@ mod tests {
         }
     }
 
-    /// A ServiceAccount that a member alone authenticates.
+    /// Returns a ServiceAccount that only one member authenticates.
     fn account(member: &str, number: usize) -> User {
         let member = ClusterName::new(member).unwrap();
         let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
@@ -93,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn member_accounts_leave_connections_for_configured_users() {
+    fn service_accounts_of_members_leave_connections_for_other_users() {
         let all = UserConnections::with_connections(4096);
         let of_account = |member, number| open_all(&all, &account(member, number));
         let first = of_account("a", 0);
@@ -114,7 +111,7 @@ mod tests {
         let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
         let of_ann = open_all(&all, &ann);
         assert_eq!(of_ann.len(), 2, "half of the part of users, without its reserve");
-        // The same name from another verifier is another user.
+        // The user name of another verifier belongs to a different user.
         let others = [bob.acquire(&all), User::named("https://issuer", "ann").acquire(&all)];
         assert!(others.iter().all(Option::is_some));
         drop((of_ann, others));

@@ -13,25 +13,23 @@ use http_body::Body as _;
 use hyper::body::{Frame, SizeHint};
 use tributary_apimachinery::body::{BegunBody, Body, BoxError, full};
 
-/// Observes a body while it passes. Dropped with the body, when no more data can pass.
+/// Observes the frames of a body. Dropped together with the body.
 pub(crate) trait BodyObserver: Send + Unpin + 'static {
-    /// Reports a frame with or without data. `is_whole` is true once the body is complete; never for a body that fails.
+    /// Reports a frame. `data` is `None` for a frame of trailers and at the end. `is_whole` is true once the body is
+    /// complete, and never for a body that fails.
     fn passed(&mut self, data: Option<&Bytes>, is_whole: bool);
 }
 
-/// A body with its observer.
 pub(crate) struct ObservedBody<Observer> {
     body: Body,
     observer: Observer,
 }
 
 impl<Observer: BodyObserver> ObservedBody<Observer> {
-    /// Attaches an observer to a body.
     pub(crate) fn new(body: Body, observer: Observer) -> Self {
         Self { body, observer }
     }
 
-    /// The observer of the body.
     pub(crate) fn observer(&mut self) -> &mut Observer {
         &mut self.observer
     }
@@ -61,12 +59,12 @@ impl<Observer: BodyObserver> hyper::body::Body for ObservedBody<Observer> {
     }
 }
 
-/// The longest answer that counts as sent without observing it, in bytes. A client may read a longer one slowly; the
-/// first window of HTTP/2 has room for one of this length.
+/// The longest body, in bytes, that counts as sent without an observer. HTTP/2's initial window (65,535 bytes) has room
+/// for a body of this length, so a slow reader cannot delay its end.
 const AT_HAND_BYTES_MAX: u64 = 64_000;
 
-/// Returns a short body that is completely in memory, as most are; otherwise returns the body as the error. The end of
-/// a short body need not be observed, which saves memory and time for each request.
+/// Returns a short body that is completely in memory. Returns any other body as the error. Most answers are short, and
+/// need no observer for their end, which saves memory and time.
 pub(crate) fn at_hand(body: Body) -> Result<Body, Body> {
     if body.is_end_stream() {
         return Ok(body);
@@ -90,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// A member's answer of known length, of which a part has arrived.
+    /// A member's answer with a Content-Length, whose frames arrive one by one. An empty string means a pending poll.
     struct Parts(Vec<&'static str>);
 
     impl hyper::body::Body for Parts {
@@ -116,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn complete_short_body_is_at_hand_and_others_stay_intact() {
+    async fn only_complete_short_bodies_count_as_in_memory() {
         let parts = |parts: &[&'static str]| Parts(parts.to_vec()).boxed_unsync();
         let unknown = StreamBody::new(futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("answer")))]));
         for (name, body, is_at_hand) in [
@@ -144,10 +142,9 @@ mod tests {
         }
     }
 
-    /// The observed events: data, and whether the body was complete.
     type Told = Vec<(Option<Bytes>, bool)>;
 
-    /// Records the observed events.
+    /// Records each reported frame and whether the body was complete.
     struct Notes(Arc<Mutex<Told>>);
 
     impl BodyObserver for Notes {
@@ -171,7 +168,7 @@ mod tests {
             let _it_may_fail = observed.collect().await;
             let expected: Vec<_> = expected.into_iter().map(|(data, whole)| (data.map(Bytes::from), whole)).collect();
             let told = std::mem::take(&mut *told.lock());
-            // A reader that knows the body is complete need not poll its end.
+            // A reader may skip the poll of the end, if the last frame already completes the body.
             assert_eq!(told[..expected.len()], expected, "{name}");
             assert!(told[expected.len()..].iter().all(|told| *told == (None, true)), "{name}: {told:?}");
         }

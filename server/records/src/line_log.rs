@@ -1,4 +1,5 @@
-//! The line logs, such as the audit log and the access log: a rotated file or standard output, behind a bounded queue.
+//! Line logs: a rotated file or standard output, with a bounded queue. The audit log and the access log use this
+//! module.
 
 mod batch;
 mod file;
@@ -11,7 +12,7 @@ pub(crate) use file::open_target;
 pub(crate) use losses::Losses;
 pub(crate) use output::{Output, Target};
 
-/// The unit of the flags for the size of a file, in bytes, as in lumberjack.
+/// The bytes in a megabyte of the flags for file sizes, as in lumberjack.
 pub const MEGABYTE: u64 = 1 << 20;
 
 #[cfg(test)]

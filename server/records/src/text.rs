@@ -1,36 +1,35 @@
-//! Text from clients and members, in a bounded and printable form. A client cannot fill the disk or the queues with
-//! long names.
+//! Text from clients and members, with a bounded length and in printable characters. Long names from a client can fill
+//! neither the disk nor a queue.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 use tributary_apimachinery::text::printable;
 
-/// The longest text that is written, in bytes.
+/// The maximum length of a logged text, in bytes.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Text from a client or a member. Its length is bounded, and control characters, including line ends, are escaped, so
-/// that a terminal does not interpret them.
+/// Text from a client or a member. Long text is cut. Control characters and line ends are escaped, so that a terminal
+/// does not interpret them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
 impl<'a> Text<'a> {
-    /// Bounds and escapes a text.
     pub(crate) fn new(text: &'a str) -> Self {
         let end = text.floor_char_boundary(TEXT_BYTES_MAX);
         let shown = match printable(&text[..end]) {
             Cow::Borrowed(_) if end == text.len() => return Self(Cow::Borrowed(text)),
             shown => shown,
         };
-        // Escaping makes a text longer.
+        // Escaping lengthens the text, so the limit applies a second time.
         let shown_end = shown.floor_char_boundary(TEXT_BYTES_MAX);
         let is_cut = end < text.len() || shown_end < shown.len();
         Self(Cow::Owned(shown[..shown_end].to_owned() + if is_cut { "…" } else { "" }))
     }
 
-    /// Bounds and escapes bytes of unknown encoding.
+    /// Decodes bytes as UTF-8 with replacement, and then bounds and escapes the text.
     pub(crate) fn lossy(bytes: &'a [u8]) -> Self {
-        // An incomplete character at the end of these bytes is beyond the limit.
+        // A character that is incomplete at the end of this slice lies beyond the limit.
         let bytes = &bytes[..bytes.len().min(TEXT_BYTES_MAX + char::MAX_LEN_UTF8)];
         match String::from_utf8_lossy(bytes) {
             Cow::Borrowed(text) => Self::new(text),
@@ -38,17 +37,15 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Copies the text, without a reference to its source.
+    /// Copies the text, so that it no longer borrows its source.
     pub(crate) fn into_owned(self) -> Text<'static> {
         Text(Cow::Owned(self.0.into_owned()))
     }
 
-    /// Borrows the text without copying it.
     pub(crate) fn shared(&self) -> Text<'_> {
         Text(Cow::Borrowed(&self.0))
     }
 
-    /// The bounded and escaped text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Clients of the configured clusters. A cluster with an unchanged description keeps its client.
+//! The clients of the configured clusters. A cluster with an unchanged description keeps its client.
 
 pub mod indices;
 
@@ -12,52 +12,54 @@ use tributary_router::{ClusterAddress, ClusterSetup, SetupRevision};
 use crate::ClusterSpec;
 use crate::kubeconfig::write::ClientContext;
 
-/// Configured clusters with their clients.
+/// The configured clusters with their clients.
 pub struct Clusters {
     tuning: ClientTuning,
     known: BTreeMap<ClusterName, ConnectedCluster>,
-    /// First namespace of clients, for clusters with a default other than `default`.
+    /// The default namespaces of clusters' kubeconfig contexts, unless the namespace is `default`.
     namespaces: BTreeMap<ClusterName, String>,
-    /// Number of clients made so far; each client has its own.
+    /// The number of created clients of clusters. Each client gets its number as its generation.
     clients: u64,
 }
 
 struct ConnectedCluster {
     origin: String,
-    /// Current address; the setup has the one that its client was made for.
+    /// The address in the cluster's current description. `setup` contains the address for which the client was created.
     address: ClusterAddress,
-    /// The address without the addresses of the servers.
+    /// The fingerprint of the connection settings without the servers' addresses.
     beside_endpoints: Option<ClusterAddress>,
-    /// The probe and the breaker are fixed for the life of the client.
+    /// The endpoint probe of the client. Changing the probe or the circuit breaker needs a new client.
     probe: Probe,
     breaker: BreakerTuning,
     user_fingerprint: String,
-    /// The reason why the newest described user is not in use.
+    /// The reason why the client does not use the user in the cluster's description.
     refused_user: Option<String>,
-    /// Ends the cluster's streams when it is no longer configured.
+    /// The token that ends the cluster's streams when the cluster is removed from the configuration.
     shutdown: CancellationToken,
-    /// The other name of the same cluster, if this entry is refused as a duplicate.
+    /// The name of the accepted entry for the same cluster, if this entry is refused as a duplicate.
     twin: Option<ClusterName>,
-    /// Whether users' own tokens are forwarded. The client has further connections for them.
+    /// True if users' bearer tokens are forwarded to the cluster. The client opens separate connections for these
+    /// tokens.
     passes_tokens: bool,
     setup: ClusterSetup,
 }
 
 impl Clusters {
-    /// Creates an empty list. All clients get this `tuning` with its tunnels; its `shutdown` ends all streams.
+    /// Creates an empty list of clusters. All clients use this `tuning`. Its `shutdown` ends the streams of all
+    /// clusters.
     pub fn new(tuning: ClientTuning) -> Self {
         Self { tuning, known: BTreeMap::new(), namespaces: BTreeMap::new(), clients: 0 }
     }
 
-    /// Applies new descriptions. An unchanged cluster keeps its client with its connections, also with a new user. A
-    /// cluster without a usable client is listed with the reason, and is tried again each time. Streams of a removed
-    /// cluster break off.
+    /// Applies new descriptions. An unchanged cluster keeps its client and connections; a new user replaces the
+    /// client's credentials. A cluster without a usable client is listed with the reason, and each update retries to
+    /// create the client. The streams of a removed cluster end.
     pub async fn update(&mut self, specs: Vec<ClusterSpec>) {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
         self.namespaces = specs.iter().filter_map(|spec| Some((spec.name.clone(), context_namespace(spec)?))).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
-            // Drained before the new addresses apply, so that no request goes to a drained endpoint.
+            // Draining takes effect before the new addresses, so that a drained endpoint gets no request.
             if let Some(Ok(client)) = self.known.get(&spec.name).map(|known| &known.setup.client) {
                 client.set_drained(&spec.drained_endpoints);
             }
@@ -76,7 +78,7 @@ impl Clusters {
         }
     }
 
-    /// Makes a client. A failure is logged once.
+    /// Creates a cluster's client. Repeated failures with the same reason are logged once.
     async fn connect(&mut self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
         let ClusterSpec {
             name,
@@ -120,7 +122,7 @@ impl Clusters {
             Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
             _ => {}
         }
-        // Only a usable client gets a number.
+        // Only usable clients are counted.
         self.clients += u64::from(client.is_ok());
         let (client_generation, described) = (self.clients, address.clone());
         let setup = ClusterSetup { name, client, client_generation, address, index, impersonation, authorization };
@@ -139,17 +141,17 @@ impl Clusters {
         }
     }
 
-    /// Setups for the router.
+    /// Returns the setups of all clusters for the router.
     pub fn setups(&self) -> Vec<ClusterSetup> {
         self.known.values().map(|known| known.setup.clone()).collect()
     }
 
-    /// Names of the clusters, sorted.
+    /// Returns the names of all clusters, sorted.
     pub fn names(&self) -> Vec<ClusterName> {
         self.known.keys().cloned().collect()
     }
 
-    /// The contexts of clients' kubeconfigs, sorted by cluster name.
+    /// Returns the contexts of clients' kubeconfigs, sorted by cluster name.
     pub fn client_contexts(&self) -> Vec<ClientContext> {
         let context = |cluster: &ClusterName| ClientContext {
             cluster: cluster.clone(),
@@ -158,7 +160,8 @@ impl Clusters {
         self.known.keys().map(context).collect()
     }
 
-    /// Revisions of the clusters and their users, which differ after every change.
+    /// Returns the revisions of all clusters and the fingerprints of their users. Every change of the configuration
+    /// changes the result.
     pub fn revisions(&self) -> Vec<(SetupRevision, String)> {
         let both = |known: &ConnectedCluster| (known.setup.revision(), known.user_fingerprint.clone());
         self.known.values().map(both).collect()
@@ -169,18 +172,19 @@ impl Clusters {
         self.known.contains_key(name)
     }
 
-    /// Source of a cluster, for messages.
+    /// Returns the source of a cluster's description, for messages.
     pub fn origin(&self, name: &ClusterName) -> &str {
         self.known.get(name).map_or("", |known| &known.origin)
     }
 
-    /// Returns whether a client could not be created or could not get its user, so that a retry may help.
+    /// Returns whether a client could not be created, or could not use its described user, so that a retry may succeed.
     pub fn any_failed(&self) -> bool {
         let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.twin.is_none();
         self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
     }
 
-    /// Refuses a cluster that turned out to be `twin`, while both descriptions stay the same.
+    /// Refuses a cluster that turned out to be the same cluster as `twin`. The refusal lasts until one of the two
+    /// descriptions changes.
     pub fn refuse(&mut self, name: &ClusterName, twin: &ClusterName, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
             known.setup.client = Err(reason);
@@ -189,13 +193,13 @@ impl Clusters {
     }
 }
 
-/// The namespace in the context of a cluster; `None` for `default`.
+/// Returns the default namespace of a cluster's kubeconfig context; `None` for `default`.
 fn context_namespace(spec: &ClusterSpec) -> Option<String> {
     let namespace = &spec.config.as_ref().ok()?.default_namespace;
     (namespace != "default").then(|| namespace.clone())
 }
 
-/// Makes a client, with support for users' own tokens if configured.
+/// Creates a client, with support for users' bearer tokens if configured.
 async fn connected(
     name: ClusterName,
     config: kube::Config,
@@ -208,8 +212,8 @@ async fn connected(
 }
 
 impl ConnectedCluster {
-    /// The cluster with the described user. An unusable user leaves the earlier one: a certificate and its key may be
-    /// replaced one after the other.
+    /// Applies the described user to the client. If the new user is unusable, the client keeps the previous user,
+    /// because a certificate and its key may be replaced one after the other.
     async fn with_user_of(self, spec: ClusterSpec) -> Self {
         let (name, origin) = (&self.setup.name, spec.origin);
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };
@@ -235,10 +239,11 @@ impl ConnectedCluster {
         }
     }
 
-    /// The cluster with the described addresses. Removed ones get no new requests, and open ones may end.
+    /// Applies the described server addresses to the client. Removed addresses get no new requests, and their open
+    /// requests continue.
     ///
     /// # Errors
-    /// The unchanged cluster, if it needs a new client.
+    /// The unchanged cluster, if the change needs a new client.
     async fn with_endpoints_of(mut self, spec: &ClusterSpec) -> Result<Self, Box<Self>> {
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Err(Box::new(self)) };
         match client.set_addresses(config, &spec.further_endpoints).await {
@@ -259,7 +264,7 @@ impl ConnectedCluster {
         usable && self.address == spec.address && self.is_set_up_as(spec)
     }
 
-    /// Returns whether the description is unchanged except for the addresses of the servers.
+    /// Returns whether only the servers' addresses have changed in the description.
     fn holds_but_for_endpoints(&self, spec: &ClusterSpec) -> bool {
         let is_known = self.beside_endpoints.is_some();
         self.twin.is_none() && is_known && self.beside_endpoints == spec.beside_endpoints && self.is_set_up_as(spec)
@@ -285,12 +290,11 @@ mod tests {
         ClusterSpec { address: ClusterAddress::from_description(address), ..ClusterSpec::named(name) }
     }
 
-    /// Address of each cluster, and the reason for a missing client.
+    /// Returns the address of each cluster, and the reason for a missing client.
     fn told(clusters: &Clusters) -> Vec<(ClusterAddress, Option<String>)> {
         clusters.setups().into_iter().map(|setup| (setup.address, setup.client.err())).collect()
     }
 
-    /// A description with a user that has this token.
     fn with_token(name: &str, address: &str, token: &str) -> ClusterSpec {
         let mut spec = spec(name, address);
         spec.config.as_mut().unwrap().auth_info.token = Some(token.to_owned().into());
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn new_credentials_keep_the_client() {
+    async fn new_credentials_keep_the_cluster_client() {
         let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![with_token("a", "1", "t")]).await;
         let client = clusters.setups()[0].client.clone().unwrap();
@@ -307,7 +311,7 @@ mod tests {
         clusters.update(vec![with_token("a", "1", "u")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
         assert_eq!(clusters.revisions().pop().map(|(_, user)| user), Some("u".to_owned()));
-        // A token that no header can hold.
+        // A bearer token that is invalid in an HTTP header.
         clusters.update(vec![with_token("a", "1", "a\nb")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, true), "the old one stays, and it is tried again");
         assert!(clusters.setups()[0].client.is_ok());
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn contexts_follow_the_namespace_of_the_description() {
+    async fn client_context_namespace_follows_the_cluster_description() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let namespaces = |clusters: &Clusters| -> Vec<_> {
             clusters
@@ -333,7 +337,7 @@ mod tests {
         }
     }
 
-    /// A description of a cluster at these addresses.
+    /// Describes a cluster with servers at these local ports.
     fn at(ports: &[u16]) -> ClusterSpec {
         let url = |port: &u16| -> http::Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
         ClusterSpec {
@@ -345,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changed_endpoints_keep_the_client_while_one_endpoint_stays() {
+    async fn changed_endpoints_keep_the_cluster_client_while_one_endpoint_stays() {
         let mut clusters = Clusters::new(ClientTuning::default());
         let addresses = |clusters: &Clusters| -> Vec<String> {
             let client = clusters.setups()[0].client.clone().unwrap();
@@ -356,12 +360,12 @@ mod tests {
             (&[1_u16, 2, 3][..], false),
             (&[1, 3], true),
             (&[3, 4], true),
-            // A client of a single address knows the whole cluster by that address.
+            // A client with a single address identifies the whole cluster by that address.
             (&[4], true),
             (&[4, 1], true),
             (&[5, 6], false),
             (&[6, 7], true),
-            // The original address of the client, which was removed since.
+            // An earlier update has removed the original address of the client.
             (&[5], false),
             (&[5, 6], false),
         ] {
@@ -431,14 +435,14 @@ mod tests {
         clusters.update(vec![draining(&[1, 2], 1)]).await;
         assert_eq!(drained(&clusters), ["1"]);
         assert!(clusters.revisions() == first);
-        // The drained endpoint is added in the same update.
+        // The same update adds and drains an endpoint.
         clusters.update(vec![draining(&[1, 2, 3], 3)]).await;
         assert_eq!(drained(&clusters), ["3"]);
         assert!(clusters.revisions() == first);
         clusters.update(vec![at(&[1, 2, 3])]).await;
         assert_eq!(drained(&clusters), Vec::<String>::new());
         assert!(clusters.revisions() == first);
-        // A single address can be drained, too.
+        // The only endpoint of a cluster can be drained, too.
         clusters.update(vec![draining(&[7], 7)]).await;
         assert_eq!(drained(&clusters), ["7"]);
     }
@@ -460,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_twin_comes_back_when_the_other_goes() {
+    async fn refused_duplicate_cluster_is_accepted_after_removal_of_its_twin() {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;

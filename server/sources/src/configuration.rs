@@ -1,4 +1,4 @@
-//! Values that the sources return.
+//! The configuration values that a source returns.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,50 +8,51 @@ use tributary_hosts::ClusterHosts;
 use tributary_policy::LoggingModes;
 use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
 
-/// Description of a cluster by a source.
+/// A source's description of a cluster.
 pub struct ClusterSpec {
-    /// Name of the cluster.
+    /// The cluster's name.
     pub name: ClusterName,
-    /// Source of the description, for messages: `context "a"`, `UpstreamCluster a`.
+    /// The source of the description, for messages: `context "a"`, `UpstreamCluster a`.
     pub origin: String,
-    /// Configuration of the client, or the reason for a missing one: a faulty context that nobody named does not affect
-    /// the others.
+    /// The client's configuration, or the reason why there is none. An invalid context that the user did not name must
+    /// not affect other clusters.
     pub config: Result<kube::Config, String>,
-    /// The addresses of its servers besides the one in `config`.
+    /// The addresses of the cluster's servers, except the address in `config`.
     pub further_endpoints: Vec<tributary_proxy::Address>,
-    /// Drained endpoints among all addresses.
+    /// The drained endpoints among all addresses of the cluster.
     pub drained_endpoints: tributary_proxy::EndpointSubset,
-    /// Probe of each endpoint.
+    /// The health probe of each endpoint.
     pub probe: tributary_proxy::Probe,
-    /// Circuit breaker of each endpoint.
+    /// The circuit breaker of each endpoint.
     pub breaker: tributary_proxy::BreakerTuning,
-    /// Equal for an equal configuration apart from the addresses of the servers; `None` if the source supports only one
-    /// address.
+    /// A fingerprint of the connection settings without the servers' addresses. `None` if the source supports only one
+    /// address for each cluster.
     pub beside_endpoints: Option<ClusterAddress>,
-    /// Equal for equal addresses and authorities, with the content of referenced files.
+    /// A fingerprint of the cluster's addresses and authorities, including the content of referenced files.
     pub address: ClusterAddress,
-    /// Equal for an equal user, with the content of referenced files: a change keeps connections and caches.
+    /// A fingerprint of the cluster's user, including the content of referenced files. A new user does not affect
+    /// connections and caches.
     pub user_fingerprint: String,
-    /// Warnings about allowed but dangerous settings, for people.
+    /// The warnings about allowed but dangerous settings of the cluster.
     pub warnings: Vec<String>,
-    /// The index of `itemResourceVersions: Integer`, if the source gives one.
+    /// The configured index for `itemResourceVersions: Integer`.
     pub index: Option<u16>,
-    /// Attributes of users, beyond names and groups, that the cluster may see in shared mode.
+    /// The attributes of users, beyond names and groups, that Tributary sends to the cluster in shared mode.
     pub impersonation: MemberRules,
-    /// Method by which Tributary decides in shared mode which objects users see from memory.
+    /// In shared mode, the method that decides which objects in memory a user may read.
     pub authorization: ClusterAuthorization,
-    /// Whether the cluster reviews bearer tokens of requests to its own path, in shared mode.
+    /// True if the cluster authenticates bearer tokens of requests to its own path, in shared mode.
     pub token_review: bool,
-    /// Whether users' own tokens are passed on to the cluster.
+    /// True if users' bearer tokens are forwarded to the cluster.
     pub passes_tokens: bool,
-    /// Hosts of the cluster's own API; a context has none.
+    /// The hosts of the cluster's own API. The cluster of a kubeconfig context has none.
     pub hosts: ClusterHosts,
-    /// Labels for the selectors of registries; a context has none.
+    /// The labels that the selectors of registries match. The cluster of a kubeconfig context has none.
     pub labels: BTreeMap<String, String>,
 }
 
 impl ClusterSpec {
-    /// Creates a cluster with defaults, for a context. The source sets the address and the user.
+    /// Describes a cluster with default settings, for a kubeconfig context. The caller sets the address and the user.
     pub fn new(name: ClusterName, origin: String, config: Result<kube::Config, String>) -> Self {
         Self {
             name,
@@ -78,32 +79,32 @@ impl ClusterSpec {
 
 #[cfg(test)]
 impl ClusterSpec {
-    /// A context of a kubeconfig with an unreachable server.
+    /// Describes the cluster of a kubeconfig context with an unreachable server.
     pub(crate) fn named(name: &str) -> Self {
         let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
         Self::new(ClusterName::new(name).unwrap(), format!("context {name:?}"), Ok(config))
     }
 }
 
-/// Result of all sources at one time.
+/// The configuration from all sources, read at one time.
 #[derive(Default)]
 pub struct LoadedConfiguration {
-    /// The clusters, with different names.
+    /// The clusters from all sources, with distinct names.
     pub clusters: Vec<ClusterSpec>,
-    /// The registries, if the source has any; the router's defaults stand where there are none.
+    /// The registries. Without registries, the router's defaults apply.
     pub registries: Vec<tributary_crds::ResourceRegistry>,
-    /// Dispatch policies; without objects, all requests pass.
+    /// The dispatch policies. Without policies, all requests are allowed.
     pub dispatch: DispatchSettings,
-    /// Flow control of the places.
+    /// The flow control of the merged view and of each cluster.
     pub flow_control: FlowSettings,
-    /// Access log modes of the places.
+    /// The access log modes of the merged view and of each cluster.
     pub logging: LoggingModes,
-    /// The files that were read, to be watched for changes.
+    /// The files from which the configuration was read, to be watched for changes.
     pub files: Vec<PathBuf>,
 }
 
 impl LoadedConfiguration {
-    /// First cluster with authorities for clients at its own hosts.
+    /// Returns the first cluster whose own hosts have authorities for client certificates.
     pub fn vouching_cluster(&self) -> Option<&ClusterSpec> {
         let vouches = |spec: &&ClusterSpec| spec.hosts.tls.as_ref().is_some_and(|own| own.client_authorities.is_some());
         self.clusters.iter().find(vouches)

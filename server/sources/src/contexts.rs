@@ -1,107 +1,107 @@
-//! Selection of the contexts of a kubeconfig, and the names of their clusters. Pure.
+//! Selects the contexts of a kubeconfig, and names their clusters. Without I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 use tributary_apimachinery::{ClusterName, InvalidClusterName};
 
-/// The reason why contexts and clusters cannot be matched.
+/// An error in `--contexts`, or in the names of the selected contexts.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextsError {
-    /// A comma too many.
+    /// An item of `--contexts` is empty, for example after a trailing comma.
     #[error("--contexts {0:?} has an empty item; separate contexts by single commas")]
     EmptyItem(String),
-    /// A pattern without its end.
+    /// A pattern in `--contexts` does not end with a slash.
     #[error("--contexts: the pattern {0:?} does not end with '/'; write /REGEX/")]
     UnterminatedPattern(String),
-    /// A pattern that is no regular expression.
+    /// A pattern in `--contexts` is not a valid regular expression.
     #[error("--contexts: /{pattern}/ is not a regular expression")]
     Pattern {
-        /// The pattern, without its slashes.
+        /// The invalid pattern, without its slashes.
         pattern: String,
-        /// Error of the pattern.
+        /// The error of the regular expression.
         #[source]
         source: Box<regex::Error>,
     },
-    /// A pattern that no context matches.
+    /// A pattern in `--contexts` matches no context.
     #[error("--contexts: no context matches /{pattern}/; the kubeconfig has {existing}")]
     NothingMatches {
-        /// Pattern of the flag.
+        /// The pattern that matches no context.
         pattern: String,
-        /// The contexts that there are.
+        /// The existing contexts of the kubeconfig.
         existing: Existing,
     },
-    /// A context that the kubeconfig does not have.
+    /// The kubeconfig does not contain the named context.
     #[error("--contexts: there is no context {context:?}; the kubeconfig has {existing}")]
     UnknownContext {
-        /// Name of the context.
+        /// Name of the unknown context.
         context: String,
-        /// The contexts that there are.
+        /// The existing contexts of the kubeconfig.
         existing: Existing,
     },
-    /// The exclusions leave no context.
+    /// The exclusions in `--contexts` leave no context.
     #[error("--contexts: every context is excluded; remove an exclusion; the kubeconfig has {existing}")]
     AllExcluded {
-        /// Names of the existing contexts.
+        /// The existing contexts of the kubeconfig.
         existing: Existing,
     },
-    /// A kubeconfig without contexts.
+    /// The kubeconfig contains no contexts.
     #[error(
         "the kubeconfig has no contexts; add some, for example by `kubectl config set-context`, or name another file by --kubeconfig"
     )]
     NoContexts,
-    /// A given name is invalid.
+    /// A `NAME=` in `--contexts` is not a valid cluster name.
     #[error("--contexts {item:?}: the name is not valid; write NAME=CONTEXT")]
     GivenName {
-        /// Item of the flag.
+        /// The item of `--contexts` with the invalid name.
         item: String,
-        /// Broken rule of names.
+        /// The violated rule of cluster names.
         #[source]
         source: InvalidClusterName,
     },
-    /// A context's name gives no valid name of a cluster.
+    /// No valid cluster name can be derived from a context's name.
     #[error(
         "no cluster name can be made from context {context:?}; name it by --contexts NAME={context}, or exclude it by --contexts '!{context}'"
     )]
     DerivedName {
-        /// Name of the context.
+        /// Name of the context without a valid cluster name.
         context: String,
-        /// Broken rule of names.
+        /// The violated rule of cluster names.
         #[source]
         source: InvalidClusterName,
     },
-    /// Two contexts with one name.
+    /// Two contexts would have the same cluster name.
     #[error(
         "contexts {first:?} and {second:?} would both be cluster {name}; name one of them by --contexts NAME={second}, \
          or exclude one by --contexts '!{second}'"
     )]
     Collision {
-        /// Name that two contexts have.
+        /// The cluster name that two contexts would have.
         name: ClusterName,
-        /// The context that came first.
+        /// The first of two contexts with the same cluster name.
         first: String,
-        /// Second context of the name.
+        /// The second of two contexts with the same cluster name.
         second: String,
     },
-    /// One context with two names.
+    /// `--contexts` gives two names to one context.
     #[error("context {context:?} is named both {first} and {second}; one context is one cluster")]
     TwoNames {
-        /// Name of the context.
+        /// Name of the context with two names.
         context: String,
-        /// The name that came first.
+        /// The first of the two names.
         first: ClusterName,
-        /// Second name of the context.
+        /// The second of the two names.
         second: ClusterName,
     },
 }
 
-/// The names of existing contexts, for a message.
+/// The names of the kubeconfig's contexts, for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Existing(Vec<String>);
 
 impl std::fmt::Display for Existing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        /// Names that fit into a few lines of a terminal.
+        /// The maximum number of context names in an error message, which fit into a few lines of a terminal.
         const SHOWN_MAX: usize = 20;
         if self.0.is_empty() {
             return f.write_str("none");
@@ -115,45 +115,45 @@ impl std::fmt::Display for Existing {
     }
 }
 
-/// One item of `--contexts`.
 #[derive(Clone, Debug)]
 enum Selector {
-    /// `context`, `name=context` or `!context`, depending on the existing contexts.
+    /// An item that is not a pattern: `context`, `name=context` or `!context`, depending on the kubeconfig's contexts.
     Item(String),
-    /// `/regex/`
+    /// A pattern that selects contexts: `/regex/`.
     Pattern(Regex),
-    /// `!/regex/`
+    /// A pattern that excludes contexts: `!/regex/`.
     Exclusion(Regex),
 }
 
-/// Value of `--contexts`: without any, all contexts.
+/// The parsed value of `--contexts`. An empty selection selects all contexts.
 #[derive(Clone, Debug, Default)]
 pub struct ContextSelection(Vec<Selector>);
 
-/// A context that an item selects, with its name.
+/// A context that an item of `--contexts` selects, with the name from the item.
 struct Choice {
     context: String,
     name: Option<ClusterName>,
     named: bool,
 }
 
-/// A context that is a cluster.
+/// A selected kubeconfig context and its cluster name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedContext {
     /// The context's name in the kubeconfig.
     pub context: String,
-    /// The name of the cluster.
+    /// The name of the context's cluster.
     pub cluster: ClusterName,
-    /// Whether the selection names the context. False for a selection of all contexts, or by a pattern.
+    /// True if the selection names the context explicitly. False for a context that was selected by a pattern, or as
+    /// one of all contexts.
     pub named: bool,
 }
 
 impl ContextSelection {
-    /// Parses `a,b,/regex/,name=context,!c,!/regex/`. A pattern may contain commas: it ends at a slash before a comma
-    /// or the end.
+    /// Parses `a,b,/regex/,name=context,!c,!/regex/`. A pattern may contain commas: it ends at a slash that is followed
+    /// by a comma or the end.
     ///
     /// # Errors
-    /// [`ContextsError`] for the syntax.
+    /// [`ContextsError`] for invalid syntax.
     pub fn parse(text: &str) -> Result<Self, ContextsError> {
         let mut selectors = Vec::new();
         let mut rest = Some(text);
@@ -182,12 +182,13 @@ impl ContextSelection {
 
     /// Selects contexts of a kubeconfig and names their clusters, in the order of the selection.
     ///
-    /// A context that two items choose counts once, and a given name counts before a derived one. A selection of
-    /// exclusions alone chooses all other contexts. An exclusion counts before each item that chooses the context.
+    /// A context that two items select is selected once. A given name takes precedence over a derived name. A selection
+    /// with only exclusions selects all other contexts. An exclusion takes precedence over all items that select the
+    /// context.
     ///
     /// # Errors
-    /// [`ContextsError`]: each item must match a context, a context must be left, and names must be valid and
-    /// different.
+    /// [`ContextsError`]: each item must match a context, at least one context must remain, and cluster names must be
+    /// valid and distinct.
     pub fn select(&self, contexts: &[String]) -> Result<Vec<SelectedContext>, ContextsError> {
         if contexts.is_empty() {
             return Err(ContextsError::NoContexts);
@@ -237,11 +238,11 @@ impl ContextSelection {
     }
 }
 
-/// The contexts that an item excludes; `None` for an item that chooses contexts.
+/// Returns the contexts that an item of `--contexts` excludes; `None` for an item that selects contexts.
 fn find_excluded<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<Vec<&'a String>>, ContextsError> {
     match selector {
         Selector::Exclusion(pattern) => find_matching(pattern, contexts).map(Some),
-        // The name of a context may begin with an exclamation mark.
+        // A context's name may begin with an exclamation mark.
         Selector::Item(item) if !contexts.contains(item) => match item.strip_prefix('!').map(str::trim) {
             Some(name) => match contexts.iter().find(|context| *context == name) {
                 Some(context) => Ok(Some(vec![context])),
@@ -253,7 +254,7 @@ fn find_excluded<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Opti
     }
 }
 
-/// The contexts that a pattern matches, at least one.
+/// Returns the contexts that a pattern matches, at least one.
 fn find_matching<'a>(pattern: &Regex, contexts: &'a [String]) -> Result<Vec<&'a String>, ContextsError> {
     let matching: Vec<_> = contexts.iter().filter(|context| pattern.is_match(context)).collect();
     match matching.is_empty() {
@@ -269,9 +270,10 @@ fn unknown_context(context: &str, contexts: &[String]) -> ContextsError {
     ContextsError::UnknownContext { context: context.to_owned(), existing: Existing(contexts.to_vec()) }
 }
 
-/// Formats a `--contexts` flag that excludes a context, in addition to the given selection; quoted for a shell.
+/// Formats a `--contexts` flag that excludes a context in addition to the given selection. The flag is quoted for a
+/// shell.
 pub fn format_exclusion(context: &str, given: Option<&str>) -> String {
-    // A comma would end the item.
+    // A comma in the context's name would end the item, so such a name is excluded by a pattern.
     let item = match context.contains(',') {
         true => format!("!/^{}$/", regex::escape(context)),
         false => format!("!{context}"),
@@ -280,8 +282,8 @@ pub fn format_exclusion(context: &str, given: Option<&str>) -> String {
     format!("--contexts '{given}{item}'")
 }
 
-/// Name of a context's cluster: lower case, `-` for characters that a DNS-1123 label does not allow, and for an ARN
-/// (`arn:aws:eks:REGION:ACCOUNT:cluster/NAME`) the part after the last slash.
+/// Derives a cluster's name from a context's name: lower case, with `-` for characters that a DNS-1123 label does not
+/// allow. For an ARN (`arn:aws:eks:REGION:ACCOUNT:cluster/NAME`), the part after the last slash is used.
 ///
 /// # Errors
 /// [`InvalidClusterName`] for an empty result, or the reserved name `all`.
@@ -318,8 +320,8 @@ fn split_at_comma(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Reads an item as the whole name of a context, if there is one, so that contexts with `=` can be named; otherwise as
-/// `name=context`.
+/// Parses an item. An item that equals a context's name selects that context, even if the name contains `=`. Any other
+/// item is parsed as `name=context`.
 fn choose_item(item: &str, contexts: &[String]) -> Result<Choice, ContextsError> {
     let exists = |context: &str| contexts.iter().any(|known| known == context);
     if exists(item) {
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn selected_context_knows_whether_it_was_named_explicitly() {
+    fn selected_context_records_whether_the_user_named_it() {
         let contexts = ["eu", "us"].map(str::to_owned);
         let named = |selection: &str| {
             let selection =
@@ -483,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn many_contexts_are_cut_in_messages() {
+    fn long_list_of_contexts_is_shortened_in_messages() {
         let contexts: Vec<String> = (0..25).map(|number| format!("c{number}")).collect();
         assert!(Existing(contexts).to_string().ends_with("\"c19\" and 5 more"));
     }

@@ -1,9 +1,9 @@
-//! Directory of persistent state: the certificate authority, the token, and facts about clusters.
+//! The directory of persistent state: the certificate authority, the token, and facts about clusters.
 //!
-//! Every file has the mode 0600 and is replaced atomically (a temporary file in the same directory, then a rename), so
-//! that a reader sees the old or the new content, also after a crash. A directory or file of a different user is
-//! refused, and so is one of root into which others may write: they could read the written data, or choose the read
-//! data.
+//! Every file has the mode 0600. A file is replaced atomically (a temporary file in the same directory, then a rename),
+//! so that a reader gets the old or the new content, even after a crash. A directory or file of a different user is
+//! refused, because that user could read the written data, or choose the data that is read. A directory of root is
+//! refused if other users may write into it.
 
 mod kept_file;
 pub mod last_heard;
@@ -18,84 +18,84 @@ use rustix::fs::OFlags;
 
 pub use kept_file::{EPOCHS, KeptFile, MEMBER_KEYS};
 
-/// Mode of the directory: only for its owner.
+/// The mode of the data directory: only its owner has access.
 const DIRECTORY_MODE: u32 = 0o700;
-/// The mode of each file in it.
+/// The mode of each file in the data directory.
 const FILE_MODE: u32 = 0o600;
-/// File that a process locks while it reads or makes the content.
+/// The file that a process locks while it reads or creates files of the data directory.
 const LOCK_FILE: &str = "lock";
-/// Time for which a second process may hold the lock. To make all files takes milliseconds; ten seconds suffice for a
+/// The time to wait for the lock of another process. Creating all files takes milliseconds; ten seconds suffice for a
 /// slow disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// Interval of attempts to lock.
+/// The interval between attempts to lock the data directory.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The reason why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
-    /// No flag, no `XDG_DATA_HOME` and no `HOME`.
+    /// No path is known: neither the flag, nor `XDG_DATA_HOME`, nor `HOME` is set.
     #[error("no data directory: neither XDG_DATA_HOME nor HOME is set; name one by --data-dir")]
     Unknown,
-    /// The directory cannot be made.
+    /// The data directory cannot be created.
     #[error("data directory {path} cannot be made; name another one by --data-dir")]
     Create {
-        /// Path of the directory.
+        /// Path of the data directory.
         path: PathBuf,
-        /// Error of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The directory belongs to a different user.
+    /// The data directory belongs to a different user.
     #[error(
         "data directory {path} belongs to another user (uid {owner}), who could change what is in it; name another one by --data-dir"
     )]
     Foreign {
-        /// Path of the directory.
+        /// Path of the data directory.
         path: PathBuf,
-        /// User ID of the owner.
+        /// The user ID of the directory's owner.
         owner: u32,
     },
-    /// The directory belongs to root, and others may write into it.
+    /// The directory belongs to root, and other users may write into it.
     #[error(
         "data directory {path} is not this user's own, and others may write into it (mode {mode:o}), who could choose the \
          credentials in it; name a directory inside of it by --data-dir, which is made for this user alone"
     )]
     Shared {
-        /// Path of the directory.
+        /// Path of the data directory.
         path: PathBuf,
-        /// Mode of the directory.
+        /// The permissions of the data directory.
         mode: u32,
     },
-    /// Another process holds the directory's lock.
+    /// Another process has locked the data directory.
     #[error(
         "{path} has been locked by another process for {} s; end it, or name another directory by --data-dir",
         LOCK_PATIENCE.as_secs()
     )]
     Locked {
-        /// Path of the file.
+        /// Path of the lock file.
         path: PathBuf,
     },
-    /// A file in it could not be read.
+    /// A file in the data directory cannot be read.
     #[error("{path} cannot be read")]
     Read {
-        /// Path of the file.
+        /// Path of the unreadable file.
         path: PathBuf,
-        /// Error of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A file in it could not be written.
+    /// A file in the data directory cannot be written.
     #[error("{path} cannot be written")]
     Write {
-        /// Path of the file.
+        /// Path of the file that cannot be written.
         path: PathBuf,
-        /// Error of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// The data directory where the environment puts it.
+/// Returns the default data directory, as determined by the environment.
 ///
 /// # Errors
 /// [`DataDirectoryError::Unknown`].
@@ -103,17 +103,17 @@ pub fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
     DataDirectory::default_path(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from), std::env::home_dir())
 }
 
-/// A directory that exists and belongs to its owner alone.
+/// An existing data directory with a trusted owner.
 #[derive(Clone, Debug)]
 pub struct DataDirectory(PathBuf);
 
 impl DataDirectory {
-    /// Default directory: `$XDG_DATA_HOME/tributary`, otherwise `~/.local/share/tributary`.
+    /// Returns the default directory: `$XDG_DATA_HOME/tributary`, or else `~/.local/share/tributary`.
     ///
     /// Source: XDG base directory specification; a relative `XDG_DATA_HOME` counts as unset.
     ///
     /// # Errors
-    /// [`DataDirectoryError::Unknown`] if neither is known.
+    /// [`DataDirectoryError::Unknown`] if both arguments are `None`.
     pub fn default_path(xdg_data_home: Option<PathBuf>, home: Option<PathBuf>) -> Result<PathBuf, DataDirectoryError> {
         xdg_data_home
             .filter(|path| path.is_absolute())
@@ -122,12 +122,14 @@ impl DataDirectory {
             .ok_or(DataDirectoryError::Unknown)
     }
 
-    /// Opens the directory; makes it (0700) with its parents if it is missing. Keeps the mode of an existing one,
-    /// because its files are 0600, and warns of an own one that others may write into.
+    /// Opens the directory. Creates a missing directory (mode 0700) and its parents. The mode of an existing directory
+    /// stays, because its files have mode 0600. If other users may write into a directory of this user, a warning is
+    /// logged.
     ///
     /// # Errors
     /// [`DataDirectoryError::Create`]; [`DataDirectoryError::Foreign`] for an owner other than this user and root;
-    /// [`DataDirectoryError::Shared`] for root's if others may write into it (`/tmp`, or a volume with group access).
+    /// [`DataDirectoryError::Shared`] for a directory of root into which other users may write (`/tmp`, or a volume
+    /// with group access).
     pub fn open(path: PathBuf) -> Result<Self, DataDirectoryError> {
         let made =
             DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path).and_then(|()| fs::metadata(&path));
@@ -149,11 +151,12 @@ impl DataDirectory {
         Ok(Self(path))
     }
 
-    /// Locks the directory against other processes until the file is dropped. Waits for ten seconds at most.
-    /// Cancellation is safe.
+    /// Locks the directory against other processes until the returned file is dropped. Waits for ten seconds at most.
+    /// Cancel: safe.
     ///
     /// # Errors
-    /// [`DataDirectoryError::Locked`]; [`DataDirectoryError::Write`], also for a link or a different user's file.
+    /// [`DataDirectoryError::Locked`]; [`DataDirectoryError::Write`], also for a symbolic link or a different user's
+    /// file.
     pub async fn lock(&self) -> Result<File, DataDirectoryError> {
         let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
         loop {
@@ -169,17 +172,17 @@ impl DataDirectory {
         }
     }
 
-    /// Path of the directory.
+    /// Returns the path of the data directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the data directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Reads a file; `None` if it is missing. Tightens a mode that lets other users read.
+    /// Reads a file; returns `None` for a missing file. If other users may read the file, its mode is changed to 0600.
     ///
     /// # Errors
     /// [`DataDirectoryError::Read`].
@@ -215,7 +218,7 @@ impl DataDirectory {
         }
     }
 
-    /// Makes a file unless another process was first, and returns the bytes that stand.
+    /// Creates a file unless another process was first. Returns the content of the file.
     ///
     /// # Errors
     /// [`DataDirectoryError::Write`] and [`DataDirectoryError::Read`].
@@ -235,19 +238,20 @@ impl DataDirectory {
     }
 }
 
-/// Writes a file with mode 0600; replaces an existing one by a rename.
+/// Writes a file with mode 0600. An existing file is replaced by a rename.
 ///
 /// # Errors
-/// The system's error; an existing file is then unchanged.
+/// The error of the operating system; an existing file is then unchanged.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = write_temporary(path, bytes)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Creates a file with mode 0600, complete or not at all: a hard link fails where a rename would replace.
+/// Creates a complete file with mode 0600, or none. A hard link fails if the file exists, whereas a rename would
+/// replace the file.
 ///
 /// # Errors
-/// `AlreadyExists` for an existing one, and other errors of the system.
+/// `AlreadyExists` if the file exists, and other errors of the operating system.
 pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = write_temporary(path, bytes)?;
     let linked = fs::hard_link(&temporary, path);
@@ -255,7 +259,8 @@ pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     linked
 }
 
-/// Writes a file with mode 0600 beside `path`, from where it can take its place, and returns its path.
+/// Writes a temporary file with mode 0600 in the directory of `path`. Returns the path of the temporary file, for a
+/// rename or a link.
 pub(crate) fn write_temporary(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
     let temporary = path.with_file_name(format!(".{}.{:016x}", name.to_string_lossy(), rand::random::<u64>()));
@@ -280,7 +285,7 @@ fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
-    // Checked before the open, because to open a pipe waits for a writer.
+    // The file type is checked before the open, because opening a pipe waits for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
     }
@@ -297,7 +302,7 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens and locks a file without waiting; `None` if it is locked.
+/// Opens and locks a file without waiting. Returns `None` if another process has locked the file.
 fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file =
@@ -314,7 +319,7 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Refuses files of a different user. Root's are accepted: root could read and write all files anyway.
+/// Refuses files of other users, except root. Root could read and write all files anyway.
 fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
     match Trust::from_owner(metadata.uid(), 0, own_uid()) {
         Trust::Foreign => Err(io::Error::new(
@@ -329,16 +334,16 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Trust in a directory by its owner and mode.
+/// The trust in a directory, judged by its owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
-    /// Owned by this user or root, and no other user may write into it.
+    /// This user or root owns the directory, and no other user may write into it.
     Whole,
-    /// Owned by this user, but writable by further users.
+    /// This user owns the directory, and other users may write into it.
     OpenToOthers,
-    /// Owned by root, but writable by further users.
+    /// Root owns the directory, and other users may write into it.
     Shared,
-    /// Owned by a different user.
+    /// A different user owns the data directory.
     Foreign,
 }
 
@@ -363,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn default_path_follows_the_environment() {
+    fn default_data_directory_follows_the_environment() {
         let path = |xdg: Option<&str>, home: Option<&str>| {
             DataDirectory::default_path(xdg.map(PathBuf::from), home.map(PathBuf::from)).ok()
         };
@@ -375,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn files_belong_to_their_owner_alone() {
+    fn data_directory_files_are_accessible_only_to_their_owner() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().join("a/b")).unwrap();
         assert_eq!(mode(directory.path()), 0o700);
@@ -392,7 +397,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let foreign = parent.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
-        // Only root can change an owner; without root the test uses its own directory.
+        // Only root can change an owner. Without root, the directory still belongs to this user.
         let given = std::os::unix::fs::chown(&foreign, Some(4321), None).is_ok();
         assert_eq!(DataDirectory::open(foreign.clone()).is_err(), given);
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
@@ -404,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_trusted_by_owner_and_mode() {
+    fn data_directory_trust_depends_on_owner_and_mode() {
         for (owner, mode, own, expected) in [
             (1000, 0o700, 1000, Trust::Whole),
             (1000, 0o755, 1000, Trust::Whole),
@@ -434,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn taken_lock_is_awaited_with_a_time_limit() {
+    async fn wait_for_the_data_directory_lock_has_a_time_limit() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let held = directory.lock().await.unwrap();
@@ -461,13 +466,13 @@ mod tests {
         directory.lock().await.unwrap_err();
         fs::remove_file(&lock).unwrap();
         fs::write(&lock, "").unwrap();
-        // Only root can change an owner; without root the test uses its own directory.
+        // Only root can change an owner. Without root, the file still belongs to this user.
         let given = std::os::unix::fs::chown(&lock, Some(4321), None).is_ok();
         assert_eq!(directory.lock().await.is_err(), given);
     }
 
     #[test]
-    fn file_readable_by_others_becomes_private() {
+    fn data_directory_file_readable_by_others_becomes_private() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write("token", b"t").unwrap();

@@ -1,11 +1,11 @@
-//! The dispatch policies of configuration objects. Pure.
+//! Converts the dispatch policies of configuration objects. Without I/O.
 
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Dispatch, DispatchPolicy, UpstreamCluster};
 use tributary_policy::Policy;
 use tributary_router::{DispatchSettings, PlacePolicies};
 
-/// The dispatch policies of objects that were validated.
+/// Converts the dispatch policies of validated objects.
 pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
     // Validation allows at most one MergedEndpoint.
     let endpoint = objects.merged_endpoints.first();
@@ -15,7 +15,7 @@ pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
     DispatchSettings { global: global.unwrap_or_default(), merged: merged.unwrap_or_default(), clusters }
 }
 
-/// Policies of a cluster. Invalid names are refused elsewhere.
+/// Converts the policies of a cluster. A separate check refuses invalid names.
 fn of_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, PlacePolicies)> {
     let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
     Some((name, policies(&cluster.spec.dispatch_policies, cluster.spec.dispatch)))

@@ -1,4 +1,4 @@
-//! The flow control of configuration objects. Pure.
+//! Converts the flow control of configuration objects. Without I/O.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -9,7 +9,7 @@ use tributary_flow_control::{
 };
 use tributary_router::{FlowSettings, PlaceSchemas};
 
-/// Flow control of validated objects. Only requests with a policy that names a schema are limited.
+/// Converts the flow control of validated objects. Flow control applies only to requests whose policy names a schema.
 pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
     // Validation allows at most one MergedEndpoint.
     let merged = objects.merged_endpoints.first();
@@ -18,7 +18,7 @@ pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
     FlowSettings { merged: merged.unwrap_or_default(), clusters: clusters.collect() }
 }
 
-/// Schemas of a cluster. Invalid names are refused elsewhere.
+/// Converts the schemas of a cluster. A separate check refuses invalid names.
 fn of_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, PlaceSchemas)> {
     let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
     Some((name, schemas(&cluster.spec.flow_control.flow_control_schemas)))
@@ -49,12 +49,12 @@ fn schema(written: &FlowControlSchema) -> Schema {
     Schema { name: name.as_str().into(), kind }
 }
 
-/// Converts a number; validation guarantees that it is above 0.
+/// Converts a number of a flow-control limit. Validation guarantees a number above 0.
 fn at_least_one(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }
 
-/// Converts dimensions, without duplicates.
+/// Converts the dimensions of a flow-control limit, without duplicates.
 fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
     let mut dimensions: Vec<_> = given.iter().filter_map(|by| dimension(*by)).collect();
     dimensions.sort_unstable();
@@ -62,8 +62,8 @@ fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
     dimensions
 }
 
-/// Converts a dimension; `None` for `Cluster`. Validation refuses it in a MergedEndpoint, and an UpstreamCluster's
-/// schemas belong to one cluster.
+/// Converts a dimension. Returns `None` for `Cluster`: validation refuses it in a MergedEndpoint, and the schemas of an
+/// UpstreamCluster always belong to one cluster.
 fn dimension(by: LimitBy) -> Option<Dimension> {
     match by {
         LimitBy::User => Some(Dimension::User),
@@ -75,7 +75,7 @@ fn dimension(by: LimitBy) -> Option<Dimension> {
     }
 }
 
-/// Converts queueing settings; validation guarantees their values.
+/// Converts queueing settings. Validation guarantees valid numbers.
 fn queueing(given: &tributary_crds::Queueing) -> Queueing {
     let usual = Queueing::default();
     Queueing {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_control_fields_are_all_read() {
+    fn every_flow_control_field_is_converted() {
         let settings = settings(
             "{flowControl: {flowControlSchemas: [{name: free, exempt: {}}, {name: all, maxRequestsInflight: \
              {max: 0, countLongRunning: true, limitBy: [Cluster, User, User]}}, {name: slow, tokenBucket: {qps: 10}}, \

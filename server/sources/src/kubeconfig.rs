@@ -1,4 +1,4 @@
-//! Kubeconfigs: their files, their contexts, and the kubeconfig for clients.
+//! Kubeconfigs: their files, their contexts, and the kubeconfig for clients of this endpoint.
 
 mod chosen;
 mod contexts_of;

@@ -1,4 +1,4 @@
-//! Personal mode's source: the contexts of kubeconfig files.
+//! The configuration source of personal mode: the contexts of kubeconfig files.
 
 use tributary_router::ClusterAddress;
 
@@ -6,32 +6,32 @@ use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 use crate::{ClusterSpec, LoadedConfiguration};
 
-/// The reason why the clusters of a kubeconfig cannot be used.
+/// The reason why the contexts of a kubeconfig cannot be used as clusters.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigSourceError {
-    /// A file cannot be read.
+    /// A kubeconfig file cannot be read.
     #[error(transparent)]
     Load(#[from] KubeconfigLoadError),
-    /// The selection does not fit the contexts.
+    /// `--contexts` does not match the contexts of the kubeconfig.
     #[error("{files}")]
     Contexts {
-        /// Files of the kubeconfig.
+        /// The files of the kubeconfig.
         files: KubeconfigFiles,
-        /// The problem of the selection.
+        /// The error in `--contexts`.
         #[source]
         source: ContextsError,
     },
-    /// Chosen contexts cannot be used; all faults at once, one per line.
+    /// Selected contexts are invalid. Lists all errors, one per line.
     #[error("{}\n(or leave these contexts out: --contexts names the ones to serve)", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Problems(Vec<ContextProblem>),
 }
 
-/// Reads kubeconfig files and makes a cluster of each chosen context.
+/// Reads kubeconfig files, and describes a cluster for each selected context.
 #[derive(Clone, Debug)]
 pub struct KubeconfigSource {
-    /// Files of the kubeconfig.
+    /// The files of the kubeconfig.
     pub files: KubeconfigFiles,
-    /// Selection of contexts, with their names.
+    /// The selection of contexts and their cluster names.
     pub selection: ContextSelection,
 }
 
@@ -39,9 +39,9 @@ impl KubeconfigSource {
     /// Reads all files again.
     ///
     /// # Errors
-    /// [`KubeconfigSourceError`]: for an unusable context that the user named, and for a kubeconfig without any usable
-    /// one. An unusable context that was selected with all, or by a pattern, becomes a cluster with the reason, so that
-    /// it is visible and does not affect the others.
+    /// [`KubeconfigSourceError`] for an invalid context that the user named, and for a kubeconfig without a valid
+    /// context. An invalid context that was selected by a pattern, or as one of all contexts, becomes a cluster with an
+    /// error, so that it is visible and does not affect other clusters.
     pub async fn read(&self) -> Result<LoadedConfiguration, KubeconfigSourceError> {
         let configs = Kubeconfigs::load(&self.files)?;
         let selected = self

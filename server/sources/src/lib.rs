@@ -1,4 +1,4 @@
-//! Sources of the configuration: clusters, policies and credentials.
+//! The sources of the configuration: clusters, policies and credentials.
 //!
 //! ```text
 //! contexts of kubeconfigs ─▶ KubeconfigSource ─┐
@@ -7,10 +7,10 @@
 //!                                                        └────┴── FileWatch: which files to read again
 //! ```
 //!
-//! A source yields a [`LoadedConfiguration`]: a value that holds everything, including the contents of referenced
-//! files. Reading the value does no I/O. So an invalid new configuration is refused as a whole, and the old one stays
-//! in force. [`Clusters`](clusters::Clusters) turns the clusters of a configuration into clients, and keeps the clients
-//! of clusters that did not change.
+//! A source returns a [`LoadedConfiguration`], which includes the content of all referenced files. Using the value
+//! needs no I/O. So an invalid new configuration is refused as a whole, and the previous one stays in use.
+//! [`Clusters`](clusters::Clusters) creates a client for each cluster of a configuration. Unchanged clusters keep their
+//! clients.
 
 pub mod clusters;
 mod configuration;
@@ -39,25 +39,25 @@ use kubeconfig_source::KubeconfigSource;
 use upstream_clusters::FileSource;
 use watch::FileWatch;
 
-/// The places of the configuration, as the command line gives them.
+/// The command line's flags that select the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigurationPlaces<'a> {
-    /// `--config`
+    /// The value of `--config`.
     pub config: Option<&'a Path>,
-    /// `--kubeconfig`
+    /// The value of `--kubeconfig`.
     pub kubeconfig: Option<&'a Path>,
-    /// `--contexts`
+    /// The value of `--contexts`.
     pub contexts: Option<&'a str>,
 }
 
 impl ConfigurationPlaces<'_> {
-    /// Returns whether contexts of a kubeconfig are clusters.
+    /// Returns whether the contexts of a kubeconfig are used as clusters.
     pub fn has_contexts(self) -> bool {
         self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
     }
 }
 
-/// All sources of an endpoint.
+/// All configuration sources of an endpoint.
 pub struct ConfigurationSources {
     kubeconfig: Option<KubeconfigSource>,
     files: Option<FileSource>,
@@ -65,10 +65,10 @@ pub struct ConfigurationSources {
 }
 
 impl ConfigurationSources {
-    /// Chooses the sources by flags and environment, and reads none of them.
+    /// Creates the sources that the flags and the environment select. Reads no file.
     ///
     /// # Errors
-    /// A selection of contexts that does not parse, or no kubeconfig where one is needed.
+    /// `--contexts` has invalid syntax, or no kubeconfig is found although one is required.
     pub fn new(places: ConfigurationPlaces<'_>) -> anyhow::Result<Self> {
         let kubeconfig = match places.has_contexts() {
             false => None,
@@ -88,7 +88,8 @@ impl ConfigurationSources {
         Ok(Self { kubeconfig, files, watch: FileWatch::new() })
     }
 
-    /// Checks that a written file is not a source: the next start would read this endpoint instead of the clusters.
+    /// Checks that a file that this process will write is not one of its sources. Otherwise the next start would read
+    /// this endpoint's kubeconfig instead of the clusters' kubeconfig.
     ///
     /// # Errors
     /// The file and the remedy.
@@ -108,14 +109,14 @@ impl ConfigurationSources {
     /// Reads all sources again.
     ///
     /// # Errors
-    /// The first unusable source, or a name in two sources.
+    /// The first invalid source, or a cluster name that two sources contain.
     pub async fn read(&self) -> anyhow::Result<LoadedConfiguration> {
         let mut configuration = match &self.kubeconfig {
             Some(source) => source.read().await?,
             None => LoadedConfiguration::default(),
         };
         if let Some(source) = &self.files {
-            // Lists each field by name, so that the compiler finds a forgotten field.
+            // The pattern lists each field, so that the compiler reports a field that this function does not merge.
             let LoadedConfiguration { clusters, registries, dispatch, flow_control, logging, files } = source
                 .read(&configuration.clusters)
                 .await
@@ -132,18 +133,18 @@ impl ConfigurationSources {
         Ok(configuration)
     }
 
-    /// Watches the files of the configuration that is in force, [`LoadedConfiguration::files`].
+    /// Watches the files of the configuration in use, [`LoadedConfiguration::files`].
     pub fn watch_files(&mut self, files: Vec<PathBuf>) {
         self.watch.set(files);
     }
 
-    /// Waits until a source may have another configuration. Cancel: safe.
+    /// Waits until the content of a source may have changed. Cancel: safe.
     pub async fn changed(&mut self) {
         self.watch.changed().await;
     }
 }
 
-/// Message for a configuration without clusters.
+/// Returns the message for a configuration without clusters.
 fn no_clusters(config: Option<&Path>) -> String {
     match config {
         None => {

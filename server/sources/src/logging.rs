@@ -1,15 +1,15 @@
-//! Access log modes of configuration objects. Pure.
+//! Converts the access log modes of configuration objects. Without I/O.
 
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Logging};
 use tributary_policy::{LogMode, LoggingModes, PlaceLogging};
 
-/// Returns the access log mode of the merged view and of each cluster. The objects are validated. A cluster without a
-/// mode has an entry, too, because it does not inherit the mode of the merged view.
+/// Returns the access log modes of the merged view and of each cluster. The objects are validated. A cluster without a
+/// mode also gets an entry, because it does not inherit the mode of the merged view.
 pub(super) fn logging_modes(objects: &ConfigurationObjects) -> LoggingModes {
     let place = |logging: &Logging| PlaceLogging { mode: logging.mode.map(LogMode::from) };
     let merged = objects.merged_endpoints.first().map(|endpoint| place(&endpoint.spec.logging));
-    // Invalid names are refused elsewhere.
+    // A separate check refuses invalid names.
     let clusters = objects.clusters.iter().filter_map(|cluster| {
         let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
         Some((name, place(&cluster.spec.logging)))

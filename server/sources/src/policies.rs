@@ -1,4 +1,4 @@
-//! Turns flags and registries into the router's policies. Pure.
+//! Converts flags and registries into the router's policies. Without I/O.
 
 use std::collections::BTreeMap;
 
@@ -6,51 +6,51 @@ use tributary_apimachinery::{ClusterName, InvalidResourcePattern, ItemResourceVe
 use tributary_crds::ResourceRegistry;
 use tributary_router::{Policies, ResourcePolicy};
 
-/// Settings of the command line about resources.
+/// The command line's settings for resources.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFlags {
-    /// Rule for resources without a registry.
+    /// The rule for partial answers of resources without a registry.
     pub partial: Partial,
-    /// `--item-resource-versions`
+    /// The value of `--item-resource-versions`.
     pub item_resource_versions: ItemResourceVersions,
-    /// `--create-in`
+    /// The value of `--create-in`.
     pub create_in: Option<ClusterName>,
-    /// `--resources`
+    /// The values of `--resources`.
     pub resources: Vec<String>,
 }
 
 /// The reason why flags and registries cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// `--create-in` or a registry's placement names no cluster.
+    /// `--create-in` or a registry's placement names an unknown cluster.
     #[error("{field} {cluster:?}: there is no such cluster; the clusters are {existing}")]
     UnknownCluster {
-        /// The flag, or the registry's field.
+        /// The flag or the registry field with the unknown cluster.
         field: String,
-        /// Name of the cluster.
+        /// The unknown cluster name.
         cluster: String,
         /// The names of the configured clusters.
         existing: String,
     },
-    /// The name of a resource is invalid.
+    /// A resource pattern is invalid.
     #[error("{field}")]
     Resource {
-        /// The flag, or the registry's field.
+        /// The flag or the registry field with the invalid pattern.
         field: String,
-        /// Valid forms of the name.
+        /// The error, which describes valid patterns.
         #[source]
         source: InvalidResourcePattern,
     },
 }
 
-/// Configured clusters, with the labels for registries.
+/// The labels of each configured cluster, for the selectors of registries.
 pub type KnownClusters = BTreeMap<ClusterName, BTreeMap<String, String>>;
 
-/// The policies of a configuration. Registries come in the order of the source. The first registry that names a
-/// resource applies, otherwise the registry for `*`.
+/// Returns the policies of a configuration. `registries` has the order of the source. The first registry that names a
+/// resource applies to it, or else the first registry for `*`.
 ///
 /// # Errors
-/// [`PolicyError`] for the first unusable flag or registry.
+/// [`PolicyError`] for the first invalid flag or registry.
 pub fn policies(
     flags: &PolicyFlags,
     registries: &[ResourceRegistry],
@@ -78,19 +78,19 @@ pub fn policies(
     Ok(Policies { default, rules: named_first(rules), registered, ..Policies::default() })
 }
 
-/// A resource that the command line or a registry names.
+/// A resource that a flag or a registry names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedResource {
-    /// The flag, or the registry's field.
+    /// The flag or the registry field with the resource.
     pub field: String,
-    /// Pattern of the name.
+    /// The pattern of the resource's name.
     pub pattern: ResourcePattern,
 }
 
-/// Resources in flags and registries, with repetitions, without `*`.
+/// Returns the resources in flags and registries, including duplicates, without `*`.
 ///
 /// # Errors
-/// An invalid name of a resource.
+/// An invalid resource pattern.
 pub fn named_resources(
     flags: &PolicyFlags,
     registries: &[ResourceRegistry],
@@ -109,8 +109,8 @@ fn field_of(registry: &ResourceRegistry, field: &str) -> String {
     format!("ResourceRegistry {name}: spec.{field}")
 }
 
-/// Puts `*` after all names, within a registry and among registries: a registry for all resources does not override one
-/// for a named resource.
+/// Moves `*` to the end, within a registry and among registries. A registry for all resources must not override a
+/// registry for a named resource.
 fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
     let (mut named, mut all) = (Vec::new(), Vec::new());
     for (patterns, policy) in rules {
@@ -124,7 +124,6 @@ fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
     named
 }
 
-/// Rule for some resources.
 type RegistryPolicy = (Vec<ResourcePattern>, ResourcePolicy);
 
 fn rule(
@@ -176,7 +175,6 @@ mod tests {
 
     use super::*;
 
-    /// The flags of personal mode.
     fn personal() -> PolicyFlags {
         PolicyFlags { partial: Partial::Allow, ..PolicyFlags::default() }
     }
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_registries_become_rules() {
+    fn flags_and_registries_become_resource_policies() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
         let none = policies(&personal(), &[], &clusters()).unwrap();
@@ -231,7 +229,7 @@ mod tests {
             assert_eq!(ruled.policy_for(&resources("pods")).partial, Partial::Deny);
             assert_eq!(ruled.policy_for(&resources("services")).partial, Partial::Allow);
         }
-        // `*` counts last, even beside a name in one registry.
+        // `*` has the lowest precedence, even in a registry that also names a resource.
         let both = registry(serde_json::json!({"resources": ["services", "*"], "partial": "Allow"}));
         let ruled = policies(&personal(), &[both, pods()], &clusters()).unwrap();
         let partial = ["pods", "services", "nodes"].map(|name| ruled.policy_for(&resources(name)).partial);

@@ -1,4 +1,4 @@
-//! Hosts of an UpstreamCluster's own API.
+//! The hosts of an UpstreamCluster's own API, and their TLS settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tributary_hosts::{ClusterHosts, HostTls};
 
 use crate::kubeconfig::Referenced;
 
-/// A field that cannot be used, or a file that it names: the field, the problem and the remedy.
+/// An invalid field, or an unusable file that the field names: the field, the problem and the remedy.
 pub(super) type FieldProblem = (&'static str, String, String);
 
-/// The hosts of a cluster, and the files that were read for them. Relative paths start from `base`.
+/// Returns the hosts of a cluster, and the files that were read. Relative paths start at `base`.
 ///
 /// # Errors
 /// [`FieldProblem`].
@@ -52,7 +52,7 @@ pub(super) fn cluster_hosts(
     Ok((ClusterHosts { names, tls }, files.into_iter().flatten().collect()))
 }
 
-/// Content of a field, inline or in a file.
+/// Reads the content of an UpstreamCluster's field, inline or from a file.
 fn read(field: &'static str, data: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<u8>>, FieldProblem> {
     let file = file.map(Path::to_string_lossy);
     let referenced = Referenced { data, file: file.as_deref() };
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// A self-signed certificate that is an authority as well, and its key.
+    /// Returns a self-signed certificate, which is also an authority, and its key.
     fn pair() -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new(vec!["eu.test".to_owned()]).unwrap();
@@ -118,7 +118,7 @@ mod tests {
         assert!(by_file.serving.is_some() && by_file.client_authorities.is_some());
         assert_eq!(files, ["own.crt", "own.key", "own.crt"].map(|name| base.path().join(name)));
         assert!(none.is_empty());
-        // A different authority makes a different configuration.
+        // Different authorities result in different fingerprints.
         let alone = of(json!({"clientCAData": data(&certificate)})).0.tls.unwrap();
         assert!(alone.serving.is_none() && alone.fingerprint != by_file.fingerprint);
         assert!(hosts(json!({"serverNames": ["eu.test"]}), base.path()).unwrap().0.tls.is_none());

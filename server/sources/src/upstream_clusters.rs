@@ -1,5 +1,5 @@
-//! Configuration files: `UpstreamCluster` and `ResourceRegistry` objects, and the client configuration of a cluster's
-//! fields.
+//! Configuration files with `UpstreamCluster` and `ResourceRegistry` objects, and the client configuration of an
+//! `UpstreamCluster`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use crate::logging::logging_modes;
 use crate::secure_serving::cluster_hosts;
 use crate::{ClusterSpec, LoadedConfiguration};
 
-/// The name of the cluster, user and context in the kubeconfig that is made from an UpstreamCluster.
+/// The name of the cluster, user and context in a kubeconfig that is built from an UpstreamCluster.
 const PART: &str = "upstream";
 
-/// Placeholder for an address.
+/// A placeholder for the server's address in a fingerprint without addresses.
 const ANYWHERE: &str = "https://endpoint.invalid";
 
 /// The reason why an UpstreamCluster cannot be used.
@@ -34,20 +34,20 @@ pub enum UpstreamClusterError {
     /// The name of the object is not a valid cluster name.
     #[error("metadata.name")]
     Name(#[source] tributary_apimachinery::InvalidClusterName),
-    /// A field, or a file that it names, cannot be used.
+    /// A field is invalid, or a file that the field names is unusable.
     #[error("{field}: {problem}; {remedy}")]
     Field {
-        /// The field, for example `spec.caFile`.
+        /// The invalid field, for example `spec.caFile`.
         field: String,
-        /// Fault of the field.
+        /// The problem with the invalid field.
         problem: String,
-        /// Remedy for the fault.
+        /// The remedy for the problem with the field.
         remedy: String,
     },
-    /// The kubeconfig that it refers to cannot be read.
+    /// The kubeconfig that `spec.kubeconfig` names cannot be read.
     #[error("spec.kubeconfig.path")]
     Kubeconfig(#[source] KubeconfigLoadError),
-    /// The context of that kubeconfig cannot be used.
+    /// The context that `spec.kubeconfig` names is invalid.
     #[error("spec.kubeconfig")]
     Context(#[source] ContextProblem),
 }
@@ -59,20 +59,20 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// A source at this path.
+    /// Creates a source that reads the file or directory at this path.
     pub fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// The file or directory.
+    /// Returns the path of the configuration file or directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads all files again. `contexts` are the clusters of the kubeconfig, which registries may name, too.
+    /// Reads all files again. `contexts` contains the clusters of the kubeconfig, which registries may also name.
     ///
     /// # Errors
-    /// All validation errors, or the first cluster without a usable client configuration.
+    /// All validation errors, or the first cluster without a valid client configuration.
     pub async fn read(&self, contexts: &[ClusterSpec]) -> anyhow::Result<LoadedConfiguration> {
         let objects = tributary_crds::load(&self.path)?;
         let (errors, warnings): (Vec<_>, Vec<_>) =
@@ -99,7 +99,7 @@ impl FileSource {
         Ok(configuration)
     }
 
-    /// The directory that relative paths in the objects start from, as in a kubeconfig.
+    /// Returns the directory at which relative paths in the objects start, as in a kubeconfig.
     pub fn base(&self) -> &Path {
         match self.path.is_dir() {
             true => &self.path,
@@ -108,7 +108,7 @@ impl FileSource {
     }
 }
 
-/// Message for a file or directory without configuration objects.
+/// Returns the message for a file or directory without configuration objects.
 pub fn nothing_in(path: &Path) -> String {
     let (at, directory) = match path.is_dir() {
         true => (format!("{} has no .yaml, .yml or .json file with a configuration object", path.display()), path),
@@ -121,9 +121,9 @@ pub fn nothing_in(path: &Path) -> String {
     )
 }
 
-/// Errors and warnings about objects beside the clusters of `contexts`.
+/// Validates objects together with the clusters of `contexts`. Returns errors and warnings.
 fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterSpec]) -> Vec<ValidationProblem> {
-    // Contexts get their indexes later; any free ones serve here.
+    // The clusters of contexts get their indexes later. For the validation, any unused indexes suffice.
     let taken: BTreeSet<_> = objects.clusters.iter().filter_map(|cluster| cluster.spec.index).collect();
     let free = (0..=INDEX_MAX).filter(|index| !taken.contains(index));
     let known = contexts.iter().zip(free).map(|(context, index)| {
@@ -144,7 +144,8 @@ fn lines(problems: &[ValidationProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Turns an UpstreamCluster into a client's configuration; gives the files that it refers to as well.
+/// Converts an UpstreamCluster into the description of a cluster. Also returns the files to which the UpstreamCluster
+/// refers.
 ///
 /// # Errors
 /// [`UpstreamClusterError`].
@@ -184,7 +185,7 @@ pub async fn cluster_spec(
         probe,
         breaker,
         user_fingerprint: target.user_fingerprint,
-        // Validation has already warned of the object's own fields.
+        // Validation has already reported warnings about the object's own fields.
         warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
         further_endpoints,
         drained_endpoints: EndpointSubset::new(&cluster.spec.drained_endpoints),
@@ -200,7 +201,7 @@ pub async fn cluster_spec(
     Ok((spec, files))
 }
 
-/// A context of another kubeconfig.
+/// Returns the client configuration of the context that `spec.kubeconfig` names.
 async fn referenced(reference: &KubeconfigReference, base: &Path) -> Result<ContextTarget, UpstreamClusterError> {
     let path = base.join(&reference.path);
     let files = KubeconfigFiles::one(path);
@@ -220,7 +221,7 @@ async fn referenced(reference: &KubeconfigReference, base: &Path) -> Result<Cont
     configs.target(context).await.map_err(UpstreamClusterError::Context)
 }
 
-/// Client configuration with the first endpoint, checked like a context of a kubeconfig.
+/// Returns the client configuration for an UpstreamCluster's first endpoint, checked like a kubeconfig context.
 async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTarget, UpstreamClusterError> {
     let configs = Kubeconfigs::from_parts(PathBuf::new(), as_kubeconfig(spec, base));
     configs.target(PART).await.map_err(|problem| UpstreamClusterError::Field {
@@ -230,13 +231,13 @@ async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTar
     })
 }
 
-/// Fingerprint of the connection settings without the addresses.
+/// Returns the fingerprint of an UpstreamCluster's connection settings without the addresses.
 async fn beside_endpoints(spec: &UpstreamClusterSpec, base: &Path) -> Result<String, UpstreamClusterError> {
     let anywhere = UpstreamClusterSpec { endpoints: vec![ANYWHERE.to_owned()], ..spec.clone() };
     Ok(described(&anywhere, base).await?.fingerprint)
 }
 
-/// Circuit breaker of the endpoints.
+/// Converts an UpstreamCluster's circuit breaker for its endpoints.
 fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
     let Some(given) = &spec.circuit_breaker else { return BreakerTuning::default() };
     let number = |given: u32| usize::try_from(given).unwrap_or(usize::MAX);
@@ -248,7 +249,7 @@ fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
     }
 }
 
-/// Probe of the endpoints.
+/// Converts an UpstreamCluster's probe for its endpoints.
 fn probe(spec: &UpstreamClusterSpec) -> Result<Probe, UpstreamClusterError> {
     let Some(given) = &spec.endpoint_probe else { return Ok(Probe::default()) };
     let path = given.path.parse().map_err(|error| {
@@ -264,7 +265,7 @@ fn probe(spec: &UpstreamClusterSpec) -> Result<Probe, UpstreamClusterError> {
     })
 }
 
-/// Endpoints after the first, without repetitions.
+/// Returns the endpoints after the first, without duplicates.
 fn further_endpoints(spec: &UpstreamClusterSpec) -> Result<Vec<http::Uri>, UpstreamClusterError> {
     let mut endpoints = Vec::new();
     for (index, endpoint) in spec.endpoints.iter().enumerate().skip(1) {
@@ -318,7 +319,7 @@ fn as_kubeconfig(spec: &UpstreamClusterSpec, base: &Path) -> Kubeconfig {
     }
 }
 
-/// The UpstreamCluster's name of a kubeconfig's field.
+/// Converts the name of a kubeconfig field into the name of the UpstreamCluster's field.
 fn field(kubeconfig_field: &str) -> String {
     let last = kubeconfig_field.rsplit('.').next().unwrap_or(kubeconfig_field);
     let name = match last {
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fields_become_a_clients_configuration() {
+    async fn upstream_cluster_fields_become_a_client_configuration() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join("ca.pem"), authority()).unwrap();
         let cluster = upstream(serde_json::json!({
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fingerprint_beside_the_endpoints_ignores_endpoint_changes() {
+    async fn fingerprint_without_addresses_ignores_endpoint_changes() {
         let of = async |fields: serde_json::Value| {
             let (spec, _) = cluster_spec(&upstream(fields), Path::new("")).await.unwrap();
             (spec.address, spec.beside_endpoints.unwrap())
@@ -493,7 +494,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn faults_name_the_field_of_the_object() {
+    async fn upstream_cluster_errors_name_the_invalid_field() {
         for (spec, expected) in [
             (serde_json::json!({"endpoints": ["https://a"], "caFile": "none.pem"}), "spec.caFile: the file"),
             (serde_json::json!({"endpoints": ["https://a"]}), "spec.caFile: it is missing"),

@@ -1,7 +1,7 @@
-//! Notifies about changes of configuration files.
+//! Watches configuration files for changes.
 //!
-//! Directories are watched, not files: editors replace files, and the kubelet swaps the link `..data`. Some file
-//! systems (network mounts) report no changes, so the content is also checked at long intervals.
+//! The watch covers directories, not files, because editors replace files, and the kubelet swaps the symbolic link
+//! `..data`. Some file systems (network mounts) report no changes, so the content is also checked at long intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,9 +14,9 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Changes come in bursts (write, rename, chmod); this long after the first the files are read.
+/// The pause between the first notification and reading the files. Changes come in bursts (write, rename, chmod).
 const DEBOUNCE: Duration = Duration::from_millis(300);
-/// Interval of checks without a notification.
+/// The interval of content checks without a notification.
 const SLOW_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Watches a changing set of files and directories.
@@ -26,19 +26,20 @@ pub struct FileWatch {
     events: mpsc::Receiver<()>,
     files: Vec<PathBuf>,
     seen: BTreeMap<PathBuf, Option<[u8; 32]>>,
-    /// Time of the next check: soon after a notification, otherwise by the interval. Stored here and not in a future,
-    /// because callers wait for other events as well and start again each time.
+    /// The time of the next check: soon after a notification, or else after the interval. The time is a field, not part
+    /// of a future, because callers cancel `changed` when another event occurs, and call it again.
     due: Instant,
 }
 
 impl FileWatch {
-    /// Watches nothing yet. Where the system offers no notifications, the slow check alone finds changes.
+    /// Creates a watch without files. If the operating system offers no notifications, only the interval check detects
+    /// changes.
     pub fn new() -> Self {
-        // One pending notification suffices.
+        // The channel needs a capacity of one, because one pending notification triggers a check of all files.
         let (sender, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.map_or(true, |event| concerns_contents(&event.kind)) {
-                // Full means that a notice is pending already.
+                // The channel is full if a notification is already pending.
                 let _ = sender.try_send(());
             }
         });
@@ -57,8 +58,8 @@ impl FileWatch {
         }
     }
 
-    /// Sets the watched files and directories. The current content of new ones counts as seen; for known ones the
-    /// content of the last notification, so that a change during a read is not lost.
+    /// Sets the watched files and directories. For a new file, the current content counts as seen. For an already
+    /// watched file, the content at the last notification counts, so that a change during a read is not lost.
     pub fn set(&mut self, files: Vec<PathBuf>) {
         let before = std::mem::take(&mut self.seen);
         self.seen = contents(&files);
@@ -71,13 +72,13 @@ impl FileWatch {
         self.files = files;
     }
 
-    /// Waits until the contents of a watched file have changed.
+    /// Waits until the content of a watched file has changed.
     ///
-    /// Cancel: safe at any point; a notice that was taken, and the time until the slow check, outlive the future.
+    /// Cancel: safe. A received notification and the time of the next check are stored in `self`.
     pub async fn changed(&mut self) {
         loop {
             tokio::select! {
-                // Without a watcher there are no events, only the interval.
+                // Without a file watcher, this branch receives no events, and only the interval check remains.
                 Some(()) = self.events.recv() => self.due = self.due.min(Instant::now() + DEBOUNCE),
                 () = sleep_until(self.due) => {
                     self.due = Instant::now() + SLOW_CHECK_INTERVAL;
@@ -94,7 +95,7 @@ impl FileWatch {
     fn set_directories(&mut self, directories: BTreeSet<PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
         for gone in self.directories.difference(&directories) {
-            // A removed file has no watch any more.
+            // The watch of a removed directory no longer exists, so the error is ignored.
             let _ = watcher.unwatch(gone);
         }
         for new in directories.difference(&self.directories) {
@@ -112,12 +113,13 @@ impl Default for FileWatch {
     }
 }
 
-/// Reads are events, too, and would cause further reads without end.
+/// Returns whether an event may change the content. Reads are events, too, and would trigger further reads without end.
 fn concerns_contents(kind: &EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write))
 }
 
-/// The directories in which a change of a file can show: its own, and that of the file that a link leads to.
+/// Returns the directories whose changes may affect a file: its own directory, and the directory of a symbolic link's
+/// target.
 fn directories_of(file: &Path) -> Vec<PathBuf> {
     if file.is_dir() {
         return vec![file.to_owned()];
@@ -130,7 +132,7 @@ fn directories_of(file: &Path) -> Vec<PathBuf> {
     [parent(file), target.as_deref().and_then(parent)].into_iter().flatten().collect()
 }
 
-/// Digests of the content of files, and of the files in directories. `None` for an unreadable one.
+/// Returns digests of the files, and of the files in the directories. The digest is `None` for an unreadable file.
 fn contents(files: &[PathBuf]) -> BTreeMap<PathBuf, Option<[u8; 32]>> {
     let mut digests = BTreeMap::new();
     for file in files {
@@ -153,13 +155,13 @@ fn digest(file: &Path) -> Option<[u8; 32]> {
 mod tests {
     use super::*;
 
-    /// Returns whether a change is noticed before the slow check.
+    /// Returns whether a change is detected before the interval check.
     async fn changes(watch: &mut FileWatch) -> bool {
         tokio::time::timeout(SLOW_CHECK_INTERVAL * 3 / 4, watch.changed()).await.is_ok()
     }
 
     #[tokio::test]
-    async fn replaced_linked_and_new_files_are_noticed() {
+    async fn file_watch_detects_replaced_new_and_removed_files() {
         let parent = tempfile::tempdir().unwrap();
         let (config, other) = (parent.path().join("config"), parent.path().join("other"));
         let directory = parent.path().join("directory");
@@ -176,10 +178,10 @@ mod tests {
         assert!(changes(&mut watch).await, "the file is gone");
     }
 
-    /// A volume of a pod: the kubelet writes a directory, and exchanges the link `..data` through which each file is a
-    /// link.
+    /// In a pod's volume, the kubelet writes a new directory, and then replaces the symbolic link `..data`, through
+    /// which all files are linked.
     #[tokio::test]
-    async fn each_exchange_of_a_mounted_volume_is_noticed() {
+    async fn file_watch_detects_each_update_of_a_mounted_volume() {
         use std::os::unix::fs::symlink;
 
         let volume = tempfile::tempdir().unwrap();
@@ -200,13 +202,13 @@ mod tests {
                 exchange(&version);
                 fs::remove_dir_all(volume.path().join(before)).unwrap();
                 assert!(changes(&mut watch).await, "{version} of {files:?}");
-                // The watch is set after each read.
+                // `serve` sets the watch again after each read.
                 watch.set(files.clone());
             }
         }
     }
 
-    /// Waits in short turns, as a loop does that has other things to do.
+    /// Cancels and repeats the wait for changes, as a loop with other events does.
     async fn changes_in_turns(watch: &mut FileWatch, turn: Duration) -> bool {
         for _ in 0..2_000 {
             if tokio::time::timeout(turn, watch.changed()).await.is_ok() {
@@ -217,19 +219,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_interrupted_wait_loses_no_notice() {
+    async fn cancelled_wait_for_file_changes_loses_no_notification() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();
         let mut watch = FileWatch::new();
         watch.set(vec![config.clone()]);
         fs::write(&config, "two").unwrap();
-        // Each turn is shorter than the pause after a notice.
+        // Each wait is shorter than the pause after a notification.
         assert!(changes_in_turns(&mut watch, Duration::from_millis(20)).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn interrupted_waits_reach_the_slow_check() {
+    async fn cancelled_waits_for_file_changes_reach_the_interval_check() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reading_and_rewriting_the_same_is_no_change() {
+    async fn reading_or_rewriting_equal_content_is_no_file_change() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();

@@ -1,4 +1,4 @@
-//! Changes of a YAML text that keep all other bytes, with comments and order.
+//! Edits a YAML text. All other bytes, comments and the order stay.
 
 pub(crate) mod edit;
 pub mod fields;

@@ -1,4 +1,4 @@
-//! The bearer tokens of a request, from the two places that kube-apiserver reads.
+//! Reads the bearer tokens of a request from two headers, as kube-apiserver does.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,8 +6,8 @@ use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use tributary_proxy::headers::BEARER_SUBPROTOCOL;
 
-/// Removes the tokens from a request's head, so that later stages never see them. Returns the token of the header, then
-/// the token of the subprotocols: the order in which kube-apiserver tries them.
+/// Removes the tokens from a request's head, so that later stages never see them. Returns first the token of
+/// `Authorization`, then the token of the WebSocket subprotocols: the order in which kube-apiserver tries them.
 pub(super) fn take_tokens(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
     let presented = [bearer_header(headers), bearer_subprotocol(headers)];
     headers.remove(AUTHORIZATION);
@@ -15,7 +15,7 @@ pub(super) fn take_tokens(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
     presented.into_iter().flatten().collect()
 }
 
-/// The token of the `Authorization` header. The first of several headers counts, as in Go's `Header.Get`.
+/// Returns the token of the `Authorization` header. Of several headers, the first counts, as in Go's `Header.Get`.
 fn bearer_header(headers: &HeaderMap) -> Option<Vec<u8>> {
     let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
     let space = value.iter().position(|byte| *byte == b' ')?;
@@ -23,8 +23,8 @@ fn bearer_header(headers: &HeaderMap) -> Option<Vec<u8>> {
     scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii().to_vec())
 }
 
-/// The token of a WebSocket handshake's subprotocols. A second subprotocol is required, because the answer must name
-/// one.
+/// Returns the token in a WebSocket handshake's subprotocols. A second subprotocol is required, because the answer must
+/// select one.
 fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
     if !is_websocket(headers) {
         return None;
@@ -35,7 +35,7 @@ fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
     (tokens.next().is_none() && others).then(|| URL_SAFE_NO_PAD.decode(token).ok()).flatten()
 }
 
-/// Returns whether a request asks for a WebSocket.
+/// Returns whether a request asks for an upgrade to a WebSocket.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     let has = |name, word: &str| {
         headers
@@ -52,8 +52,8 @@ fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|protocol| !protocol.is_empty())
 }
 
-/// Removes the bearer subprotocols and keeps the other ones, in their order. An unreadable header is removed as a
-/// whole.
+/// Removes the subprotocols with a token, and keeps the order of the remaining subprotocols. An unreadable header is
+/// removed as a whole.
 fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return;

@@ -6,11 +6,11 @@ use tributary_authentication::{CertificateError, ClientCertificates, FrontProxyE
 
 use super::unauthenticated::subject;
 
-/// The certificates of a connection, leaf first; empty if the client sent none.
+/// The certificates of a connection, leaf first; empty for a client without certificates.
 ///
-/// The handshake proves that the client has the key. Each request verifies the issuer and the validity period, because
-/// a connection may outlive both. Verification takes two signature checks, so its result is cached until the first
-/// certificate expires or the authorities are replaced.
+/// The TLS handshake proves that the client has the key. Each request checks the issuer and the validity period,
+/// because a connection may outlive them. Verification takes two signature checks, so its result is cached until the
+/// first certificate expires or the authorities are replaced.
 #[derive(Debug, Default)]
 pub struct ClientChain {
     certificates: Vec<CertificateDer<'static>>,
@@ -18,11 +18,11 @@ pub struct ClientChain {
     proxy: Mutex<Option<Remembered<()>>>,
 }
 
-/// A cached result, and its validity.
+/// A cached verification result of a connection's certificates.
 #[derive(Debug)]
 struct Remembered<T> {
     found: T,
-    /// The generation of the authorities that verified the result.
+    /// The generation of the authorities that were used for the verification.
     generation: u64,
     until: UnixTime,
 }
@@ -34,7 +34,7 @@ impl<T: Clone> Remembered<T> {
 }
 
 impl ClientChain {
-    /// The certificates of a handshake.
+    /// Stores the client certificates of a TLS handshake.
     pub fn new(certificates: &[CertificateDer<'_>]) -> Self {
         let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
         Self { certificates, ..Self::default() }
@@ -45,15 +45,15 @@ impl ClientChain {
         self.certificates.is_empty()
     }
 
-    /// The subject of the first certificate, unverified, for the log.
+    /// Returns the subject of the first certificate for the log. The subject is not verified.
     pub(super) fn subject(&self) -> String {
         subject(self.certificates.first())
     }
 
-    /// The user of the certificates, if `authorities` accept them now, and the end of their validity.
+    /// Returns the user of the certificates, if `authorities` accept them now, and the end of their validity.
     ///
     /// # Errors
-    /// [`CertificateError`]. Failures are not cached: the connection is closed.
+    /// [`CertificateError`]. Failures are not cached, because the connection is closed.
     pub(super) fn user(
         &self,
         authorities: &ClientCertificates,
@@ -63,7 +63,7 @@ impl ClientChain {
         remembered(&self.user, authorities.generation(), now, verify)
     }
 
-    /// Verifies that the connection belongs to a front proxy. Returns the end of its validity.
+    /// Verifies that the client is a front proxy. Returns the end of the certificates' validity.
     ///
     /// # Errors
     /// [`FrontProxyError`].
@@ -73,8 +73,8 @@ impl ClientChain {
     }
 }
 
-/// Returns the cached result, or verifies and caches it. `generation` is read before the verification, so that a result
-/// of replaced authorities is not reused afterwards.
+/// Returns the cached result, or verifies and caches a new result. `generation` is read before the verification, so
+/// that a result of replaced authorities is never reused.
 fn remembered<T: Clone, E>(
     memory: &Mutex<Option<Remembered<T>>>,
     generation: u64,

@@ -1,20 +1,20 @@
-//! Detects requests that a browser sends for a page of another site.
+//! Detects requests that a browser sends for a page of another origin.
 //!
-//! A browser sends a certificate with every request, whatever page causes the request. Without this check any page that
-//! a user opens could write to their clusters. A browser does not send a token by itself, so requests with a token are
-//! not checked.
+//! A browser sends a client certificate with every request, whatever page caused the request. Without this check, any
+//! page that a user opens could write to the user's clusters. A browser never adds a bearer token by itself, so
+//! requests with a token are not checked.
 
 use http::HeaderMap;
 use http::header::{HOST, HeaderName, ORIGIN};
 use http::request::Parts;
 
-/// The browser's statement about the origin of the page (W3C Fetch Metadata).
+/// The header in which browsers describe the origin of the page (W3C Fetch Metadata).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Returns whether a page of another origin caused the request. Programs other than browsers send neither header.
 ///
-/// `Sec-Fetch-Site` decides if present: pages cannot set it. Otherwise `Origin` must be this host's own; browsers send
-/// it with each request that may change state, and with each WebSocket.
+/// `Sec-Fetch-Site` decides if it is present, because pages cannot set it. Otherwise `Origin` must match this host.
+/// Browsers send `Origin` with each request that may change state, and with each WebSocket handshake.
 pub(super) fn is_cross_origin(head: &Parts) -> bool {
     if let Some(site) = head.headers.get(FETCH_SITE) {
         return !matches!(site.as_bytes(), b"same-origin" | b"none");
@@ -29,7 +29,7 @@ fn host(headers: &HeaderMap) -> Option<&str> {
     headers.get(HOST)?.to_str().ok()
 }
 
-/// Removes the default port of https, which browsers omit.
+/// Removes the default port of https, which browsers omit in `Origin`.
 fn without_port(authority: &str) -> &str {
     authority.strip_suffix(":443").unwrap_or(authority)
 }

@@ -1,4 +1,4 @@
-//! The file of denied users, and its changes.
+//! Reads the file of denied users, and detects its changes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,38 +7,33 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tributary_crds::denied_users::{self, DeniedUsersError};
 
-/// The interval of reading the file. 1 s: a denied user's open streams end within 2 s. Polling works on all file
-/// systems (network mounts report no changes), and a read costs some microseconds.
+/// The interval of reading the file. With 1 s, the open streams of a denied user end within 2 s. Polling works on all
+/// file systems (network mounts report no changes), and a read costs some microseconds.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The reason why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeniedUsersFileError {
-    /// The file cannot be read.
+    /// The file of denied users cannot be read.
     #[error("--denied-users-file {}: it cannot be read", path.display())]
     Read {
-        /// Path of the file.
         path: PathBuf,
-        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The content of the file is invalid.
+    /// The content of the file of denied users is invalid.
     #[error("--denied-users-file {}", path.display())]
     Content {
-        /// Path of the file.
         path: PathBuf,
-        /// The problem of the content.
         #[source]
         source: DeniedUsersError,
     },
 }
 
-/// The file, and its last valid content.
+/// The file of denied users, with its last valid content.
 pub(crate) struct DeniedUsersFile {
     path: PathBuf,
     denied: BTreeSet<String>,
-    /// The reason why the file is unusable at present, as logged.
+    /// The current problem of the file of denied users, as logged.
     trouble: Option<String>,
 }
 
@@ -51,17 +46,16 @@ impl DeniedUsersFile {
         Ok(Self { denied: read(path).await?, path: path.to_owned(), trouble: None })
     }
 
-    /// The names of the denied users.
     pub(crate) fn denied(&self) -> &BTreeSet<String> {
         &self.denied
     }
 
-    /// Waits until the set of denied users changes. An unusable or missing file is logged, and the set stays. Cancel:
-    /// safe.
+    /// Waits until the set of denied users changes. An invalid or missing file is logged, and does not change the set.
+    /// Cancel: safe.
     pub(crate) async fn changed(&mut self) {
         let mut look = tokio::time::interval(INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick would come at once, but the file has just been read.
+        // The first tick would complete at once, but the file has just been read.
         look.reset();
         loop {
             look.tick().await;

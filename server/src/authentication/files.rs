@@ -1,5 +1,5 @@
-//! The files of the flags for authentication: the authorities for clients, and the serving certificates. Read at the
-//! start, and again after each change.
+//! The files of the authentication flags: the authorities for client certificates, the token issuers and the serving
+//! certificates. The files are read at the start, and again after each change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,59 +18,60 @@ use super::shared::SharedAuthenticator;
 use crate::cli::{SharedArguments, SniCertKey};
 use tributary_hosts::{ServingCertificateError, certified_key, doubts};
 
-/// The reason why a file cannot be used. Each message names the flag, the file and the problem.
+/// The reason why a file of the authentication flags cannot be used. Each message names the flag, the file and the
+/// problem.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticationFilesError {
-    /// The file cannot be read.
+    /// A file of the authentication flags cannot be read.
     #[error("{flag} {}: it cannot be read", path.display())]
     Read {
-        /// The flag that names the file.
+        /// The flag that contains the file's path.
         flag: &'static str,
-        /// Path of the file.
+        /// Path of the unreadable file.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The file is not a valid bundle of authorities.
+    /// The file is not a valid bundle of certificate authorities.
     #[error("{flag} {}", path.display())]
     Authorities {
-        /// The flag that names the file.
+        /// The flag that contains the file's path.
         flag: &'static str,
-        /// Path of the file.
+        /// Path of the certificate bundle.
         path: PathBuf,
-        /// The problem of the bundle.
+        /// The problem of the certificate bundle.
         #[source]
         source: CertificateError,
     },
     /// The file is not a valid AuthenticationConfiguration.
     #[error("{AUTHENTICATION_CONFIG} {}", path.display())]
     Issuers {
-        /// Path of the file.
+        /// Path of the AuthenticationConfiguration.
         path: PathBuf,
-        /// All problems of the configuration.
+        /// All problems of the AuthenticationConfiguration.
         #[source]
         source: InvalidConfiguration,
     },
-    /// The certificate or its key is invalid.
+    /// The serving certificate or its key is invalid.
     #[error("{flag} {}", path.display())]
     Serving {
-        /// The flag that names the file.
+        /// The flag that contains the file's path.
         flag: &'static str,
-        /// Path of the file.
+        /// Path of the certificate or key file.
         path: PathBuf,
-        /// The problem of the certificate or the key.
+        /// The problem of the serving certificate or its key.
         #[source]
         source: ServingCertificateError,
     },
-    /// A client could name another user as a front proxy does.
+    /// A client with a certificate could set any user name, as only a front proxy may.
     #[error(
         "--requestheader-client-ca-file is given beside --client-ca-file, and --requestheader-allowed-names is not: a \
          client whose authority is the proxies' own, or below it, could name any user; give the common names of the \
          proxies"
     )]
     AnyClientMayBeAProxy,
-    /// A client of a cluster's own hosts could name another user as a front proxy does.
+    /// A client of a cluster's own hosts could set any user name, as only a front proxy may.
     #[error(
         "--requestheader-client-ca-file is given beside authorities for clients in spec.secureServing of UpstreamCluster \
          {0:?}, and --requestheader-allowed-names is not: a client whose authority is the proxies' own, or below it, could \
@@ -79,7 +80,7 @@ pub enum AuthenticationFilesError {
     AnyClientOfAHostMayBeAProxy(ClusterName),
 }
 
-/// The files that the flags name.
+/// The paths of all files in the authentication flags.
 #[derive(Clone, Debug)]
 pub struct AuthenticationFiles {
     client_ca: Option<PathBuf>,
@@ -90,7 +91,7 @@ pub struct AuthenticationFiles {
 }
 
 impl AuthenticationFiles {
-    /// Collects the files of the flags.
+    /// Collects the file paths from the authentication flags.
     pub fn from_arguments(arguments: &SharedArguments) -> Self {
         let serving = arguments.tls_cert_file.clone().zip(arguments.tls_private_key_file.clone());
         let (client_ca, front_proxy_ca) = (&arguments.client_ca_file, &arguments.requestheader_client_ca_file);
@@ -99,7 +100,7 @@ impl AuthenticationFiles {
         Self { client_ca: client_ca.clone(), front_proxy_ca: front_proxy_ca.clone(), issuers, serving, named }
     }
 
-    /// All files, to be watched for changes.
+    /// Returns the paths of all authentication files, to be watched for changes.
     pub fn paths(&self) -> Vec<PathBuf> {
         let serving = self.serving.iter().flat_map(|(certificate, key)| [certificate, key]);
         let named = self.named.iter().flat_map(|named| [&named.certificate, &named.key]);
@@ -107,7 +108,7 @@ impl AuthenticationFiles {
         authorities.chain(serving).chain(named).cloned().collect()
     }
 
-    /// Reads the issuers of accepted tokens; empty without a file.
+    /// Reads the token issuers. Returns an empty configuration without `--authentication-config`.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Issuers`].
@@ -115,7 +116,7 @@ impl AuthenticationFiles {
         self.issuers.as_deref().map_or_else(|| Ok(AuthenticationConfiguration { jwt: Vec::new() }), read_issuers)
     }
 
-    /// Reads the authorities for clients.
+    /// Reads the authorities for client certificates and for front proxies.
     ///
     /// # Errors
     /// [`AuthenticationFilesError`].
@@ -138,7 +139,7 @@ impl AuthenticationFiles {
         Ok(authenticator)
     }
 
-    /// Reads the authorities again, and replaces them in an authenticator in use. After an error all authorities stay
+    /// Reads the authorities again, and replaces them in an authenticator in use. After an error, all authorities stay
     /// unchanged.
     ///
     /// # Errors
@@ -148,7 +149,7 @@ impl AuthenticationFiles {
         arguments: &SharedArguments,
         authenticator: &SharedAuthenticator,
     ) -> Result<(), AuthenticationFilesError> {
-        // All files are checked before the first replacement.
+        // All files are validated before the first replacement.
         let issuers = self.issuers()?;
         self.authenticator(arguments)?;
         let reload = |flag, path: &Option<PathBuf>, authorities: Option<&ClientCertificates>| {
@@ -168,7 +169,8 @@ impl AuthenticationFiles {
         Ok(())
     }
 
-    /// Warns of unusable certificates among the authorities. Their clients get 401 without any other explanation.
+    /// Logs warnings about unusable certificates among the authorities. Clients of such an authority get a 401 without
+    /// an explanation.
     pub fn warn_of_authorities(&self, authenticator: &SharedAuthenticator) {
         let front_proxy = authenticator.front_proxy.as_deref().map(|proxy| &proxy.authorities);
         for (flag, path, authorities) in [
@@ -183,7 +185,8 @@ impl AuthenticationFiles {
         }
     }
 
-    /// Reads the serving certificate; `None` without the flags. Logs reasons for which clients may refuse it.
+    /// Reads the serving certificate; returns `None` without the flags. Logs a warning if clients may refuse the
+    /// certificate.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
@@ -193,7 +196,7 @@ impl AuthenticationFiles {
         serving(FLAGS, certificate, key).map(Some)
     }
 
-    /// Reads the serving certificates for names.
+    /// Reads the serving certificates of `--tls-sni-cert-key`.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
@@ -207,7 +210,7 @@ impl AuthenticationFiles {
     }
 }
 
-/// Reads a serving certificate and its key. Logs reasons for which clients may refuse it.
+/// Reads a serving certificate and its key. Logs a warning if clients may refuse the certificate.
 fn serving(
     flags: [&'static str; 2],
     certificate_path: &Path,
@@ -230,13 +233,14 @@ const SNI_CERT_KEY: &str = "--tls-sni-cert-key";
 const FRONT_PROXY_CA: &str = "--requestheader-client-ca-file";
 const AUTHENTICATION_CONFIG: &str = "--authentication-config";
 
-/// Reads an AuthenticationConfiguration.
+/// Reads and validates an AuthenticationConfiguration.
 ///
 /// # Errors
 /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Issuers`].
 pub fn read_issuers(path: &Path) -> Result<AuthenticationConfiguration, AuthenticationFilesError> {
     let text = read(AUTHENTICATION_CONFIG, path)?;
-    // The issuers of ServiceAccounts' tokens are unknown here: members name them. A configured issuer takes precedence.
+    // The issuers of ServiceAccount tokens are unknown at this time, because the clusters report them later. A
+    // configured issuer takes precedence.
     AuthenticationConfiguration::parse(&String::from_utf8_lossy(&text), &[])
         .map_err(|source| AuthenticationFilesError::Issuers { path: path.to_owned(), source })
 }

@@ -1,4 +1,4 @@
-//! Documents of token issuers over HTTPS.
+//! Fetches the documents of token issuers over HTTPS.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use rustls_pki_types::pem::PemObject;
 use tributary_apimachinery::explain;
 use tributary_authentication::FetchDocument;
 
-/// The longest document, in bytes. A key set of 64 RSA keys of 4,096 bits takes 60 KB.
+/// The size limit of a document, in bytes. A key set of 64 RSA keys of 4,096 bits takes 60 KB.
 const DOCUMENT_MAX: usize = 1 << 20;
-/// The time limit for connecting; the caller limits the whole fetch.
+/// The time limit for connecting. The caller limits the time of the whole request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fetches documents, each over a new connection: a document is needed once in some minutes.
+/// Fetches documents over new connections, because each document is fetched once in some minutes.
 #[derive(Debug)]
 pub struct IssuerDocuments;
 
@@ -39,7 +39,7 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
             let certificates = certificates.map_err(|_| unreachable("certificateAuthority is no PEM".to_owned()))?;
             Some(certificates.iter().map(|certificate| certificate.to_vec()).collect())
         }
-        // On a system without authorities, kube uses Mozilla's.
+        // On a system without authorities, kube would use Mozilla's.
         None => tokio::task::spawn_blocking(tributary_proxy::system_roots).await.map_err(|error| error.to_string())?,
     };
     let client = client(&target, roots).map_err(unreachable)?;
@@ -54,8 +54,8 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
     Ok(text.map_err(|error| unreachable(error.to_string()))?.to_bytes().to_vec())
 }
 
-/// Creates a client for one server, without a user. kube prefixes each request with the path of the server's URL, so
-/// the URL has none.
+/// Creates a client for one server, without credentials. kube prefixes each request's path with the path of the
+/// server's URL, so the URL gets no path.
 fn client(target: &Uri, roots: Option<Vec<Vec<u8>>>) -> Result<kube::Client, String> {
     let authority = target.authority().ok_or("it has no host")?.clone();
     let server = Uri::builder().scheme("https").authority(authority).path_and_query("/").build();

@@ -1,4 +1,4 @@
-//! The users of shared mode, from a front proxy's headers, a client certificate, or a token.
+//! Authenticates the users of shared mode by a front proxy's headers, a client certificate, or a token.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -20,57 +20,57 @@ use super::cross_origin::is_cross_origin;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
 use crate::authentication::token_review::ReviewTroubles;
 
-/// The authenticator of shared mode. Cheap to clone; its authorities are replaced in place.
+/// The authenticator of shared mode. Clones are cheap, and share the authorities, which are replaced in place.
 #[derive(Clone, Debug, Default)]
 pub struct SharedAuthenticator {
-    /// `--client-ca-file`.
+    /// The authorities for client certificates (`--client-ca-file`).
     pub certificates: Option<Arc<ClientCertificates>>,
-    /// `--requestheader-*`.
+    /// The authorities and headers of front proxies (`--requestheader-*`).
     pub front_proxy: Option<Arc<RequestHeaders>>,
     /// The authenticator of bearer tokens.
     pub tokens: Option<Arc<TokenAuthenticator>>,
-    /// Limits the log lines about clusters that do not review tokens.
+    /// Limits the log lines about clusters that fail to review tokens.
     pub troubles: Arc<ReviewTroubles>,
-    /// The hosts of clusters, which may have their own authorities.
+    /// The hosts of clusters, which may have their own authorities for client certificates.
     pub hosts: Arc<Hosts>,
 }
 
-/// The meaning of a connection's accepted certificate.
+/// The role of a connection's accepted certificate.
 enum Shown {
-    /// The certificate of a front proxy, whose headers name the user.
+    /// The certificate of a front proxy. The request's headers contain the user.
     FrontProxy,
-    /// The certificate of a user, signed by these authorities.
+    /// The certificate of a user, accepted by these authorities.
     Certificate(Vouching),
 }
 
-/// The authorities for client certificates at a host, and the scope of their users.
+/// The authorities for client certificates at a host, and the clusters where their users are valid.
 struct Vouching {
     authorities: Arc<ClientCertificates>,
     authority: Authority,
 }
 
 impl SharedAuthenticator {
-    /// The names of all authorities, for the handshake.
+    /// Returns the names of all authorities for client certificates and front proxies, for the TLS handshake.
     pub fn subjects(&self) -> RequestedAuthorities {
         let clients = self.certificates.as_ref().map(|own| own.subjects()).unwrap_or_default();
         let proxies = self.front_proxy.as_ref().map(|proxy| proxy.authorities.subjects()).unwrap_or_default();
         RequestedAuthorities { clients, proxies }
     }
 
-    /// Returns whether a front proxy may have any name while clients have certificates, too. A client whose authority
-    /// is below the front proxies' authority would then count as a front proxy. A comparison of the authorities would
-    /// not detect this.
+    /// Returns whether clients have certificates while front proxies may have any common name. A client could then
+    /// count as a front proxy, if its authority is below the front proxies' authority. Comparing the authorities would
+    /// not detect this case.
     pub(super) fn any_client_may_be_a_proxy(&self) -> bool {
         self.certificates.is_some() && self.any_name_is_a_proxys()
     }
 
-    /// Returns whether every certificate of the front proxies' authorities is accepted, whatever its name.
+    /// Returns whether every certificate of the front proxies' authorities is accepted, whatever its common name.
     pub fn any_name_is_a_proxys(&self) -> bool {
         self.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty())
     }
 
     /// Authenticates a request by the first valid credential, in kube-apiserver's order
-    /// (`pkg/kubeapiserver/authenticator/config.go`). An invalid credential does not prevent a later one.
+    /// (`pkg/kubeapiserver/authenticator/config.go`). An invalid credential does not prevent the use of a later one.
     ///
     /// # Errors
     /// [`Unauthenticated`] without a valid credential.
@@ -85,7 +85,8 @@ impl SharedAuthenticator {
         let (now, mut refused) = (UnixTime::now(), Unauthenticated::default());
         let named = self.of_front_proxy(head, chain, now, &mut refused);
         if let Some(proxy) = &self.front_proxy {
-            // Removed from every request, so that later stages cannot trust the headers.
+            // The headers of front proxies are removed from every request, so that later stages cannot trust forged
+            // headers.
             proxy.remove_from(&mut head.headers);
         }
         let ((user, until), shown) = match named {
@@ -97,7 +98,8 @@ impl SharedAuthenticator {
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
         let still_known = Some(self.still_known(mount, chain, &shown));
-        // A front proxy decides itself about pages of other sites: browsers know only the proxy's host.
+        // A front proxy itself must detect requests for pages of other origins, because browsers know only the proxy's
+        // host.
         let is_ambient = matches!(shown, Shown::Certificate(_));
         let authority = match shown {
             Shown::FrontProxy => Authority { verifier: VerifierName::front_proxy(), reach: Reach::Everywhere },
@@ -108,8 +110,8 @@ impl SharedAuthenticator {
         Ok(AuthenticatedSender { user, until, still_known, own_credential: None, is_cross_origin })
     }
 
-    /// The authorities for client certificates at the host of a request. If a cluster's own host has authorities, only
-    /// they count, and their users are valid in that cluster alone.
+    /// Returns the authorities for client certificates at the host of a request. At a cluster's host with authorities
+    /// of its own, only those authorities count, and their users are valid in that cluster alone.
     fn vouching(&self, mount: &Mount) -> Option<Vouching> {
         if let Mount::Cluster(cluster) = mount
             && let Some(authorities) = self.hosts.authorities(cluster)
@@ -122,7 +124,7 @@ impl SharedAuthenticator {
         Some(Vouching { authorities: Arc::clone(self.certificates.as_ref()?), authority })
     }
 
-    /// Checks again later whether a connection's certificate is accepted: the authorities may be replaced.
+    /// Creates the check whether a connection's certificate is still accepted, because the authorities may be replaced.
     fn still_known(&self, mount: &Mount, chain: &Arc<ClientChain>, shown: &Shown) -> StillKnown {
         let chain = Arc::clone(chain);
         match shown {
@@ -150,7 +152,7 @@ impl SharedAuthenticator {
         refused: &mut Unauthenticated,
     ) -> Option<(UserInfo, UnixTime)> {
         let proxy = self.front_proxy.as_ref()?;
-        // Without a certificate or without user headers, the client's own credentials count.
+        // Without a certificate or without user headers, the client authenticates with its own credentials.
         if chain.is_empty() || !proxy.name_a_user(&head.headers) {
             return None;
         }
@@ -162,7 +164,7 @@ impl SharedAuthenticator {
         named.ok().flatten()
     }
 
-    /// Authenticates a token. A page of another site cannot send a token, so the origin is not checked.
+    /// Authenticates a token. The origin is not checked, because a page of another origin cannot send a token.
     async fn of_tokens(
         &self,
         addressed: Option<ClusterName>,
@@ -180,7 +182,7 @@ impl SharedAuthenticator {
                     let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
                     let own_credential = match (&authority.reach, &addressed) {
-                        // The cluster's configuration decides whether the cluster receives the token.
+                        // The cluster's configuration decides later whether the token is forwarded to the cluster.
                         (Reach::Member(vouching), Some(addressed)) if vouching == addressed => {
                             Some(OwnCredential::new(vouching.clone(), token))
                         }
@@ -197,7 +199,7 @@ impl SharedAuthenticator {
                 Err(error) => {
                     refused.token = Some(error.to_string());
                     match error {
-                        // An administrator can fix the cause.
+                        // This log line is a warning, because an administrator can fix the cause.
                         TokenAuthenticationError::NotReviewed { cluster, problem }
                             if self.troubles.is_news(&cluster) =>
                         {
@@ -236,9 +238,9 @@ impl SharedAuthenticator {
     }
 }
 
-/// Checks again later whether a token is accepted: the configuration of its issuer may change, and its cluster may
-/// revoke it. Only long-running requests call this check. So the token is followed from the first call on, and not for
-/// other requests.
+/// Creates the check whether a token is still accepted: its issuer's configuration may change, and its cluster may
+/// revoke the token. Only long-running requests call this check, so reviews of the token are repeated only after the
+/// first call.
 fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authenticated>, token: &[u8]) -> StillKnown {
     let (tokens, known, token) = (Arc::clone(tokens), Arc::clone(known), token.to_vec());
     let followed = OnceLock::new();
@@ -248,8 +250,8 @@ fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authentica
     })
 }
 
-/// The cluster whose own API a request addresses, by its path or by its host; `None` for an unreadable path, which no
-/// cluster has to review.
+/// Returns the cluster whose own API a request addresses, by its path or by its host. Returns `None` for an invalid
+/// path, for which no cluster reviews a token.
 fn addressed(mount: &Mount, path: &str) -> Option<ClusterName> {
     mount.split(path).ok()?.0
 }
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
     use crate::authentication::issuer_documents::IssuerDocuments;
 
-    /// An authority, a certificate of ann with this lifetime, and the authority's PEM.
+    /// Creates an authority and a certificate of the user ann with this lifetime. Also returns the authority's PEM.
     fn authority_and_ann(time: Duration) -> (Arc<ClientCertificates>, CertificateDer<'static>, String) {
         let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -291,7 +293,7 @@ mod tests {
         let (certificates, certificate, _) = authority_and_ann(TIME);
         let authenticator = SharedAuthenticator { certificates: Some(certificates), ..SharedAuthenticator::default() };
         let chain = Arc::new(ClientChain::new(&[certificate]));
-        // The second time by the connection's cached result.
+        // The second iteration uses the connection's cached result.
         for _ in 0..2 {
             let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
             let known =
@@ -323,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A cluster that authenticates each token as ann's until it rejects all tokens. Counts its reviews.
+    /// A cluster whose TokenReview authenticates each token as ann, until it rejects all tokens. Counts the reviews.
     #[derive(Debug, Default)]
     struct Reviewing {
         asked: AtomicUsize,
@@ -343,7 +345,7 @@ mod tests {
         }
     }
 
-    /// A token is followed from the first check of a long-running request on, and not for other requests.
+    /// Reviews of a token are repeated only after the first check of a long-running request.
     #[tokio::test(start_paused = true)]
     async fn long_running_request_ends_when_a_review_rejects_its_token() {
         let hub = Arc::new(Reviewing::default());
@@ -402,10 +404,10 @@ mod tests {
         }
     }
 
-    /// A cluster's own host has other authorities: their users are valid there alone, and the common users are unknown
-    /// there.
+    /// The users of a cluster's own authorities are valid at that cluster's host alone. The common users are not
+    /// accepted at that host.
     #[test]
-    fn authorities_of_a_host_are_good_in_its_cluster_alone() {
+    fn users_of_a_hosts_authorities_belong_to_its_cluster() {
         let (own, of_all) = (authority_and_ann(Duration::from_secs(600)), authority_and_ann(Duration::from_secs(600)));
         let [eu, us]: [ClusterName; 2] = ["eu", "us"].map(|name| name.parse().unwrap());
         let replace = |hosts: &Hosts, authorities: Option<Arc<ClientCertificates>>| {
@@ -433,7 +435,7 @@ mod tests {
         };
         let everywhere = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
         let of_eu = Authority { verifier: VerifierName::client_certificates_of(&eu), reach: Reach::Member(eu.clone()) };
-        // Twice: a cached result belongs to the authorities that verified it.
+        // The second iteration uses cached results, which must belong to the authorities that verified them.
         for _ in 0..2 {
             for (chain, host, expected) in [
                 (&chains[0], "eu.test", Some(&of_eu)),

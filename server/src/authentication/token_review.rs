@@ -1,5 +1,5 @@
-//! The requests to clusters about clients' tokens: TokenReviews, repeated for tokens of long-running requests, and the
-//! keys of ServiceAccounts.
+//! Sends requests about clients' tokens to clusters: TokenReviews, repeated for tokens of long-running requests, and
+//! requests for the keys of ServiceAccount tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,18 +19,18 @@ use tributary_sources::data_directory::{DataDirectory, MEMBER_KEYS};
 
 /// The interval of checks for due keys and due reviews. The keys of a new cluster are known after one interval.
 const ROUND: Duration = Duration::from_secs(10);
-/// The age at which keys are fetched again. A cluster signs with a new key only hours after publishing it, or it would
-/// refuse its own clients.
+/// The age at which a cluster's keys are fetched again. A cluster signs with a new key only hours after publishing the
+/// key, because otherwise it would refuse its own clients.
 const KEYS_AGE: Duration = Duration::from_secs(300);
-/// The same age while tokens with unknown keys arrive, and after a failure.
+/// The age at which keys are fetched again while tokens with unknown keys arrive, and after a failed fetch.
 const KEYS_AGE_WANTED: Duration = Duration::from_secs(30);
 /// The least interval between two log lines about one cluster.
 const SILENCE: Duration = Duration::from_secs(60);
-/// The most clusters that are asked at once, and the time limit of each.
+/// The most concurrent fetches, and the time limit of each fetch.
 const AT_ONCE: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Has clusters review tokens, with the endpoint's own credentials.
+/// Sends TokenReviews to clusters, with the endpoint's own credentials.
 pub struct ClusterReviewer(pub Arc<Router>);
 
 impl fmt::Debug for ClusterReviewer {
@@ -50,12 +50,14 @@ impl TokenReviewer for ClusterReviewer {
     }
 }
 
-/// Limits the log lines about clusters that do not review tokens: clients with invalid tokens must not fill the log.
+/// Limits the log lines about clusters that fail to review tokens, because clients with invalid tokens must not fill
+/// the log.
 #[derive(Debug, Default)]
 pub struct ReviewTroubles(Mutex<BTreeMap<ClusterName, Instant>>);
 
 impl ReviewTroubles {
-    /// Returns whether the cluster had no log line for a minute. If so, the line counts as written now.
+    /// Returns whether a log line about the cluster is due, and counts the line as written. A line is due after a
+    /// minute without one.
     pub fn is_news(&self, cluster: &ClusterName) -> bool {
         let mut told = self.0.lock();
         let is_news = told.get(cluster).is_none_or(|at| at.elapsed() >= SILENCE);
@@ -66,7 +68,6 @@ impl ReviewTroubles {
     }
 }
 
-/// The answer of a cluster to a request for its keys.
 #[derive(Debug, PartialEq, Eq)]
 enum SaidKeys {
     Served(JsonWebKeySet),
@@ -74,22 +75,21 @@ enum SaidKeys {
     None,
 }
 
-/// The time and the result of the last fetch of a cluster's keys.
 #[derive(Default)]
 struct Fetched {
     asked: Option<Instant>,
-    /// The reason why the last fetch failed.
+    /// The reason why the last fetch of a cluster's keys failed.
     problem: Option<String>,
 }
 
 impl Fetched {
-    /// Returns whether the keys are to be fetched now.
+    /// Returns whether a cluster's keys should be fetched now.
     fn is_due(&self, wanted: bool) -> bool {
         let age = if wanted || self.problem.is_some() { KEYS_AGE_WANTED } else { KEYS_AGE };
         self.asked.is_none_or(|asked| asked.elapsed() >= age)
     }
 
-    /// Records the answer of a cluster about its keys; `None` if the cluster gave no answer.
+    /// Records a cluster's answer to a request for its keys. Returns `None` if the cluster did not answer.
     fn note_keys(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<SaidKeys> {
         self.asked = Some(Instant::now());
         let (problem, is_answer) = match answer.as_deref().map(JsonWebKeySet::parse) {
@@ -97,7 +97,7 @@ impl Fetched {
                 self.problem = None;
                 return Some(SaidKeys::Served(keys));
             }
-            // The answer may come from a proxy in front of the cluster.
+            // A proxy before the cluster may have sent this answer.
             Ok(Err(_)) => ("it serves no key set".to_owned(), false),
             Err(unanswered) => (unanswered.reason.clone(), matches!(unanswered.status, Some(403 | 404))),
         };
@@ -116,7 +116,7 @@ impl Fetched {
     }
 }
 
-/// Has clusters review the tokens of long-running requests again, for ever. Requests with a revoked token end. Cancel:
+/// Repeats the TokenReviews for tokens of long-running requests, forever. Requests with a revoked token end. Cancel:
 /// safe.
 pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthenticator>) {
     loop {
@@ -127,8 +127,8 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
     }
 }
 
-/// Follows the keys of all clusters, for ever. Passes them to the authenticator, and stores them in the data directory,
-/// so that the keys of an unreachable cluster are known after a restart. Cancel: safe.
+/// Fetches the keys of all clusters, forever. Passes the keys to the authenticator and stores them in the data
+/// directory, so that the keys of an unreachable cluster are known after a restart. Cancel: safe.
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
     let forgotten = forget_clusters(&router, &tokens);
     let mut keys = MEMBER_KEYS.read(&directory);
@@ -145,15 +145,16 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         fetched.retain(|name, _| names.contains(name));
         are_others |= forgotten.forget(&mut keys, &mut fetched);
         if keys.follow(&names) {
-            // Published before the fetch: while the keys of a new cluster are unknown, no other cluster may review its
-            // tokens, even with a copy of a key.
+            // The names of new clusters are published before their keys are fetched. While the keys of a new cluster
+            // are unknown, no other cluster may review its tokens, even with a copy of its key.
             are_others = true;
             tokens.set_member_keys(keys.clone());
         }
         let followed = names.clone();
         are_others |= fetch_due(&router, names, &mut fetched, &mut keys, wanted).await;
         if forgotten.forget(&mut keys, &mut fetched) {
-            // The fetched keys may belong to the cluster that had the name before.
+            // The name has passed to a different cluster during the fetch, so the fetched keys may belong to the
+            // previous cluster.
             are_others = true;
             continue;
         }
@@ -161,10 +162,11 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
             tokens.set_member_keys(keys.clone());
             tell_of_sharing(&keys, &mut sharing);
             let (directory, keys) = (directory.clone(), keys.clone());
-            // Fails only after the end of the runtime.
+            // `spawn_blocking` fails only at the end of the runtime.
             let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
-        // A cluster that took another one's name, and a new cluster, need their keys at once.
+        // The next round of fetching keys begins early for a new cluster, and for a name that passed to a different
+        // cluster.
         let _ = timeout(ROUND, async {
             tokio::select! {
                 () = forgotten.wake.notified() => {}
@@ -175,7 +177,7 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
     }
 }
 
-/// Completes once the router's clusters differ from `followed`. Cancel: safe.
+/// Completes when the router's clusters differ from `followed`. Cancel: safe.
 async fn until_clusters_differ(router: &Router, changes: &mut watch::Receiver<u64>, followed: &[ClusterName]) {
     while router.cluster_names() == followed {
         if changes.changed().await.is_err() {
@@ -184,7 +186,7 @@ async fn until_clusters_differ(router: &Router, changes: &mut watch::Receiver<u6
     }
 }
 
-/// Names that now belong to other clusters. The keys of the previous clusters are to be forgotten.
+/// Names that have passed to different clusters. The keys of the previous clusters must be removed.
 #[derive(Default)]
 struct ForgottenClusters {
     names: Mutex<Vec<ClusterName>>,
@@ -192,7 +194,7 @@ struct ForgottenClusters {
 }
 
 impl ForgottenClusters {
-    /// Forgets the keys of these clusters. Returns whether there were any.
+    /// Removes the keys of these names. Returns whether there were any names.
     fn forget(&self, keys: &mut MemberKeys, fetched: &mut BTreeMap<ClusterName, Fetched>) -> bool {
         let names = std::mem::take(&mut *self.names.lock());
         for cluster in &names {
@@ -203,8 +205,8 @@ impl ForgottenClusters {
     }
 }
 
-/// Registers a callback for a name that passes to another cluster. The callback forgets the old cluster's tokens, and
-/// ends the streams that depend on them.
+/// Registers a callback for a name that passes to a different cluster. The callback removes the previous cluster's
+/// tokens, and ends the streams that depend on these tokens.
 fn forget_clusters(router: &Arc<Router>, tokens: &Arc<TokenAuthenticator>) -> Arc<ForgottenClusters> {
     let forgotten = Arc::<ForgottenClusters>::default();
     let (weak, tokens, noted) = (Arc::downgrade(router), Arc::clone(tokens), Arc::clone(&forgotten));
@@ -220,7 +222,7 @@ fn forget_clusters(router: &Arc<Router>, tokens: &Arc<TokenAuthenticator>) -> Ar
     forgotten
 }
 
-/// Logs pairs of clusters that start or stop sharing a key.
+/// Logs pairs of clusters that begin or cease to share a key.
 fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterName)>) {
     let now: BTreeSet<_> = keys.sharing().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
     for (one, other) in now.difference(told) {
@@ -234,8 +236,8 @@ fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterN
     *told = now;
 }
 
-/// Fetches the keys that are due. If any of them are new, all other keys are fetched, too: a key that two clusters
-/// serve must not identify either, not even at first. Returns whether any keys changed.
+/// Fetches the keys that are due. If one of them is new, the keys of all other clusters are fetched, too: a key that
+/// two clusters serve must not identify either cluster, not even for a moment. Returns whether any keys changed.
 async fn fetch_due(
     router: &Router,
     names: Vec<ClusterName>,
@@ -263,7 +265,7 @@ async fn fetch_due(
     changed
 }
 
-/// Asks these clusters for their keys. Clusters without an answer are omitted.
+/// Fetches the keys of these clusters. The result omits clusters that did not answer.
 async fn fetch(
     router: &Router,
     names: Vec<ClusterName>,

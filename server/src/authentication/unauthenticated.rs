@@ -1,4 +1,4 @@
-//! The failed authentication of a request: the text of its 401, and the line in the log.
+//! The failed authentication of a request: the message of its 401, and its log line.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,23 +10,24 @@ use tributary_apimachinery::text::printable;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// The least interval between two lines of one kind. A minute: anybody can send any number of such requests.
+/// The least interval between two log lines of one kind, because anybody can send any number of unauthenticated
+/// requests.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
-/// The longest subject in the log, in characters. 200: common names have some dozens, and a client chooses its own.
+/// The longest subject in the log, in characters. Common names have some dozens, but a client chooses the name in its
+/// own certificate.
 const SUBJECT_MAX: usize = 200;
 
-/// The reasons why a request is not authenticated. Fields never contain a token.
+/// The reasons why a request is not authenticated. No field contains a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unauthenticated {
-    /// The client's certificate, and the reason why it is not accepted.
+    /// The refused client certificate, with the reason.
     pub(super) certificate: Option<Box<RefusedCertificate>>,
-    /// The reason why the headers of a front proxy are not accepted.
+    /// The reason why the headers of a front proxy are refused.
     pub(super) front_proxy: Option<String>,
-    /// The reason why the token is not accepted.
+    /// The reason why the bearer token is refused.
     pub(super) token: Option<String>,
 }
 
-/// A client certificate that is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefusedCertificate {
     pub(super) subject: String,
@@ -36,7 +37,7 @@ pub(super) struct RefusedCertificate {
 /// The kinds of log lines about unauthenticated connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownClient {
-    /// A TLS handshake that fails because of the client's certificate.
+    /// A TLS handshake that failed because of the client's certificate.
     Handshake,
     Certificate,
     FrontProxy,
@@ -45,8 +46,8 @@ pub(crate) enum UnknownClient {
 }
 
 impl Unauthenticated {
-    /// The reason for the client. Only a certificate has one, because only its owner can present it. As in
-    /// kube-apiserver, the answer gives no reason for a token.
+    /// Returns the reason that the client receives. Only a refused certificate has one, because only the certificate's
+    /// owner can present it. As in kube-apiserver, the answer contains no reason for a token.
     pub(crate) fn message(&self) -> Option<&str> {
         self.certificate.as_deref().map(|certificate| &*certificate.why)
     }
@@ -69,42 +70,41 @@ impl Unauthenticated {
     }
 }
 
-/// The subject of a client's certificate, for the log.
+/// Returns the subject of a client's certificate for the log.
 pub(super) fn subject(certificate: Option<&CertificateDer<'_>>) -> String {
     let parsed = certificate.and_then(|own| X509Certificate::from_der(own).ok());
     let subject = parsed.map(|(_, parsed)| parsed.subject().to_string()).unwrap_or_default();
     printable(&subject).chars().take(SUBJECT_MAX).collect()
 }
 
-/// Limits the log lines about unauthenticated clients: at most one of each kind per minute.
+/// Limits the log lines about unauthenticated clients to one line of each kind in a minute.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownClients([Mutex<Lines>; 5]);
 
-/// The state of one kind of line.
 #[derive(Debug, Default)]
 struct Lines {
     last: Option<Instant>,
-    /// The number of omitted lines since the last one.
+    /// The number of omitted lines since the last written line.
     left_out: u64,
 }
 
 impl UnknownClients {
-    /// Logs a request that is answered 401.
+    /// Logs a request that gets a 401.
     pub(crate) fn log_request(&self, client: SocketAddr, why: &Unauthenticated) {
         if let Some(others) = self.draw(why.kind(), Instant::now()) {
             tracing::info!(%client, reason = why.reason(), others, "a request is answered 401");
         }
     }
 
-    /// Logs a handshake that fails because of the client's certificate.
+    /// Logs a TLS handshake that failed because of the client's certificate.
     pub(crate) fn log_handshake(&self, client: SocketAddr, reason: &str) {
         if let Some(others) = self.draw(UnknownClient::Handshake, Instant::now()) {
             tracing::info!(%client, reason, others, "a client's certificate ends its TLS handshake");
         }
     }
 
-    /// Decides whether to write a line. Returns the number of omitted lines of the kind, or `None` to omit this one,
-    /// too.
+    /// Decides whether a line is written. Returns the number of omitted lines of the kind, or `None` if this line must
+    /// be omitted.
     fn draw(&self, kind: UnknownClient, now: Instant) -> Option<u64> {
         let mut lines = self.0[kind as usize].lock();
         if lines.last.is_some_and(|last| now < last + LOGGED_EVERY) {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_names_the_certificate_and_no_token() {
+    fn authentication_failure_reason_describes_the_certificate_but_no_token() {
         let certificate = RefusedCertificate { subject: "CN=ann".to_owned(), why: "it is old".to_owned() };
         let both = Unauthenticated {
             certificate: Some(Box::new(certificate)),

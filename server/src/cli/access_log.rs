@@ -30,7 +30,7 @@ pub struct AccessLogArguments {
 }
 
 impl AccessLogArguments {
-    /// The settings of the access log; `None` without a path.
+    /// Returns the settings of the access log; `None` without `--access-log-path`.
     pub fn settings(&self) -> Option<AccessLogSettings> {
         let rotation = Rotation {
             max_bytes: self.access_log_maxsize.saturating_mul(MEGABYTE),

@@ -71,7 +71,7 @@ pub struct AuditLogArguments {
     pub audit_log_truncate_max_event_size: usize,
 }
 
-/// Default maximum size of an event, and of a list of events, in bytes (`NewAuditTruncateOptions`).
+/// kube-apiserver's default size limits of an event and of an EventList, in bytes (`NewAuditTruncateOptions`).
 const EVENT_BYTES: usize = 100 << 10;
 const LIST_BYTES: usize = 10 << 20;
 
@@ -140,7 +140,7 @@ pub enum AuditVersion {
 }
 
 impl AuditArguments {
-    /// The settings of the audit log.
+    /// Converts the flags into the settings of the audit log.
     pub fn settings(&self) -> AuditSettings {
         let policy_file = self.audit_policy_file.clone();
         AuditSettings { policy_file, log: self.log.settings(), webhook: self.webhook.settings() }
@@ -249,7 +249,7 @@ mod tests {
         audit: AuditArguments,
     }
 
-    /// With throttling, many cheap requests of a client could fill the buffer, and events of more important requests
+    /// With throttling, cheap requests of one client could fill the buffer, and the events of more important requests
     /// would be dropped.
     #[test]
     fn webhook_throttling_is_off_by_default() {

@@ -1,5 +1,5 @@
-//! Boolean flags in the form of kube-apiserver: `--flag`, `--flag=true`, `--flag=false`. A word after a blank is never
-//! the value.
+//! Boolean flags in the form of kube-apiserver: `--flag`, `--flag=true`, `--flag=false`. A word after a space is never
+//! parsed as the value.
 //!
 //! A boolean flag needs these attributes:
 //!
@@ -10,7 +10,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-/// The value in the help, and the further values that `strconv.ParseBool` of Go accepts.
+/// The value in the help text, and the additional values that Go's `strconv.ParseBool` accepts.
 const TRUE: (&str, [&str; 5]) = ("true", ["1", "t", "T", "TRUE", "True"]);
 const FALSE: (&str, [&str; 5]) = ("false", ["0", "f", "F", "FALSE", "False"]);
 

@@ -1,8 +1,8 @@
-//! Numbers of bytes on the command line: whole numbers, or Kubernetes quantities such as `128Mi`.
+//! Parses numbers of bytes on the command line: whole numbers, or Kubernetes quantities such as `128Mi`.
 
-/// Suffixes of quantities, with the bytes that each stands for.
+/// The suffixes of quantities, with their factors.
 ///
-/// Source: apimachinery `pkg/api/resource/suffix.go`, without the suffixes below 1: no number of bytes has a fraction.
+/// Source: apimachinery `pkg/api/resource/suffix.go`, without the suffixes below 1, because a number of bytes is whole.
 const SUFFIXES: [(&str, u64); 12] = [
     ("Ki", 1 << 10),
     ("Mi", 1 << 20),
@@ -18,18 +18,18 @@ const SUFFIXES: [(&str, u64); 12] = [
     ("E", 1_000_000_000_000_000_000),
 ];
 
-/// Reads a number of bytes above 0. clap prints the flag and the text before the error.
+/// Parses a number of bytes above 0. clap prints the flag and the text before the error.
 ///
 /// # Errors
-/// For a text that is no quantity, and for a quantity that is no whole number of bytes, or too large.
+/// The text is not a quantity, not a whole number of bytes, or too large.
 pub(super) fn parse_bytes<N: TryFrom<u64>>(text: &str) -> Result<N, String> {
     parse_bytes_from(1, text)
 }
 
-/// Reads a number of bytes, `least` or more.
+/// Parses a number of bytes that is at least `least`.
 ///
 /// # Errors
-/// The errors of [`parse_bytes`], and one for a lower number.
+/// The errors of [`parse_bytes`], and an error for a lower number.
 pub(super) fn parse_bytes_from<N: TryFrom<u64>>(least: u64, text: &str) -> Result<N, String> {
     let bytes = parse_quantity(text).and_then(|bytes| N::try_from(bytes).ok().filter(|_| bytes >= least));
     bytes.ok_or_else(|| {
@@ -38,7 +38,7 @@ pub(super) fn parse_bytes_from<N: TryFrom<u64>>(least: u64, text: &str) -> Resul
     })
 }
 
-/// The bytes of a quantity; `None` for an invalid one, a fraction of a byte, or more than 64 bits.
+/// Returns the bytes of a quantity. Returns `None` for an invalid quantity, a fraction of a byte, or more than 64 bits.
 fn parse_quantity(text: &str) -> Option<u64> {
     let (number, unit) =
         SUFFIXES.into_iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit))).unwrap_or((text, 1));

@@ -64,7 +64,7 @@ pub struct CheckArguments {
 }
 
 impl CheckArguments {
-    /// Reports whether a flag selects a file or a user to check.
+    /// Returns whether a flag selects a file or a user to check.
     pub fn names_anything(&self) -> bool {
         self.config.is_some() || self.authentication_config.is_some() || self.as_user.is_some()
     }

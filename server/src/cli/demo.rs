@@ -26,7 +26,7 @@ pub struct DemoArguments {
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
-    /// A simulated cluster does not reach this rate.
+    /// The maximum rate of changes. A simulated cluster cannot reach this rate.
     const RATE_MAX: f64 = 100_000.0;
     match text.parse::<f64>() {
         Ok(rate) if (0.0..=RATE_MAX).contains(&rate) => Ok(rate),
@@ -34,7 +34,8 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a loopback address. The error of `serve` names flags that the demo does not have, so the demo has its own.
+/// Parses a loopback address. The demo has its own error, because the error of `serve` names flags that the demo does
+/// not have.
 fn loopback(text: &str) -> Result<ListenAddress, String> {
     let address = text.parse::<ListenAddress>().map_err(|error| error.to_string())?;
     let port = address.socket_address().port();

@@ -1,4 +1,4 @@
-//! Durations on the command line: in the form of Go, `1h30m`, or a number of seconds, `5400`.
+//! Parses durations on the command line: Go's form, `1h30m`, or a number of seconds, `5400`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tributary_apimachinery::duration;
 /// Parses a duration, or a whole number of seconds. clap prints the flag and the text before the error.
 ///
 /// # Errors
-/// For a text that is no duration, a negative duration, and a duration above the maximum of Go (about 292 years).
+/// The text is not a duration, is negative, or exceeds Go's maximum (about 292 years).
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Err("must not be below 0".to_owned());
@@ -22,7 +22,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Parses a duration above zero.
 ///
 /// # Errors
-/// The errors of [`parse_duration`], and one for zero.
+/// The errors of [`parse_duration`], and an error for zero.
 pub(super) fn parse_duration_above_zero(text: &str) -> Result<Duration, String> {
     match parse_duration(text) {
         Ok(duration) if duration.is_zero() => Err("must be above 0".to_owned()),
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn each_duration_flag_accepts_durations_and_seconds() {
         let program = Cli::command();
-        // No flag accepts seconds alone.
+        // Every flag with a number of seconds must be parsed as a duration.
         let is_duration = |argument: &&clap::Arg| {
             let names = argument.get_value_names().unwrap_or_default();
             names.iter().any(|name| matches!(name.as_str(), "DURATION" | "SECONDS"))

@@ -99,7 +99,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// All profiles, from the least rights on.
+    /// All profiles, in the order of their rights.
     pub const ALL: [Self; 3] = [Self::Read, Self::ReadWithSecrets, Self::Write];
 
     /// Returns the value of `--profile`.
@@ -136,7 +136,6 @@ pub enum TokenLifetime {
     Ends(Duration),
 }
 
-/// The text of [`TokenLifetime::Lasting`].
 const NEVER: &str = "never";
 
 impl std::str::FromStr for TokenLifetime {

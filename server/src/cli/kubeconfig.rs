@@ -63,7 +63,7 @@ pub struct UserArguments {
     pub output: Option<PathBuf>,
 }
 
-/// Parses the URL of an endpoint, without the slash at the end.
+/// Parses the URL of an endpoint, and removes the slash at its end.
 fn parse_server(text: &str) -> Result<String, &'static str> {
     const FORM: &str = "must be https://HOST[:PORT]";
     let url: http::Uri = text.parse().map_err(|_| FORM)?;
@@ -93,7 +93,7 @@ pub struct MergeArguments {
     pub kubeconfig_prefix: String,
 }
 
-/// The default prefix. It names the program and differs from the names in most kubeconfigs.
+/// The default prefix. The prefix names the program, and differs from the names in most kubeconfigs.
 const DEFAULT_PREFIX: &str = "tributary-";
 
 impl Default for MergeArguments {

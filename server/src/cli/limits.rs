@@ -1,4 +1,4 @@
-//! The flags of limits of `serve`.
+//! The flags for the limits of `serve`.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use tributary_router::limits::COLLECTION_BYTES;
 use super::bytes::{parse_bytes, parse_bytes_from};
 use super::duration::{parse_duration, parse_duration_above_zero};
 
-/// Bytes of memory for each byte of cached objects: objects get half of the memory. The other half is for unread
+/// The bytes of memory for each byte of cached objects: objects get half of the memory. The other half is for unread
 /// answers of clusters, a relist that replaces a collection, the history, unread answers to clients, bodies and heads
-/// (256, 128 and 64 MiB), the program and the allocator. With too little memory the process ends for all clients; with
-/// too small a limit for objects, only the last collections are missing.
+/// (256, 128 and 64 MiB), the program and the allocator. With too little memory, the process ends for all clients. With
+/// too small a limit for objects, only the last collections are not cached.
 const MEMORY_FOR_EACH_COLLECTION_BYTE: u64 = 2;
 
 /// The lowest default limit for objects: 64 MiB, about ten thousand objects. A process with less than 128 MiB serves a
-/// few small clusters, and their objects should fit.
+/// few small clusters, and should be able to cache their objects.
 const TOTAL_COLLECTION_BYTES_MIN: u64 = 64 << 20;
 
-/// A single collection gets half of the limit for all objects by default. After a restart, the collection that is
-/// listed first must not take the room of all collections that were cached before. The pods of a large cluster can be
+/// The divisor for the default limit of one collection: half of the limit for all objects. After a restart, the first
+/// listed collection must not use the capacity of all previously cached collections. The pods of a large cluster may be
 /// most of the objects.
 const COLLECTIONS_OF_ALL: u64 = 2;
 
-/// Bytes of memory for each byte of unread answers of clusters: these get a quarter of the memory. With 2 GiB, 2,048
-/// answers fit. A single client gets three eighths of them, 768, which is slightly more than it can have in flight at
-/// an endpoint.
+/// The bytes of memory for each byte of unread answers of clusters: these answers get a quarter of the memory. With 2
+/// GiB of memory, 2,048 answers fit. A single client gets three eighths, 768 answers, which slightly exceeds the
+/// requests that it can have in flight.
 const MEMORY_FOR_EACH_UNREAD_BYTE: u64 = 4;
 
-/// The lowest default limit for unread answers of clusters: 32 MiB, for 128 answers at once.
+/// The lowest default limit for unread answers of clusters: 32 MiB, enough for 128 concurrent answers.
 const MEMBER_UNREAD_BYTES_MIN: u64 = 32 << 20;
 
-/// The lowest value of `--max-member-unread-bytes`: 1 MiB, for four answers at once.
+/// The lowest value of `--max-member-unread-bytes`: 1 MiB, enough for four concurrent answers.
 const MEMBER_UNREAD_BYTES_TO_SET_MIN: u64 = 1 << 20;
 
 /// The limits of `serve`. Byte limits accept quantities such as `128Mi`. Each limit is also a metric.
@@ -123,7 +123,7 @@ impl Default for LimitArguments {
 }
 
 impl LimitArguments {
-    /// Returns the limits of the router on a machine or cgroup with `memory` bytes.
+    /// Returns the router's limits for a machine or cgroup with `memory` bytes.
     pub fn router(&self, memory: u64) -> Limits {
         let total = self.max_total_collection_bytes.unwrap_or_else(|| total_collection_bytes(memory));
         Limits {
@@ -143,18 +143,18 @@ impl LimitArguments {
         }
     }
 
-    /// Reports whether the limits of objects and of unread answers of clusters together exceed `memory` bytes.
+    /// Returns whether the limits of objects and of unread answers of clusters together exceed `memory` bytes.
     pub fn exceed(limits: &Limits, memory: u64) -> bool {
         limits.total_collection_bytes.saturating_add(limits.member_unread_bytes as u64) > memory
     }
 }
 
-/// Returns the default limit of all objects, in bytes.
+/// Returns the default limit of all cached objects, in bytes.
 fn total_collection_bytes(memory: u64) -> u64 {
     (memory / MEMORY_FOR_EACH_COLLECTION_BYTE).max(TOTAL_COLLECTION_BYTES_MIN)
 }
 
-/// Returns the default limit of a single collection for a limit of `total` bytes for all objects.
+/// Returns the default limit of one collection, if all objects are limited to `total` bytes.
 fn collection_bytes_of(total: u64) -> u64 {
     (total / COLLECTIONS_OF_ALL).clamp(1, COLLECTION_BYTES)
 }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    /// The memory for which the default limits of the router are made.
+    /// The memory size from which the router's default limits are derived.
     const MEMORY: u64 = 8 << 30;
 
     #[test]
@@ -211,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn default_limits_follow_from_the_memory() {
+    fn default_limits_depend_on_the_available_memory() {
         const GIB: u64 = 1 << 30;
-        // (flags, memory) → limits of a collection, of all collections, of unread answers
+        // The columns: flags, memory, and the limits of a collection, of all collections, and of unread answers.
         let rows = [
             ("", 64 * GIB, (4 * GIB, 32 * GIB, 16 << 30)),
             ("", 8 * GIB, (2 * GIB, 4 * GIB, 2 << 30)),
@@ -246,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn exceed_adds_the_limits_of_objects_and_unread_answers() {
+    fn memory_check_adds_the_limits_of_objects_and_unread_answers() {
         for (flags, memory, expected) in [
             ("", 2 << 30, false),
-            // The lowest limits of both together are 96 MiB.
+            // The two lowest default limits are 96 MiB together.
             ("", 96 << 20, false),
             ("", 95 << 20, true),
             ("--max-total-collection-bytes 1610612736", 2 << 30, false),

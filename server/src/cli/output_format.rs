@@ -1,4 +1,4 @@
-//! The form of a command's output.
+//! The output format of a command.
 
 use clap::ValueEnum;
 

@@ -1,4 +1,4 @@
-//! The command line of `kubectl tributary`: the program under the name of a kubectl plugin.
+//! The command line of `kubectl tributary`, which is this program under the name of a kubectl plugin.
 //!
 //! Source: the plugin mechanism of kubectl (`kubectl-NAME` on the PATH is `kubectl NAME`).
 
@@ -11,7 +11,7 @@ use tributary_apimachinery::ClusterName;
 use super::rv::RvCommand;
 use super::status::StatusArguments;
 
-/// The file name by which kubectl finds the plugin.
+/// The file name under which kubectl finds the plugin.
 const PROGRAM: &str = "kubectl-tributary";
 
 const EXAMPLES: &str = "Examples:
@@ -66,7 +66,7 @@ pub struct PluginCli {
 }
 
 impl PluginCli {
-    /// Reports whether the program was started under the name of the plugin.
+    /// Returns whether the program was started under the name of the plugin.
     pub fn is_meant(program: Option<&OsStr>) -> bool {
         program.and_then(|program| Path::new(program).file_stem()) == Some(OsStr::new(PROGRAM))
     }

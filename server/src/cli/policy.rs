@@ -69,7 +69,7 @@ pub struct PolicyTestArguments {
     pub cluster: Option<ClusterName>,
 }
 
-/// A resource, its group and subresource.
+/// A resource with its group and subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestedResource {
     /// The resource with its group.

@@ -36,15 +36,15 @@ pub struct ReplicaArguments {
 }
 
 impl ReplicaArguments {
-    /// Reports whether there are several replicas.
+    /// Returns whether the flags configure several replicas.
     pub fn are_several(&self) -> bool {
         self.count() > NonZeroU32::MIN || self.replica_dns_name.is_some()
     }
 
-    /// Checks the flags against `--replicas One`, and logs a warning about flags that have no effect any more.
+    /// Checks the flags against `--replicas One`. Logs a warning about flags of older releases that have no effect.
     ///
     /// # Errors
-    /// Two flags that contradict each other.
+    /// Two contradicting flags.
     pub fn check(&self, is_one: bool) -> anyhow::Result<()> {
         let Self { peers, peer_listen, peer_ca_file, peer_cert_file, peer_key_file, .. } = self;
         let mut without_effect = [peer_listen, peer_ca_file, peer_cert_file, peer_key_file].into_iter().flatten();
@@ -65,7 +65,7 @@ impl ReplicaArguments {
         Ok(())
     }
 
-    /// Returns the number of replicas from the flags, including this process.
+    /// Returns the number of replicas, including this process, from the flags.
     pub(crate) fn count(&self) -> NonZeroU32 {
         let peers = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         self.replica_count.unwrap_or_else(|| NonZeroU32::MIN.saturating_add(peers))

@@ -149,26 +149,26 @@ pub struct ServeArguments {
     /// OpenTelemetry collector (OTLP over gRPC)
     #[arg(long, value_name = "FILE", help_heading = "Tracing")]
     pub tracing_config_file: Option<PathBuf>,
-    /// Whether `tributary demo` serves. Its log omits the limits.
+    /// True if `tributary demo` serves. Its log omits the limits.
     #[arg(skip)]
     pub is_demo: bool,
 }
 
 impl ServeArguments {
-    /// Reports whether contexts of a kubeconfig are served: always, unless `--config` is the only source.
+    /// Returns whether contexts of a kubeconfig are served: always, unless `--config` is the only source.
     pub fn serves_contexts(&self) -> bool {
         self.configuration_places().has_contexts()
     }
 
-    /// The places of the configuration.
+    /// Returns the flags that select the configuration.
     pub fn configuration_places(&self) -> ConfigurationPlaces<'_> {
         let Self { config, kubeconfig, contexts, .. } = self;
         let [config, kubeconfig] = [config, kubeconfig].map(Option::as_deref);
         ConfigurationPlaces { config, kubeconfig, contexts: contexts.as_deref() }
     }
 
-    /// The flags for resources. Personal mode answers without a cluster that was never reached, and adds a Warning; a
-    /// shared endpoint refuses.
+    /// Returns the flags for resources. By default, personal mode omits a cluster that was never reachable, and adds a
+    /// Warning to the answer. An endpoint with `--config` alone refuses the request.
     pub fn policy_flags(&self) -> PolicyFlags {
         let default = if self.serves_contexts() { Partial::Allow } else { Partial::Deny };
         PolicyFlags {
@@ -179,7 +179,7 @@ impl ServeArguments {
         }
     }
 
-    /// Reports whether this process is the only replica. With `--config` alone, several replicas are the default.
+    /// Returns whether this process is the only replica. With `--config` alone, several replicas are the default.
     pub fn is_alone(&self) -> bool {
         match self.replicas {
             Some(replicas) => replicas == Replicas::One,

@@ -81,8 +81,8 @@ pub struct SharedArguments {
     /// Maximum duration of watches, followed logs, exec, attach and port-forward; 0 for no limit
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
     pub max_stream_age: Duration,
-    /// Whether a cluster has its own certificate authority for clients (`spec.secureServing`) in the first
-    /// configuration.
+    /// True if a cluster in the first configuration has its own authorities for client certificates
+    /// (`spec.secureServing`).
     #[arg(skip)]
     pub hosts_vouch: bool,
 }
@@ -122,7 +122,7 @@ impl SharedArguments {
         SharedMode { stale_rights: self.stale_rights, max_stream_age }
     }
 
-    /// Reports whether a flag enables shared mode.
+    /// Returns whether a flag enables shared mode.
     pub fn is_shared(&self) -> bool {
         self.client_ca_file.is_some()
             || self.requestheader_client_ca_file.is_some()
@@ -162,7 +162,7 @@ impl TlsVersion {
     }
 }
 
-/// Parses the prefix of a header name, in lower case. An empty prefix would match every header.
+/// Parses the prefix of a header name into lower case. An empty prefix is refused, because it would match every header.
 fn header_prefix(text: &str) -> Result<String, String> {
     match text.parse::<HeaderName>() {
         Ok(name) => Ok(name.as_str().to_owned()),
@@ -170,7 +170,8 @@ fn header_prefix(text: &str) -> Result<String, String> {
     }
 }
 
-/// With a longer time, deleted users could continue for too long. The value is the default of kube-apiserver.
+/// The longest cache time, which is kube-apiserver's default. With a longer time, deleted users would keep their access
+/// for too long.
 const CACHE_TTL_MAX: Duration = Duration::from_secs(120);
 
 fn cache_ttl(text: &str) -> Result<Duration, String> {

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use tributary_hosts::CertificateName;
 
-/// A serving certificate, its key, and the names of the certificate.
+/// A serving certificate, its key, and its host names or addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SniCertKey {
     /// The path of the certificate file.
     pub certificate: PathBuf,
     /// The path of the key file.
     pub key: PathBuf,
-    /// The names for which clients get the certificate; if empty, the names in the certificate.
+    /// The names and addresses for which clients get the certificate. If empty, the names in the certificate apply.
     pub names: Vec<CertificateName>,
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flag_parses_as_in_kube_apiserver() {
+    fn tls_sni_cert_key_parses_as_in_kube_apiserver() {
         for (text, expected) in [
             ("foo.crt,foo.key", Ok("")),
             (" foo.crt , foo.key ", Ok("")),

@@ -1,10 +1,10 @@
-//! Parsers and help texts of flags whose values are also values of configuration fields.
+//! Parsers and help texts of flags whose values also occur in configuration files.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tributary_apimachinery::{ItemResourceVersions, Partial};
 use tributary_records::audit::AuditMode;
 
-/// A value of a flag: its text, its help, and the parsed value.
+/// A value of a flag: its text, its help text, and the parsed value.
 type Word<T> = (&'static str, &'static str, T);
 
 const ITEM_RESOURCE_VERSIONS: &[Word<ItemResourceVersions>] = &[
@@ -27,12 +27,12 @@ const AUDIT_MODE: &[Word<AuditMode>] = &[
     ),
 ];
 
-/// Parses the time at which audit events are written.
+/// Parses the mode of an audit backend.
 pub(super) fn audit_mode() -> impl TypedValueParser<Value = AuditMode> {
     one_of(AUDIT_MODE)
 }
 
-/// Parses the form of item versions.
+/// Parses the form of item resourceVersions.
 pub(super) fn item_resource_versions() -> impl TypedValueParser<Value = ItemResourceVersions> {
     one_of(ITEM_RESOURCE_VERSIONS)
 }
@@ -42,8 +42,8 @@ pub(super) fn partial() -> impl TypedValueParser<Value = Partial> {
     one_of(PARTIAL)
 }
 
-/// Parses one of `words`. A flag with `ignore_case` accepts any case. A field of a file has a single spelling, because
-/// the API server validates the CustomResourceDefinition in this way.
+/// Parses one of `words`. A flag with `ignore_case` accepts any case. A field of a configuration file accepts a single
+/// spelling, because the API server validates CustomResourceDefinitions in this way.
 fn one_of<T: Copy + Send + Sync + 'static>(words: &'static [Word<T>]) -> impl TypedValueParser<Value = T> {
     let allowed = words.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
     PossibleValuesParser::new(allowed).try_map(|text| {

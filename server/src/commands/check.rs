@@ -1,7 +1,7 @@
-//! `tributary check`: validates configuration files and explains the result; with `--as`, lists the objects that a user
-//! would see.
+//! `tributary check`: validates configuration files and explains the result. With `--as`, lists the objects that a user
+//! can read.
 //!
-//! Findings and explanation are the command's output. Clusters are asked only with `--as`.
+//! Findings and explanation go to standard output. Only `--as` sends requests to clusters.
 
 mod row;
 mod seen;
@@ -20,24 +20,23 @@ use crate::cli::CheckArguments;
 use crate::exit::Failure;
 use crate::output::print;
 
-/// Message without an argument.
+/// The error message for a command without a flag that selects a file or a user.
 const NOTHING_TO_CHECK: &str = "there is nothing to check; name a configuration file or directory by --config, the file \
     of serve --authentication-config by --authentication-config, or a user by --as, of whom the clusters are asked; \
     tributary check --help has examples";
 
-/// Findings of a check.
 #[derive(Default)]
 struct Findings {
     errors: Vec<String>,
     warnings: Vec<String>,
-    /// Explanation of the configuration, if it has no errors.
+    /// The explanation of the configuration, if it has no errors.
     explanation: String,
 }
 
 /// Checks a file or directory and prints the findings.
 ///
 /// # Errors
-/// A usage failure (exit code 2) if the configuration cannot be used; the findings have been printed by then.
+/// A usage failure (exit code 2) for an invalid configuration. The findings have already been printed.
 pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
     if !arguments.names_anything() {
         return Err(Failure::usage(anyhow::anyhow!(NOTHING_TO_CHECK)));
@@ -79,7 +78,7 @@ async fn examine(path: &Path) -> Findings {
         let list = if problem.severity == Severity::Error { &mut errors } else { &mut warnings };
         list.push(problem.to_string());
     }
-    // Referenced files are checked only for valid objects.
+    // Referenced files are only checked if the objects are valid.
     if errors.is_empty() {
         let source = FileSource::new(path.to_owned());
         for cluster in &objects.clusters {
@@ -101,7 +100,7 @@ async fn examine(path: &Path) -> Findings {
 }
 
 impl Findings {
-    /// Checks an AuthenticationConfiguration. Issuers are not asked for their keys.
+    /// Checks an AuthenticationConfiguration. The issuers' keys are not fetched.
     fn examine_issuers(&mut self, path: &Path) {
         match read_issuers(path) {
             Err(error) => self.errors.push(explain(&error)),
@@ -129,7 +128,7 @@ impl Findings {
         let mut out = String::new();
         for (severity, findings) in [("error", &self.errors), ("warning", &self.warnings)] {
             for finding in findings {
-                // Writing to a string cannot fail.
+                // `write!` to a `String` never fails.
                 let _ = writeln!(out, "{severity}: {finding}");
             }
         }
@@ -252,7 +251,7 @@ mod tests {
                            index: 3\n";
 
     #[tokio::test]
-    async fn a_valid_configuration_is_explained_without_its_secrets() {
+    async fn check_explains_a_valid_configuration_without_its_secrets() {
         let registry = "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: main }\n\
                         spec: { resources: [pods, deployments.apps], partial: Allow, placement: eu }\n\
                         ---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: rest }\n\
@@ -271,7 +270,7 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("hunter2"));
-        // Cached resources without a registry.
+        // Without a registry, all resources are cached on first use.
         let text = findings(CLUSTER).await.render();
         assert!(text.ends_with("on its first use (in the shared mode without secrets)\n"), "{text}");
     }
@@ -317,9 +316,9 @@ mod tests {
         }
     }
 
-    /// Each warning names the file, because a user may have many.
+    /// Each warning contains the file name, because a configuration may have many files.
     #[tokio::test]
-    async fn policies_with_certain_mistakes_get_warnings() {
+    async fn policies_with_common_mistakes_get_warnings() {
         let rule = "{verbs: [delete], apiGroups: [core], resources: [namespace, ns]}";
         let text = format!("{CLUSTER}  dispatchPolicies: [{{rules: [{rule}], deny: {{message: never}}}}]\n");
         let found = findings(&text).await;
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn authentication_configuration_is_checked_too() {
+    async fn check_validates_the_authentication_configuration() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("authentication.yaml");
         let good = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer: { url: \

@@ -1,4 +1,4 @@
-//! `tributary convert`: turns KubeGateway's manifests into configuration files, and lists differences.
+//! `tributary convert`: converts KubeGateway's manifests into configuration files, and lists the differences.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -13,17 +13,16 @@ use crate::cli::ConvertArguments;
 use crate::exit::Failure;
 use crate::output::print;
 
-/// Result of a conversion.
 struct Conversion {
     yaml: String,
-    /// Notes about differences, a line each.
+    /// The notes about differences, one per line.
     notes: Vec<String>,
 }
 
-/// Prints the configuration, and the differences on standard error.
+/// Prints the configuration to standard output, and the differences to standard error.
 ///
 /// # Errors
-/// A failure of the environment for an unreadable file, a usage failure for an invalid manifest.
+/// A runtime failure for an unreadable file, and a usage failure for an invalid manifest.
 pub fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
     let files: Vec<(PathBuf, String)> = arguments.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let Conversion { yaml, notes } = convert_files(&files).map_err(Failure::usage)?;
@@ -63,7 +62,7 @@ fn convert_files(files: &[(PathBuf, String)]) -> anyhow::Result<Conversion> {
                 let told = differences.iter().map(|line| format!("{origin}: UpstreamCluster {name:?}: {line}"));
                 conversion.notes.extend(told);
                 let yaml = serde_saphyr::to_string(&cluster).context("it cannot be written as YAML")?;
-                // Writing to a string cannot fail.
+                // `write!` to a `String` never fails.
                 let _ = write!(conversion.yaml, "---\n{yaml}");
                 objects.clusters.push(cluster);
             }
@@ -88,7 +87,7 @@ fn explain_problem(problem: &tributary_crds::ValidationProblem) -> String {
     format!("{severity}: {problem}")
 }
 
-/// The objects of a document: `kubectl get -o yaml` writes a List.
+/// Returns the objects of a document. `kubectl get -o yaml` writes a List.
 fn manifests(mut document: Value) -> Vec<Value> {
     let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match document.get_mut("items").map(Value::take) {
@@ -114,7 +113,7 @@ mod tests {
                             dispatchPolicies:\n  - rules: [{verbs: ['*'], nonResourceURLs: ['*']}]\n    upsteamSubset: ['https://a']\n";
 
     #[test]
-    fn converted_files_and_lists_parse_again() {
+    fn converted_files_and_lists_are_valid_configuration() {
         let list = serde_json::json!({"kind": "List", "apiVersion": "v1", "items": [
             {"apiVersion": "proxy.kubegateway.io/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "us"},
                 "spec": {"servers": [{"endpoint": "https://b"}], "clientConfig": {"insecure": true}}},
@@ -135,7 +134,7 @@ mod tests {
         assert!(!notes.contains("hunter2"), "{notes}");
     }
 
-    /// Converted flow control is applied as in KubeGateway (case 19).
+    /// The converted flow control limits requests as in KubeGateway (case 19).
     #[tokio::test]
     async fn converted_configuration_is_accepted_by_serve() {
         let governed = MANIFEST.replace("    upsteamSubset: ['https://a']\n", "    flowControlSchemaName: few\n")

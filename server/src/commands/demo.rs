@@ -1,4 +1,4 @@
-//! `tributary demo`: simulated clusters inside this process, behind one endpoint.
+//! `tributary demo`: runs simulated clusters inside this process, and serves them as one endpoint.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::exit::Failure;
 use crate::output::print;
 use crate::process::threads::Threads;
 
-/// Pods per simulated node: Kubernetes supports up to 110.
+/// The number of pods on each simulated node. Kubernetes supports up to 110.
 const PODS_PER_NODE: u32 = 50;
-/// Pods per simulated namespace.
+/// The number of pods in each simulated namespace.
 const PODS_PER_NAMESPACE: u32 = 200;
 
 /// Runs the demo until a signal, and removes its files.
@@ -29,7 +29,8 @@ const PODS_PER_NAMESPACE: u32 = 200;
 /// [`Failure`] of the start.
 pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     let directory = TemporaryDirectory::make().map_err(Failure::Runtime)?;
-    // Real clusters run on machines of their own. Half of the cores: the server has the larger part of this one.
+    // Real clusters run on machines of their own. The simulated clusters get half of the cores, because the server
+    // needs most of this machine.
     let threads = Threads::start("simulated-clusters", 2).map_err(Failure::runtime)?;
     let members = start_members(&threads, &arguments).await.map_err(Failure::Runtime)?;
     let source = directory.0.join("members.kubeconfig");
@@ -60,7 +61,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         is_demo: true,
     };
     let served = serve(serve_arguments, |ready| print(&lines_to_try(&arguments, ready, &written))).await;
-    // After a second signal nothing is waited for; the files still go.
+    // After a second signal, the demo does not wait for the clusters, but still removes its files.
     if served.is_ok() {
         for member in members {
             member.shutdown().await;
@@ -96,7 +97,8 @@ fn member_config(arguments: &DemoArguments, number: u16) -> SimulatorConfig {
     }
 }
 
-/// Commands for the reader to paste. The token stays in files, because other users can read command lines.
+/// Returns commands for the user to paste. The commands read the token from files, because other users can read command
+/// lines.
 fn lines_to_try(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path) -> String {
     let DemoArguments { clusters, pods, churn, .. } = arguments;
     let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
@@ -130,7 +132,7 @@ Ctrl-C stops the demo and removes these files.
     )
 }
 
-/// A directory (0700) that is removed on drop.
+/// A temporary directory (mode 0700), removed on drop.
 struct TemporaryDirectory(PathBuf);
 
 impl TemporaryDirectory {

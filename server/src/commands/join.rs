@@ -1,8 +1,8 @@
 //! `tributary join`: creates an account for Tributary in a cluster, with the least rights for its purpose, and writes
 //! the files for `serve --config`.
 //!
-//! Before any change it finds out who asks, which objects exist, whether the cluster would accept each object (a
-//! server-side dry run), and which files it would write, and asks for consent.
+//! Before any change, `join` determines the user and the existing objects, and the files that it would write. A
+//! server-side dry run checks that the cluster accepts each object. Then `join` asks for consent.
 
 pub mod account;
 mod member;
@@ -32,8 +32,8 @@ use crate::output::print;
 /// Creates the account, or prints the plan.
 ///
 /// # Errors
-/// A usage failure for a wrong flag, kubeconfig or file, and without a terminal for the question; a runtime failure for
-/// a refusal of the cluster.
+/// A usage failure for an invalid flag, kubeconfig or file, and without a terminal for the consent. A runtime failure
+/// if the cluster refuses a request.
 pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), Some(&arguments.context)).await;
     let target = chosen.map_err(Failure::usage)?.target;
@@ -48,12 +48,13 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let purpose = purpose::read_purpose(&arguments, before.recorded(), minor).map_err(Failure::usage)?;
     let account = Account { name: arguments.account.clone(), namespace: arguments.namespace.clone(), purpose };
     let (user, uid) = futures::try_join!(member.user(), member.uid()).map_err(Failure::runtime)?;
-    // The environment's proxy, which may contain a password, is not written: the server has its own environment.
+    // The file omits the proxy of this process's environment, because the proxy may contain a password, and the server
+    // has its own environment.
     let proxy = proxies.explicit();
     let written = WrittenFiles::plan(&arguments, &uid, &config, proxy, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
-    // True without permission to read Secrets, too.
+    // `leaves_token` is also true if the user may not read Secrets.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
     let plan = JoinPlan {
         context: &arguments.context,
@@ -87,13 +88,13 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// State of the account before.
+/// The state of an account before `join` runs.
 enum Before {
-    /// The account is missing.
+    /// The account does not exist.
     Nothing,
-    /// The account exists, without a record of its purpose.
+    /// The account exists, but its role has no stored purpose.
     Unrecorded,
-    /// The account exists, with this purpose.
+    /// The account exists, and its ClusterRole stores this purpose.
     Recorded(Purpose),
 }
 
@@ -120,7 +121,8 @@ impl Before {
             && account.purpose.token_lifetime != lasting
     }
 
-    /// Changes of the purpose, for people; `leaves_token` if a Secret with a permanent token remains.
+    /// Describes the changes of the purpose for the user. `leaves_token` tells that a Secret with a permanent token
+    /// remains.
     fn describe_change(&self, account: &Account, leaves_token: bool) -> Vec<String> {
         let Account { name, namespace, purpose } = account;
         match self {
@@ -143,8 +145,8 @@ impl Before {
     }
 }
 
-/// Steps in the cluster, each as a dry run if possible: objects in a missing namespace, and bindings of missing roles,
-/// have none.
+/// Plans the steps in the cluster. Each step is tried as a dry run, except objects in a missing namespace and bindings
+/// of missing roles, which a dry run would refuse.
 async fn steps(
     member: &ClusterAccess,
     account: &Account,
@@ -174,7 +176,7 @@ async fn carry_out(member: &ClusterAccess, account: &Account, steps: &[(Step, Va
         Err(error) => error,
     };
     let stays = plan::stays(account);
-    // A Secret without a token is of no use to anybody.
+    // A new Secret without a token is useless, so it is deleted again.
     let made = steps.iter().find(|(step, object)| *step == Step::Create && object["kind"] == "Secret");
     let Some((_, secret)) = made else { return Err(anyhow!("{error:#}; {stays}")) };
     Err(match member.delete(secret).await {
@@ -183,31 +185,29 @@ async fn carry_out(member: &ClusterAccess, account: &Account, steps: &[(Step, Va
     })
 }
 
-/// All that `join` is going to do.
+/// The planned changes of `join`.
 struct JoinPlan<'a> {
-    /// The context of the kubeconfig.
     context: &'a str,
-    /// The server of the context.
+    /// The URL of the cluster's API server.
     url: &'a http::Uri,
-    /// The minor version of Kubernetes in the cluster.
+    /// The cluster's minor version of Kubernetes.
     minor: u32,
-    /// The user of the context, as the cluster names them.
+    /// The name of the kubeconfig's user in the cluster.
     user: &'a str,
-    /// The account before the command.
+    /// The state of the account before `join` runs.
     before: &'a Before,
-    /// The account after the command.
+    /// The account as `join` will create or change it.
     account: &'a Account,
-    /// Whether a Secret stays with a token that does not end.
+    /// True if a Secret with a permanent token remains.
     leaves_token: bool,
     known: &'a KnownResources,
-    /// The changes in the cluster.
     steps: &'a [(Step, Value)],
-    /// The files that are written here.
+    /// The UpstreamCluster and the token's file, which `join` writes on this machine.
     written: &'a WrittenFiles,
 }
 
 impl JoinPlan<'_> {
-    /// Describes the plan for the person who runs `join`.
+    /// Describes the planned changes for the user.
     fn describe(&self) -> String {
         let Self { context, url, minor, user, before, account, leaves_token, known, steps, written } = *self;
         let mut lines =
@@ -238,7 +238,7 @@ impl JoinPlan<'_> {
     }
 }
 
-/// Rules of the role, for people.
+/// Describes the rules of the account's ClusterRole for the user.
 fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = String> + use<> {
     let (kinds, groups) = account.count_kinds(known);
     let purpose = &account.purpose;
@@ -262,7 +262,7 @@ fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = S
     purposes.into_iter().chain(tokens)
 }
 
-/// Asks the user at the terminal.
+/// Asks the user for consent at the terminal.
 ///
 /// # Errors
 /// A usage failure without a terminal.
@@ -277,7 +277,8 @@ fn is_agreed() -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Objects of an account as a manifest, for users who do not use `join`. `what` describes it.
+/// Returns the objects of an account as a manifest, for users who do not use `join`. `what` is a comment at the
+/// beginning.
 ///
 /// # Errors
 /// Errors of the serializer.
@@ -290,10 +291,10 @@ pub fn manifest(what: &str, account: &Account, known: &KnownResources) -> Result
     Ok(text)
 }
 
-/// The manifests of `deploy/members`: file name, and text.
+/// Returns the manifests of `deploy/members`: file names and texts.
 ///
 /// # Errors
-/// The serializer's.
+/// Errors of the serializer.
 pub fn manifests() -> Result<Vec<(String, String)>, serde_saphyr::SerializeError> {
     let known = KnownResources::usual();
     let mut files = Vec::new();
@@ -301,7 +302,7 @@ pub fn manifests() -> Result<Vec<(String, String)>, serde_saphyr::SerializeError
         for profile in Profile::ALL {
             let (folder, since) = match impersonation {
                 Impersonation::Constrained => ("constrained", "of Kubernetes 1.36 and later"),
-                // Without constrained impersonation, both profiles have the same rules.
+                // Without constrained impersonation, the profiles `read` and `write` have the same rules.
                 Impersonation::Any if profile == Profile::Write => continue,
                 Impersonation::Any => ("any", "before Kubernetes 1.36"),
             };
@@ -328,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn join_reports_a_lasting_token_that_remains() {
+    fn join_reports_a_permanent_token_that_remains() {
         let minutes = TokenLifetime::Ends(Duration::from_secs(600));
         let of = |token_lifetime| Purpose {
             profile: Profile::Read,

@@ -1,5 +1,5 @@
-//! `tributary kubeconfig remove`: removes the entries of `serve --merge-into-kubeconfig` from a kubeconfig, whether or
-//! not a server runs.
+//! `tributary kubeconfig remove`: removes the entries of `serve --merge-into-kubeconfig` from a kubeconfig, even while
+//! a server runs.
 
 pub mod user;
 
@@ -15,7 +15,7 @@ use crate::output::print;
 /// Removes the entries and prints their names.
 ///
 /// # Errors
-/// A usage failure for a file that cannot be changed, a runtime failure of the machine.
+/// A usage failure for a file that cannot be changed, and a runtime failure of the machine.
 pub async fn remove(arguments: RemoveArguments) -> Result<(), Failure> {
     let (paths, may_be_missing) = match arguments.file {
         Some(path) => (vec![path], false),

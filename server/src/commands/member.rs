@@ -1,4 +1,4 @@
-//! A cluster that a command asks itself, with the credentials of a kubeconfig or of the configuration.
+//! Sends a command's own requests to a cluster, with the credentials of a kubeconfig or of the configuration.
 
 use std::time::Duration;
 
@@ -12,26 +12,25 @@ use serde_json::Value;
 use tributary_apimachinery::explain;
 use tributary_apimachinery::text::printable;
 
-/// Time limit of an answer.
+/// The time limit of a cluster's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// A cluster with credentials.
+/// A client for a cluster, with credentials.
 pub(super) struct ClusterAccess {
     pub(super) client: kube::Client,
     pub(super) url: String,
 }
 
-/// An answer that is no success.
+/// The cluster answered with a status other than success.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster answers {code}: {message}")]
 pub(super) struct MemberError {
-    /// HTTP status of the answer.
     pub(super) code: StatusCode,
     pub(super) message: String,
 }
 
-/// Reads a token from a file as the server does, without surrounding white space. kube would send the file unchanged,
-/// with its newline.
+/// Reads a token from a file and removes surrounding white space, as the server does. kube would send the newline at
+/// the end of the file.
 fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     if user.token.is_some() {
         return Ok(());
@@ -39,19 +38,20 @@ fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     let Some(path) = user.token_file.take() else { return Ok(()) };
     let text = std::fs::read_to_string(&path).with_context(|| format!("token file {path} cannot be read"))?;
     let token = text.trim();
-    // kube panics for a token that is no header value. The check of the configuration may have read a different file.
+    // kube panics for a token that is invalid in a header. The configuration's check may have read an earlier content
+    // of the file.
     ensure!(HeaderValue::from_bytes(token.as_bytes()).is_ok(), "token file {path} holds a character that no token has");
     user.token = Some(token.to_owned().into());
     Ok(())
 }
 
 impl ClusterAccess {
-    /// Access by this configuration.
+    /// Creates the client from this configuration.
     ///
     /// # Errors
-    /// A configuration that cannot be used.
+    /// The configuration is invalid.
     pub(super) fn new(mut config: kube::Config) -> anyhow::Result<Self> {
-        // The user at the terminal wants the reason, not a retry.
+        // The user at the terminal needs the error at once, without retries.
         config.default_retry = false;
         config.read_timeout = Some(ANSWER_WITHIN);
         take_token(&mut config.auth_info)?;
@@ -59,7 +59,7 @@ impl ClusterAccess {
         Ok(Self { client: kube::Client::try_from(config)?, url })
     }
 
-    /// Discovery of the cluster.
+    /// Fetches the discovery of the cluster.
     ///
     /// # Errors
     /// The reason for a missing answer.
@@ -73,7 +73,7 @@ impl ClusterAccess {
     /// Sends a request and returns the cluster's answer as JSON.
     ///
     /// # Errors
-    /// [`MemberError`], or why there is no answer.
+    /// [`MemberError`], or the reason for a missing answer.
     pub(super) async fn send_request(
         &self,
         method: Method,

@@ -1,6 +1,6 @@
-//! `kubectl tributary`: questions to the merged view, in the name of the kubeconfig's user.
+//! `kubectl tributary`: requests to the merged view, as the kubeconfig's user.
 //!
-//! The output contains texts of clusters, so control characters are shown as escapes.
+//! The output contains text from clusters, so control characters are escaped.
 
 mod diff;
 mod endpoint;
@@ -16,7 +16,7 @@ use endpoint::PluginEndpoint;
 use found::{Found, NamedObject};
 use tributary_apimachinery::text::printable;
 
-/// Exit code of `diff` with differences.
+/// The exit code of `diff` if there are differences.
 ///
 /// Source: diff(1), which kubectl follows.
 const DIFFERENT: u8 = 1;
@@ -24,7 +24,7 @@ const DIFFERENT: u8 = 1;
 /// Runs a command and returns its exit code.
 ///
 /// # Errors
-/// [`Failure`] for a question that cannot be answered.
+/// [`Failure`] of the command.
 pub async fn run(command: PluginCommand) -> Result<u8, Failure> {
     match command {
         PluginCommand::Which(arguments) => which(&arguments).await.map(|()| exit::OK),
@@ -61,7 +61,7 @@ async fn diff(arguments: &DiffArguments) -> Result<u8, Failure> {
     Ok(if text.is_empty() { exit::OK } else { DIFFERENT })
 }
 
-/// Asks the merged view for every object of the name. There is at least one.
+/// Fetches all objects with this name from the merged view. Returns at least one.
 async fn find(arguments: &ObjectArguments) -> Result<(NamedObject, Vec<Found>), Failure> {
     let (kind, name) = found::type_and_name(&arguments.object).map_err(Failure::usage)?;
     let endpoint = PluginEndpoint::open(&arguments.endpoint).await?;

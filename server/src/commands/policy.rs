@@ -1,4 +1,5 @@
-//! `tributary policy test`: which rule takes a request, and why, by configuration files or by a running server's own.
+//! `tributary policy test`: shows the rule that matches a request, and the reasons. The policies come from
+//! configuration files, or from a running server.
 
 mod doubts;
 
@@ -11,10 +12,10 @@ use crate::exit::Failure;
 use crate::front::policy_question::{self, PolicyQuestion, QuestionResource, QuestionTarget};
 use crate::output::terminal::plain_json;
 
-/// Names the rule that takes the request. Warns first about a resource that Kubernetes does not have.
+/// Returns the rule that matches the request. Begins with a warning about a resource that Kubernetes does not have.
 ///
 /// # Errors
-/// A usage failure for wrong files, flags or kubeconfigs, a runtime failure if the server does not answer.
+/// A usage failure for invalid files, flags or kubeconfigs, and a runtime failure if the server does not answer.
 pub async fn test(arguments: &PolicyTestArguments) -> Result<String, Failure> {
     let question = question(arguments);
     doubts::check_verb(&question).map_err(Failure::usage)?;
@@ -37,15 +38,15 @@ fn told_of(objects: &ConfigurationObjects, question: &PolicyQuestion) -> anyhow:
     question.evaluate(&dispatch_settings(objects))
 }
 
-/// Result of a running server's policies.
+/// Fetches the verdict of a running server's policies.
 async fn of_server(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
     let server = RunningServer::from_kubeconfig(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
     let page = Page { path: policy_question::PATH, query: question.to_query(), called: "what its policies say" };
-    // Names and messages come from other writers, and may contain control characters.
+    // Names and messages were written by others, and may contain control characters.
     Ok(plain_json(&server.fetch_page(&page).await?))
 }
 
-/// The question of these flags.
+/// Converts the command's flags into the described request.
 fn question(arguments: &PolicyTestArguments) -> PolicyQuestion {
     let target = match (&arguments.path, &arguments.resource) {
         (Some(path), _) => QuestionTarget::Path(path.clone()),
@@ -121,9 +122,9 @@ mod tests {
         );
     }
 
-    /// Policies of clusters match only resources, and no path of the endpoint itself.
+    /// The policies of clusters apply only to resources, not to the paths of the endpoint itself.
     #[test]
-    fn policy_test_asks_only_policies_that_the_request_passes() {
+    fn policy_test_evaluates_only_policies_that_apply_to_the_request() {
         let merged = "MergedEndpoint all:\n  There are no policies that act: it goes on\n";
         let of_itself = "MergedEndpoint all:\n  This endpoint answers it itself: it passes no policies\n";
         for (path, expected) in [
@@ -144,7 +145,7 @@ mod tests {
         assert!(own.starts_with("UpstreamCluster eu:\n") && own.contains("\"/healthz*\" matches"), "{own}");
     }
 
-    /// The server adds these groups to all known users.
+    /// The server adds these groups to all authenticated users.
     #[test]
     fn policy_test_adds_the_implicit_groups_of_a_user() {
         let text = "apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {name: all}\nspec:\n  \
@@ -182,7 +183,7 @@ mod tests {
         told_of(&objects, &question(&arguments)).unwrap()
     }
 
-    /// A request for a Namespace object is in that namespace, as in the server and in a Role.
+    /// As in a Role, a request for a Namespace object counts as a request in that namespace.
     #[test]
     fn namespace_object_matches_rules_for_its_own_namespace() {
         let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");
@@ -190,9 +191,9 @@ mod tests {
         assert!(told.contains("It is denied (403): never\n"), "{told}");
     }
 
-    /// A denial of the merged view alone leaves the paths of clusters open.
+    /// A denial in the merged view does not apply to the paths of clusters.
     #[test]
-    fn the_output_ends_with_a_verdict_for_each_path() {
+    fn policy_test_output_ends_with_a_verdict_for_each_path() {
         const EVERYTHING: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], nonResourceURLs: ['*']}";
         let deny = "{rules: [{verbs: [delete], apiGroups: [''], resources: [pods]}], deny: {message: never}}";
         let pass = format!("{{rules: [{EVERYTHING}]}}");
@@ -232,7 +233,7 @@ mod tests {
             verdict(&global, "--verb get --path /version"),
             "  the merged view: It goes on\n  /clusters/eu: It goes on\n"
         );
-        // No file describes the contexts of a kubeconfig.
+        // The configuration files do not contain the clusters of kubeconfig contexts.
         let alone = endpoint(&format!("dispatchPolicies: [{deny}, {pass}]"));
         assert!(verdict(&alone, delete).ends_with("  /clusters/NAME: It goes on\n"), "{}", verdict(&alone, delete));
         let one_refuses = format!("{}{}{eu}", endpoint(""), cluster("asia", &format!(", dispatchPolicies: [{deny}]")));
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_test_notes_the_case_of_a_user_of_one_cluster() {
+    fn policy_test_explains_the_decision_for_users_of_one_cluster() {
         let otherwise =
             "If one cluster alone vouches for \"ann\" (its ServiceAccounts, tokenReview), the merged view's policies";
         let told = of_merged("--user ann --verb list --resource pods");

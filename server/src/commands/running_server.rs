@@ -1,4 +1,4 @@
-//! Questions to a running server, found by a kubeconfig.
+//! Fetches pages from a running server, which a kubeconfig context selects.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,38 +15,39 @@ use tributary_sources::kubeconfig::ChosenContext;
 use crate::exit::Failure;
 use crate::output::terminal::plain;
 
-/// Time limit of an answer. 10 s: it takes milliseconds, and the server may be on a different continent.
+/// The time limit of an answer. An answer takes milliseconds, plus the latency to a server on a different continent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Longest answer, in bytes. 64 MiB: the report of a thousand clusters with a hundred old collections each.
+/// The size limit of an answer, in bytes. The report of a thousand clusters with a hundred outdated collections each
+/// fits into 64 MiB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// The longest refusal that is read, in bytes. A Status is a few hundred.
+/// The size limit of a refusal, in bytes. A Status has a few hundred bytes.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// Remedy for a wrong server.
+/// The remedy for a context that leads to a different server.
 const REMEDY: &str = "name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context";
 
-/// A page of a server.
+/// A page of a running server.
 pub(super) struct Page {
-    /// Path of the page.
+    /// The path of the server's page.
     pub(super) path: &'static str,
-    /// Query of the page, or empty.
+    /// The query of the server's page, or empty.
     pub(super) query: String,
-    /// Name of the page in messages: `its report`.
+    /// The page's name in messages, for example `its report`.
     pub(super) called: &'static str,
 }
 
-/// A server, as a context of a kubeconfig names it.
+/// A client for a running server.
 pub(super) struct RunningServer {
     client: ClusterClient,
-    /// Its address and the context, for messages.
+    /// The server's address and the context, for messages.
     named: String,
 }
 
 impl RunningServer {
-    /// Server of the named kubeconfig and context, or of the current context of `$KUBECONFIG` or `~/.kube/config`. The
-    /// context of one of its clusters works, too.
+    /// Connects to the server of a kubeconfig context. Without arguments, uses the current context of `$KUBECONFIG` or
+    /// `~/.kube/config`. The context of one of the server's clusters is also accepted.
     ///
     /// # Errors
     /// A usage failure with file, context and remedy.
@@ -61,10 +62,10 @@ impl RunningServer {
         Ok(Self { client, named })
     }
 
-    /// Text of a page.
+    /// Fetches the text of a page.
     ///
     /// # Errors
-    /// A runtime failure with the address and the remedy; a usage failure for a wrong question.
+    /// A runtime failure with the address and the remedy, and a usage failure for an invalid query.
     pub(super) async fn fetch_page(&self, page: &Page) -> Result<String, Failure> {
         let timed_out = |_| Failure::runtime(anyhow!("{} does not answer within {ANSWER_WITHIN:?}", self.named));
         tokio::time::timeout(ANSWER_WITHIN, self.ask_patiently(page)).await.map_err(timed_out)?
@@ -93,13 +94,13 @@ impl RunningServer {
         String::from_utf8(whole.to_bytes().to_vec()).map_err(|_| self.is_another("its answer is no text"))
     }
 
-    /// Error for a server that is no Tributary, or an older one.
+    /// Returns the error that the server is not a Tributary, or an older release.
     pub(super) fn is_another(&self, why: &str) -> Failure {
         Failure::runtime(anyhow!("{} is no Tributary, or an older one: {why}; {REMEDY}", self.named))
     }
 }
 
-/// Rewrites an error for this server, because the original message is about a cluster.
+/// Rewrites an error of the client, because its message describes a cluster.
 fn unanswered(named: &str, error: &ForwardError) -> Failure {
     Failure::runtime(match error {
         ForwardError::Dial { source, .. } => anyhow!(
@@ -118,7 +119,7 @@ fn unanswered(named: &str, error: &ForwardError) -> Failure {
     })
 }
 
-/// Message of a refusal.
+/// Returns the message in the server's refusal.
 async fn message(answer: Response<Body>) -> String {
     let code = answer.status().as_u16();
     let whole = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
@@ -126,8 +127,8 @@ async fn message(answer: Response<Body>) -> String {
     Status::from_response(code, &text).message
 }
 
-/// Message for a server that knows the user and forbids the page, in shared mode. A different program could answer the
-/// same.
+/// Returns the error for a server in shared mode that authenticates the user and forbids the page. A different program
+/// could send the same answer.
 fn forbidden(named: &str, page: &Page, said: &str) -> String {
     format!(
         "{named} does not let you see {}: {}; each of its clusters has to let you get {} (docs/shared-mode.md); where it \
@@ -138,7 +139,7 @@ fn forbidden(named: &str, page: &Page, said: &str) -> String {
     )
 }
 
-/// URL of the merged view: the URL of a cluster's context ends with `/clusters/NAME`.
+/// Returns the URL of the merged view. The URL of a cluster's context ends with `/clusters/NAME`, which is removed.
 pub(super) fn merged_view(url: &Uri) -> Uri {
     let path = url.path().trim_end_matches('/');
     let base = path.rsplit_once('/').and_then(|(base, _)| base.strip_suffix("/clusters"));
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clusters_own_context_leads_to_the_merged_view() {
+    fn cluster_context_url_converts_to_the_merged_view_url() {
         for (url, expected) in [
             ("https://127.0.0.1:7443", "https://127.0.0.1:7443/"),
             ("https://127.0.0.1:7443/clusters/eu", "https://127.0.0.1:7443/"),

@@ -11,16 +11,16 @@ use tributary_sources::data_directory::{DataDirectory, EPOCHS, default_data_dire
 use crate::cli::{DecodeArguments, OutputFormat};
 use crate::exit::Failure;
 
-/// Prints the components of a version.
+/// Prints the components of a resourceVersion.
 ///
 /// # Errors
-/// A usage failure for an invalid version.
+/// A usage failure for an invalid resourceVersion.
 pub fn decode(arguments: &DecodeArguments) -> Result<String, Failure> {
     let token = arguments.token.trim();
     if let Ok(integer) = IntegerResourceVersion::decode(token) {
         return Ok(integer_form(integer, arguments.output));
     }
-    // The scope does not belong to the components.
+    // The scope of a resourceVersion is not one of its components.
     let (_, unscoped) = split_scope(token).map_err(|error| refused(token, error))?;
     let epochs = if unscoped.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
     let version =
@@ -44,7 +44,7 @@ fn table(version: &CompositeResourceVersion) -> String {
     let width = version.iter().map(|(cluster, _)| cluster.as_str().len()).max().unwrap_or(0).max(HEADER.len());
     let mut out = format!("{HEADER:width$}   RESOURCEVERSION\n");
     for (cluster, version) in version.iter() {
-        // Writing to a string cannot fail.
+        // `write!` to a `String` never fails.
         let _ = writeln!(out, "{:width$}   {version}", cluster.as_str());
     }
     out
@@ -56,7 +56,8 @@ fn components(version: &CompositeResourceVersion) -> String {
     format!("{:#}\n", Value::from(components))
 }
 
-/// Describes an integer version by its index; the configuration has the cluster's name. Any number has this form.
+/// Describes an integer version by its cluster index, because only the configuration contains the cluster's name. Any
+/// integer is valid.
 fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String {
     let (index, version) = (integer.index().get(), integer.version());
     match output {
@@ -69,7 +70,7 @@ fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String
     }
 }
 
-/// The lists of clusters that this machine's data directory remembers.
+/// Reads the lists of clusters in this machine's data directory.
 fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
     let path = match data_dir {
         Some(path) => path,
@@ -87,7 +88,7 @@ fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
 }
 
 fn abbreviate(token: &str) -> String {
-    /// The length of the shown part, in characters: enough to recognise a token.
+    /// The length of the shown part of an invalid resourceVersion, in characters, which is enough to recognise it.
     const SHOWN_MAX: usize = 60;
     match token.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &token[..end]),
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn full_and_item_forms_are_printed() {
+    fn rv_decode_prints_full_and_item_forms() {
         let token = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
         let table = decode_with(token, OutputFormat::Table, None).unwrap();
         assert_eq!(table, "CLUSTER    RESOURCEVERSION\ncluster1   1234\ncluster2   5678\n");
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_compact_form_needs_the_data_directory() {
+    fn rv_decode_of_the_compact_form_needs_the_data_directory() {
         let clusters: Vec<ClusterName> =
             (0..300).map(|number| ClusterName::new(&format!("cluster-{number:03}")).unwrap()).collect();
         let mut epochs = Epochs::default();
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_version_gets_a_short_error() {
+    fn rv_decode_of_a_malformed_version_prints_a_short_error() {
         for garbage in ["", "???", "e30x", &"x".repeat(300)] {
             let error = decode_with(garbage, OutputFormat::Table, None).unwrap_err();
             assert_eq!(error.matches("composite resourceVersion").count(), 1, "{error}");

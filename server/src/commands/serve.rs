@@ -1,4 +1,4 @@
-//! `tributary serve`: connects sources, router and listener, and keeps them up to date until its end.
+//! `tributary serve`: connects sources, router and listener, and applies configuration changes until the process ends.
 //!
 //! ```text
 //! prepare: flags, configuration, logs, identity ─▶ open: router, port ─▶ start: clusters ─▶ answer
@@ -30,7 +30,7 @@ pub use running::Ready;
 /// Serves until a signal. `on_ready` is called once, after the `ready:` line.
 ///
 /// # Errors
-/// [`Failure`] of the start; later faults are logged.
+/// [`Failure`] of the start; later errors are logged.
 pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>)) -> Result<(), Failure> {
     core_dumps::forbid();
     descriptors::raise_limit();
@@ -44,8 +44,8 @@ pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>))
     }
 }
 
-/// Serves until `leaving` is cancelled, for the shutdown delay beyond that, and until everything has drained. During
-/// the start `leaving` ends it at once.
+/// Serves until `leaving` is cancelled, continues for the shutdown delay, and then drains. A cancellation during the
+/// start ends the start at once.
 async fn serve_until(
     leaving: &CancellationToken,
     reload: &Notify,

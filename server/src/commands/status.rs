@@ -1,4 +1,4 @@
-//! `tributary status`: how a server and its clusters are, once or live.
+//! `tributary status`: shows the state of a server and its clusters, once or live.
 
 mod screen;
 
@@ -17,20 +17,20 @@ use crate::output::print;
 use crate::output::terminal::{cut, plain, plain_json};
 use screen::{COLUMNS_MAX, render};
 
-/// Interval of the live screen. 2 s, as in `watch`; a report costs the server some milliseconds.
+/// The interval of the live screen, as in `watch`. A report costs the server some milliseconds.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Moves the cursor to the top left corner.
+/// The escape sequence that moves the cursor to the top left corner.
 const HOME: &str = "\x1b[H";
-/// Clears the rest of the line, and begins the next line.
+/// The escape sequence that clears the remainder of the line, and begins the next line.
 const NEXT_LINE: &str = "\x1b[K\r\n";
-/// Clears the rest of the screen.
+/// The escape sequence that clears the remainder of the screen.
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Prints the state of a server and its clusters: once, or on a terminal repeatedly until Ctrl-C.
+/// Prints the state of a server and its clusters: once, or repeatedly on a terminal until Ctrl-C.
 ///
 /// # Errors
-/// A usage failure for a kubeconfig that cannot be used, a runtime failure if the server does not give a report.
+/// A usage failure for an invalid kubeconfig, and a runtime failure if the server returns no report.
 pub async fn status(arguments: StatusArguments) -> Result<(), Failure> {
     let server = RunningServer::from_kubeconfig(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
     let text = server.fetch_page(&page()).await?;
@@ -45,7 +45,6 @@ pub async fn status(arguments: StatusArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Page of the report.
 fn page() -> Page {
     Page { path: report::PATH, query: String::new(), called: "its report" }
 }
@@ -54,7 +53,7 @@ fn read(server: &RunningServer, text: &str) -> Result<Report, Failure> {
     serde_json::from_str(text).map_err(|_| server.is_another("its answer is no report"))
 }
 
-/// The report as the server gave it, fields of a newer one included.
+/// Formats the server's report, including the fields of a newer server.
 fn json(text: &str) -> String {
     let value = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
     plain_json(&format!("{value:#}\n"))
@@ -64,7 +63,7 @@ fn lines(lines: Vec<String>) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// Shows the report and its updates until Ctrl-C. After a lost connection it keeps asking.
+/// Shows the report and its updates until Ctrl-C. A lost connection is retried.
 async fn live(server: &RunningServer, mut report: Report) {
     let (mut answered, mut problem) = (Instant::now(), None);
     let mut interrupted = pin!(tokio::signal::ctrl_c());
@@ -92,13 +91,13 @@ async fn live(server: &RunningServer, mut report: Report) {
     print("\r\n");
 }
 
-/// Columns and rows of the terminal.
+/// Returns the columns and rows of the terminal.
 fn size() -> (usize, usize) {
     let (Width(columns), Height(rows)) = terminal_size::terminal_size().unwrap_or((Width(80), Height(24)));
     (usize::from(columns).min(COLUMNS_MAX), usize::from(rows))
 }
 
-/// Lines of a screen, cut to the rows of the terminal.
+/// Returns the lines of a screen, cut to the rows of the terminal.
 fn frame(mut lines: Vec<String>, rows: usize) -> String {
     let room = rows.saturating_sub(1).max(1);
     if lines.len() > room {
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_has_no_more_lines_than_the_terminal() {
+    fn status_frame_has_no_more_lines_than_the_terminal() {
         let lines = |count: usize| (0..count).map(|number| format!("line {number}")).collect::<Vec<_>>();
         assert_eq!(frame(lines(2), 3), "\x1b[Hline 0\x1b[K\r\nline 1\x1b[K\r\n\x1b[J");
         let cut = frame(lines(9), 4);

@@ -1,11 +1,11 @@
-//! Certificate authority and serving certificate of personal mode.
+//! The certificate authority and the serving certificate of personal mode.
 //!
-//! The authority lives for ten years and is in kubeconfigs; the serving certificate lives for one year and is renewed
-//! under the same authority, so that kubeconfigs stay valid. Each file has certificate and key together, so that one
-//! rename replaces both.
+//! The authority lives for ten years, and kubeconfigs contain it. The serving certificate lives for one year, and is
+//! renewed by the same authority, so that kubeconfigs stay valid. Each file contains certificate and key together, so
+//! that one rename replaces both.
 //!
-//! Users install the authority into browsers and systems. So it is constrained to `localhost` and loopback addresses
-//! (RFC 5280 §4.2.1.10).
+//! Users install the authority into browsers and systems. So the authority is constrained to `localhost` and loopback
+//! addresses (RFC 5280 §4.2.1.10).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -21,39 +21,40 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
 use tributary_sources::data_directory::{DataDirectory, DataDirectoryError};
 
-/// The file of the certificate authority, with its key.
+/// The file of the certificate authority and its key.
 const AUTHORITY_FILE: &str = "certificate-authority.json";
-/// The authority's certificate alone, for `curl --cacert`.
+/// The file of the authority's certificate without its key, for `curl --cacert`.
 const AUTHORITY_CERTIFICATE_FILE: &str = "ca.crt";
-/// The file of the serving certificate, with its key.
+/// The file of the serving certificate and its key.
 const SERVING_FILE: &str = "serving-certificate.json";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Lifetime of the authority, longer than the machine's.
+/// The lifetime of the authority, which exceeds the lifetime of a machine.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
-/// Lifetime of a serving certificate: clients on Apple platforms refuse more than 825 days.
+/// The lifetime of a serving certificate. Clients on Apple platforms refuse more than 825 days.
 const SERVING_LIFETIME: Duration = DAY.saturating_mul(365);
-/// A certificate with less than this left is replaced: longer than a process is likely to run unattended.
+/// The remaining validity below which a certificate is replaced. A process is unlikely to run longer without
+/// supervision.
 const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
-/// Age of a new certificate, for clients with a slow clock.
+/// The age of a new certificate, for clients with a slow clock.
 const CLOCK_SKEW: Duration = DAY;
 
-/// The reason why the certificate cannot be read or made.
+/// The reason why the certificate cannot be read or created.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file could not be read or written.
+    /// A file in the data directory cannot be read or written.
     #[error("the serving certificate is not available")]
     File(#[from] DataDirectoryError),
-    /// A key or certificate could not be made.
+    /// A key or certificate of personal mode cannot be generated.
     #[error("a certificate could not be made")]
     Make(#[from] rcgen::Error),
-    /// A name cannot stand in a certificate.
+    /// A host name is invalid in a certificate.
     #[error("{0:?} cannot stand in a certificate")]
     Name(String),
     /// The TLS library refuses the certificate.
     #[error("the serving certificate cannot be used")]
     Use(#[from] rustls::Error),
-    /// The stored certificate is not PEM.
+    /// The stored certificate is not valid PEM.
     #[error("the stored serving certificate is not PEM; delete {SERVING_FILE} from the data directory")]
     Pem(#[from] rustls_pki_types::pem::Error),
 }
@@ -62,15 +63,14 @@ pub enum CertificateError {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredCertificate {
-    /// The names and addresses that the certificate is for; empty for the authority.
+    /// The names and addresses of the certificate; empty for the authority.
     names: Vec<String>,
-    /// The end of its validity, in seconds since 1970.
+    /// The end of the certificate's validity, in seconds since 1970.
     not_after_seconds: u64,
-    /// Certificate in PEM form.
     certificate: String,
-    /// Its key, PKCS#8 PEM.
+    /// The private key in PKCS#8, as PEM.
     key: String,
-    /// Whether the authority is constrained to loopback names. Authorities of the first releases are not.
+    /// True if the authority is constrained to loopback names. Authorities of the first releases are not constrained.
     #[serde(default)]
     constrained: bool,
 }
@@ -81,17 +81,18 @@ impl StoredCertificate {
     }
 }
 
-/// The authority's certificate and the serving certificate that it signed.
+/// The authority's certificate, and the serving certificate that it has signed.
 pub struct Certificates {
     authority_pem: String,
     serving: StoredCertificate,
 }
 
 impl Certificates {
-    /// Reads the certificates of a data directory. Makes missing, damaged and expiring ones, and those for other names.
+    /// Reads the certificates of a data directory. Creates a certificate that is missing, damaged, about to expire, or
+    /// for different names.
     ///
-    /// Shape: `names` are DNS names and IP addresses. Units: `now` is the time since 1970. A new authority needs a new
-    /// serving certificate. Cost: up to two P-256 keys and signatures, about a millisecond.
+    /// `names` are DNS names and IP addresses. `now` is the time since 1970. A new authority needs a new serving
+    /// certificate. Cost: up to two P-256 keys and signatures, about a millisecond.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -107,7 +108,8 @@ impl Certificates {
             }
             None => {
                 let authority = make_authority(now)?;
-                // First, so that a crash in between leaves no certificate of the old authority beside the new one.
+                // The serving certificate is removed before the authority is replaced, so that a crash leaves no
+                // certificate of the old authority beside the new one.
                 directory.remove(SERVING_FILE)?;
                 write(directory, AUTHORITY_FILE, &authority)?;
                 authority
@@ -127,17 +129,17 @@ impl Certificates {
         Ok(Self { authority_pem: authority.certificate, serving })
     }
 
-    /// Certificate of the authority, in PEM form, for clients.
+    /// Returns the authority's certificate in PEM, for clients.
     pub fn authority_pem(&self) -> &str {
         &self.authority_pem
     }
 
-    /// The file that holds the authority's certificate, for `curl --cacert`.
+    /// Returns the path of the authority's certificate, for `curl --cacert`.
     pub fn authority_file(directory: &DataDirectory) -> std::path::PathBuf {
         directory.file(AUTHORITY_CERTIFICATE_FILE)
     }
 
-    /// The serving certificate in the form that TLS takes it.
+    /// Converts the serving certificate and its key to rustls's form.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] and [`CertificateError::Use`].
@@ -148,7 +150,7 @@ impl Certificates {
     }
 }
 
-/// The time since 1970 by the system's clock; zero if that is before 1970.
+/// Returns the time since 1970 by the system's clock; zero for a clock before 1970.
 pub fn now() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
@@ -167,7 +169,7 @@ fn read(directory: &DataDirectory, file: &str) -> Result<Option<StoredCertificat
 }
 
 fn write(directory: &DataDirectory, file: &str, stored: &StoredCertificate) -> Result<(), DataDirectoryError> {
-    // A struct of strings and a number: it always serializes.
+    // The stored certificate, a struct of strings and a number, always serializes.
     let bytes = serde_json::to_vec(stored).unwrap_or_default();
     directory.write(file, &bytes)
 }
@@ -176,8 +178,8 @@ fn make_authority(now: Duration) -> Result<StoredCertificate, CertificateError> 
     sign_authority(&KeyPair::generate()?, now, now + AUTHORITY_LIFETIME)
 }
 
-/// The same authority with constraints: name and key are the same as in kubeconfigs, so certificates of either are
-/// valid under both.
+/// Adds constraints to an existing authority. Name and key stay, so certificates and kubeconfigs of the old and the new
+/// authority are compatible.
 fn constrained(authority: &StoredCertificate, now: Duration) -> Result<StoredCertificate, CertificateError> {
     sign_authority(&KeyPair::from_pem(&authority.key)?, now, Duration::from_secs(authority.not_after_seconds))
 }
@@ -189,8 +191,8 @@ fn sign_authority(key: &KeyPair, now: Duration, end: Duration) -> Result<StoredC
     Ok(StoredCertificate { constrained: true, ..stored(Vec::new(), end, &certificate, key) })
 }
 
-/// Parameters for making the authority and for signing with it later: its name depends on its key alone. The name is
-/// unique for each key, because some clients choose an issuer by name.
+/// Returns the parameters for creating an authority, and for signing with it later. The name depends only on the key.
+/// Each key has a unique name, because some clients select an issuer by name.
 fn authority_parameters(key: &KeyPair) -> CertificateParams {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(key.public_key_raw());
@@ -204,7 +206,7 @@ fn authority_parameters(key: &KeyPair) -> CertificateParams {
     parameters
 }
 
-/// All that a listener may be reached by: see [`ListenAddress`](tributary_listener::ListenAddress).
+/// Returns the names and addresses of loopback listeners, see [`ListenAddress`](tributary_listener::ListenAddress).
 fn loopback() -> Vec<GeneralSubtree> {
     let network = Ipv4Addr::new(127, 0, 0, 0);
     vec![
@@ -321,7 +323,7 @@ mod tests {
     fn old_authority_gains_constraints_and_its_kubeconfigs_stay_valid() {
         let parent = tempfile::tempdir().unwrap();
         let directory = directory(&parent);
-        // An authority without constraints, as in the first releases.
+        // The first releases created authorities without constraints.
         let key = KeyPair::generate().unwrap();
         let mut parameters = authority_parameters(&key);
         parameters.name_constraints = None;

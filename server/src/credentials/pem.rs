@@ -1,4 +1,4 @@
-//! Certificates as PEM text (RFC 7468).
+//! Formats certificates as PEM (RFC 7468).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

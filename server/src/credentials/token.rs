@@ -1,4 +1,4 @@
-//! Token of personal mode: random, and stable over restarts, so that a kubeconfig stays valid.
+//! The token of personal mode. The token is random, and the same after a restart, so that kubeconfigs stay valid.
 
 use std::fmt;
 
@@ -7,30 +7,30 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use tributary_sources::data_directory::{DataDirectory, DataDirectoryError};
 
-/// The file that holds the token.
+/// The file of the bearer token.
 const TOKEN_FILE: &str = "token";
-/// File with the token as a header, for `curl -H @FILE`, because other users can read command lines.
+/// The file of the token as a header, for `curl -H @FILE`, because other users can read command lines.
 const HEADER_FILE: &str = "authorization-header";
-/// The length of the secret, in bytes: 256 bits cannot be guessed.
+/// The length of the token, in bytes. 256 bits cannot be guessed.
 const TOKEN_BYTES: usize = 32;
 
-/// The reason why the token cannot be read or made.
+/// The reason why the token cannot be read or created.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The token file could not be read or written.
+    /// The token's file cannot be read or written.
     #[error("the client credential is not available")]
     File(#[from] DataDirectoryError),
-    /// The token file has a wrong content.
+    /// The content of the token's file is not a valid token.
     #[error("{0} does not hold a token of this program; delete it, and a new one is made")]
     Malformed(std::path::PathBuf),
 }
 
-/// The bearer token. Never printed: its `Debug` form hides it.
+/// The bearer token. Its `Debug` form hides the token.
 #[derive(Clone)]
 pub struct BearerToken(String);
 
 impl BearerToken {
-    /// Reads the token of a data directory, or makes one.
+    /// Reads the token of a data directory, or creates one.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -41,22 +41,22 @@ impl BearerToken {
         Ok(token)
     }
 
-    /// A new random token.
+    /// Creates a random bearer token.
     pub fn random() -> Self {
         Self(URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>()))
     }
 
-    /// The path of the file for `curl -H @FILE`.
+    /// Returns the path of the header file for `curl -H @FILE`.
     pub fn header_file(directory: &DataDirectory) -> std::path::PathBuf {
         directory.file(HEADER_FILE)
     }
 
-    /// The token as text, to be written into a kubeconfig.
+    /// Returns the token as text, to be written into a kubeconfig.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Digest of the token, which the server stores.
+    /// Returns the digest of the token, which the server stores.
     pub fn digest(&self) -> TokenDigest {
         TokenDigest::from_token(self.0.as_bytes())
     }
@@ -74,17 +74,18 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// SHA-256 of a token. Tokens are compared by digest, so the time of a comparison shows nothing about the token.
+/// The SHA-256 of a token. Tokens are compared by digest, so the duration of a comparison reveals nothing about the
+/// token.
 #[derive(Clone, Copy)]
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    /// The digest of these bytes.
+    /// Computes the SHA-256 digest of a token.
     pub fn from_token(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }
 
-    /// Returns whether these bytes are the token.
+    /// Returns whether a presented token has this digest.
     pub fn matches(&self, presented: &[u8]) -> bool {
         let presented = Self::from_token(presented);
         let difference = self.0.iter().zip(&presented.0).fold(0, |difference, (a, b)| difference | (a ^ b));
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_survives_restarts() {
+    fn personal_token_survives_restarts() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         let first = BearerToken::open(&directory).unwrap();
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_token_is_named() {
+    fn error_names_a_damaged_token_file() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write(TOKEN_FILE, b"short").unwrap();

@@ -1,9 +1,9 @@
-//! Certificates of users, signed by an authority for clients: X.509 v3, for client authentication, without the right to
-//! sign.
+//! The certificates of users, signed by an authority for client certificates: X.509 v3, for client authentication,
+//! without the right to sign.
 //!
-//! rcgen makes the certificate except for its two names: the issuer has to be equal to the authority's name byte by
-//! byte, in any encoding, and rcgen writes one organization (a group) alone. So the names are inserted into rcgen's
-//! certificate, and the result is signed.
+//! rcgen creates the certificate, except for its two names. The issuer must equal the authority's name byte by byte, in
+//! any encoding, and rcgen supports only one organization (group). So the names are inserted into rcgen's certificate,
+//! and the result is signed.
 
 use std::time::Duration;
 
@@ -18,38 +18,38 @@ use x509_parser::prelude::FromDer;
 
 use super::pem;
 
-/// Age of a new certificate, for servers with a slow clock.
+/// The age of a new certificate, for servers with a slow clock.
 const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// The object identifiers 2.5.4.3 and 2.5.4.10 as DER (X.520).
+/// The object identifiers of common name and organization, 2.5.4.3 and 2.5.4.10, in DER (X.520).
 const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
 const ORGANIZATION: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0a];
 
-/// Tags of DER (X.690).
+/// The tags of DER (X.690).
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const UTF8_STRING: u8 = 0x0c;
 const BIT_STRING: u8 = 0x03;
 
-/// The reason why no certificate was made.
+/// The reason why no user certificate was created.
 #[derive(Debug, thiserror::Error)]
 pub enum UserCertificateError {
-    /// The key file has no unencrypted private key.
+    /// The key file contains no unencrypted private key.
     #[error("it holds no private key that can be read; give it as PEM, and decrypted: openssl pkey -in FILE")]
     NoKey,
-    /// The type of the key is not supported.
+    /// The type of the authority's key is not supported.
     #[error("its key is of a kind that cannot be used; give one of ECDSA, Ed25519 or RSA")]
     Key(#[source] rcgen::Error),
-    /// The key belongs to no certificate of the authority.
+    /// The key belongs to none of the authority's certificates.
     #[error("it is the key of none of the authority's certificates; name the one that belongs to them")]
     OtherKey,
-    /// The authority's certificates cannot be used.
+    /// The certificates of the authority are unusable.
     #[error("it cannot be used")]
     Authority(#[source] CertificateError),
-    /// The certificate could not be made.
+    /// The user certificate cannot be generated.
     #[error("a certificate could not be made")]
     Make(#[from] rcgen::Error),
-    /// The new certificate is not valid DER.
+    /// The new user certificate is not valid DER.
     #[error("a certificate could not be made: it cannot be read")]
     Form,
     /// An endpoint with this authority would refuse the certificate.
@@ -58,13 +58,13 @@ pub enum UserCertificateError {
 }
 
 impl UserCertificateError {
-    /// Returns whether the error is about the key file, not about the authority's file.
+    /// Returns whether the error concerns the key file, not the authority's file.
     pub fn is_about_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::Key(_) | Self::OtherKey)
     }
 }
 
-/// The key of an authority.
+/// The private key of an authority.
 pub struct AuthorityKey(KeyPair);
 
 impl AuthorityKey {
@@ -81,28 +81,28 @@ impl AuthorityKey {
 /// An authority for client certificates, with its key.
 pub struct ClientAuthority {
     all: ClientCertificates,
-    /// The certificate of the key.
+    /// The authority's certificate that belongs to the key.
     certificate: CertificateDer<'static>,
     key: KeyPair,
 }
 
-/// The user that a certificate names.
+/// The user name and groups that a certificate contains.
 pub struct NamedUser<'a> {
-    /// The user name, written as the common name.
+    /// The user name, which becomes the certificate's common name.
     pub name: &'a str,
-    /// The user's groups, written as organizations.
+    /// The user's groups, which become the certificate's organizations.
     pub groups: &'a [String],
 }
 
 /// A user's certificate and its key.
 pub struct UserCertificate {
-    /// The user's certificate, and that of an intermediate authority, PEM.
+    /// The user's certificate in PEM, followed by the certificate of an intermediate authority.
     pub chain_pem: String,
-    /// The private key in PKCS#8, PEM.
+    /// The user's private key in PKCS#8, as PEM.
     pub key_pem: String,
-    /// The end of validity, since 1970.
+    /// The end of the certificate's validity, as time since 1970.
     pub end: Duration,
-    /// Whether the authority's end shortens the requested validity.
+    /// True if the end of the authority's certificate shortens the requested lifetime.
     pub is_shortened: bool,
 }
 
@@ -121,11 +121,11 @@ impl ClientAuthority {
         Ok(Self { all, certificate: certificate.ok_or(UserCertificateError::OtherKey)?, key })
     }
 
-    /// Signs a certificate for a user, valid for `lifetime`, but no longer than the authority. Verifies it like an
-    /// endpoint with this authority. `now` is the time since 1970.
+    /// Signs a certificate for a user that is valid for `lifetime`, but not longer than the authority's certificate.
+    /// Verifies the certificate as an endpoint with this authority does. `now` is the time since 1970.
     ///
     /// # Errors
-    /// [`UserCertificateError`] except for the errors of the key and the bundle.
+    /// [`UserCertificateError`], except errors of the key and the bundle.
     pub fn issue(
         &self,
         user: &NamedUser<'_>,
@@ -152,7 +152,7 @@ impl ClientAuthority {
         Ok(UserCertificate { chain_pem, key_pem: key.serialize_pem(), end, is_shortened: authority_end < asked })
     }
 
-    /// Makes a certificate with empty names for a key.
+    /// Creates a certificate with empty names for a key.
     fn make_unnamed(
         &self,
         authority: &X509Certificate<'_>,
@@ -168,7 +168,7 @@ impl ClientAuthority {
         (parameters.not_before, parameters.not_after) = (epoch + begin, epoch + end);
         let mut of_issuer = CertificateParams::default();
         of_issuer.distinguished_name = DistinguishedName::new();
-        // OpenSSL compares this identifier with that of the authority's certificate.
+        // OpenSSL compares the key identifier with the identifier in the authority's certificate.
         if let Some(identifier) = key_identifier(authority) {
             parameters.use_authority_key_identifier_extension = true;
             of_issuer.key_identifier_method = KeyIdMethod::PreSpecified(identifier);
@@ -192,7 +192,7 @@ fn insert_names(
 ) -> Result<Vec<u8>, UserCertificateError> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| UserCertificateError::Form)?;
     let to_be_signed = parsed.tbs_certificate.as_ref();
-    // The parsed names are slices of `certificate`.
+    // The parsed names are slices of `certificate`, so their addresses give their positions.
     let place = |part: &[u8]| (part.as_ptr().addr() - to_be_signed.as_ptr().addr(), part.len());
     let (issuer_at, issuer_length) = place(parsed.issuer().as_raw());
     let (subject_at, subject_length) = place(parsed.subject().as_raw());
@@ -207,7 +207,7 @@ fn insert_names(
     let after = place(to_be_signed).1 + (to_be_signed.as_ptr().addr() - certificate.as_ptr().addr());
     let algorithm = &certificate[after..];
     let algorithm = &algorithm[..header_length(algorithm) + content_length(algorithm)];
-    // The first byte is the number of unused bits in the last byte.
+    // The first byte of a bit string is the number of unused bits in its last byte.
     let signature = element(BIT_STRING, &[&[0][..], &key.sign(&signed)?].concat());
     Ok(element(SEQUENCE, &[&signed, algorithm, &signature].concat()))
 }
@@ -221,7 +221,7 @@ fn distinguished_name(user: &NamedUser<'_>) -> Vec<u8> {
     element(SEQUENCE, &groups.chain([part(COMMON_NAME, user.name)]).collect::<Vec<_>>().concat())
 }
 
-// DER (X.690, section 8.1): a tag, a length and the content.
+// Encodes an element in DER (X.690, section 8.1): a tag, a length and the content.
 
 fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
@@ -229,7 +229,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut element = vec![tag];
     match digits {
         [short] if *short < 0x80 => element.push(*short),
-        // A usize has 8 digits at most.
+        // The length of an element is a `usize`, which has at most 8 bytes.
         long => {
             element.push(0x80 | u8::try_from(long.len()).unwrap_or(8));
             element.extend(long);
@@ -269,11 +269,11 @@ mod tests {
         super::super::certificates::now()
     }
 
-    /// An authority's certificate that ends in 90 days, and its key.
+    /// Returns an authority's certificate for a key, valid for 90 days.
     fn authority(key: &KeyPair) -> String {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Two attributes, in two kinds of strings: rcgen alone would change the first.
+        // The name has two attributes with two string types. rcgen alone would change the type of the first.
         let printable = "Example".try_into().unwrap();
         parameters.distinguished_name.push(DnType::OrganizationName, DnValue::PrintableString(printable));
         parameters.distinguished_name.push(DnType::CommonName, "people");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_names_its_user_to_an_endpoint_that_trusts_the_authority() {
+    fn issued_certificate_authenticates_its_user_at_endpoints_of_the_authority() {
         let long: Vec<String> = (0..40).map(|number| format!("group-{number}-{}", "x".repeat(60))).collect();
         let few = ["dev", "Ärzte, Ost"].map(str::to_owned);
         for algorithm in [&PKCS_ECDSA_P384_SHA384, &PKCS_ED25519, &PKCS_RSA_SHA256] {
@@ -308,7 +308,8 @@ mod tests {
                 let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap();
                 assert_eq!(end, made.end.as_secs());
                 assert_eq!(parsed.issuer().to_string(), "CN=people, O=Example");
-                // The certificate has the user's own key, and a second authority of the same name does not verify it.
+                // The certificate contains the user's own key. A second authority with the same name does not verify
+                // the certificate.
                 let own = AuthorityKey::read(made.key_pem.as_bytes()).unwrap();
                 assert_eq!(parsed.public_key().subject_public_key.data, own.0.der_bytes());
                 let other = ClientCertificates::new(authority_of_same_name().as_bytes()).unwrap();
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_ends_with_its_authority() {
+    fn issued_certificate_ends_no_later_than_its_authority() {
         let key = KeyPair::generate().unwrap();
         let user = NamedUser { name: "ann", groups: &[] };
         let made = opened(&key).issue(&user, now(), 365 * DAY).unwrap();
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_an_intermediate_authority_includes_that_authority() {
+    fn issued_certificate_chain_includes_the_intermediate_authority() {
         let root_key = KeyPair::generate().unwrap();
         let mut of_root = CertificateParams::default();
         of_root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_or_authority_is_refused() {
+    fn wrong_authority_key_or_certificate_is_refused() {
         let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let read = |key: &KeyPair| AuthorityKey::read(key.serialize_pem().as_bytes()).unwrap();
         let error = ClientAuthority::new(authority(&key).as_bytes(), read(&other)).err().unwrap();

@@ -1,8 +1,7 @@
 //! Ends forwarded watches when the server drains.
 //!
-//! Merged watches end by themselves, with a bookmark. A watch that is forwarded to its cluster would go on until the
-//! end of the drain, and be cut within an event. This module ends it between two events, as every client expects at the
-//! end of a watch.
+//! Merged watches end by themselves, with a bookmark. A forwarded watch would continue until the end of the drain, and
+//! would be cut in the middle of an event. This module ends the watch between two events, as every client expects.
 
 use futures::FutureExt;
 use http::Response;
@@ -12,8 +11,8 @@ use tributary_router::{Ending, ended_by};
 
 use crate::handler::Body;
 
-/// Lets the answer to a watch end between two events once `stop` is cancelled. Only JSON events end with a newline;
-/// answers in another form stay as they are.
+/// Ends the answer to a watch between two events after `stop` is cancelled. Only JSON events end with a newline, so
+/// answers in a different form are not changed.
 pub(crate) fn end_with(stop: CancellationToken, response: Response<Body>) -> Response<Body> {
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !content_type.starts_with("application/json") || response.headers().contains_key(http::header::CONTENT_ENCODING)
@@ -37,7 +36,6 @@ mod tests {
 
     use super::*;
 
-    /// A body with a sender for its frames.
     fn frames() -> (mpsc::UnboundedSender<&'static str>, Body) {
         let (sender, receiver) = mpsc::unbounded_channel::<&'static str>();
         let frames = futures::stream::unfold(receiver, |mut receiver| async {
@@ -48,7 +46,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_ends_between_two_events() {
+    async fn drain_ends_a_forwarded_watch_between_two_events() {
         let stop = CancellationToken::new();
         let (sender, body) = frames();
         let response = Response::builder().header(CONTENT_TYPE, "application/json").body(body).unwrap();

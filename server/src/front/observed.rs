@@ -13,13 +13,12 @@ use crate::handler::Body;
 /// The access log and the tracer, if configured.
 #[derive(Clone, Default)]
 pub struct Observers {
-    /// Writes a line for each request.
+    /// The access log, which writes a line for each request.
     pub access_log: Option<Arc<AccessLog>>,
-    /// Records the spans of sampled requests.
+    /// The tracer, which records the spans of sampled requests.
     pub tracer: Option<Arc<Tracer>>,
 }
 
-/// The records of one request.
 #[derive(Default)]
 pub(crate) struct Observed {
     followed: Option<Box<Followed>>,
@@ -27,7 +26,7 @@ pub(crate) struct Observed {
 }
 
 impl Observers {
-    /// Observes a request that has just arrived from an address.
+    /// Starts the records of a new request. `peer` is the client's address.
     pub(crate) fn begin<B>(&self, request: &Request<B>, peer: SocketAddr) -> Observed {
         Observed {
             followed: self.access_log.as_ref().map(|log| log.begin(request, peer)),
@@ -37,7 +36,7 @@ impl Observers {
 }
 
 impl Observed {
-    /// Records the host and the path, and the audit ID of an audited request.
+    /// Records the host, the path, and the audit ID of an audited request.
     pub(crate) fn placed(&mut self, arrival: &RequestArrival) {
         if let Some(traced) = &mut self.traced {
             traced.placed(arrival);
@@ -47,7 +46,7 @@ impl Observed {
         }
     }
 
-    /// Records the authenticated user, which decides whether the request is traced.
+    /// Records the authenticated user. The user determines whether the request is traced.
     pub(crate) fn set_user(&mut self, user: &User) {
         if let Some(followed) = &mut self.followed {
             followed.set_user(user);
@@ -55,7 +54,7 @@ impl Observed {
         self.traced = self.traced.take().and_then(|traced| traced.set_user(user));
     }
 
-    /// Records the head of the answer.
+    /// Records the status of the answer in the access log and the trace.
     pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
         if let Some(traced) = self.traced {
             traced.finish(&response);

@@ -1,5 +1,5 @@
-//! The paths that the server answers itself: `/metrics`, `/tributary/status` with its report, and
-//! `/tributary/policy-test` with the verdict of the dispatch policies on a request.
+//! The server's own paths: `/metrics`, `/tributary/status` with the report, and `/tributary/policy-test` with the
+//! verdict of the dispatch policies on a request.
 
 use std::sync::Arc;
 
@@ -14,13 +14,11 @@ use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, ServerMetrics};
 use crate::status;
 
-/// The path of the metrics, in OpenMetrics text.
 const METRICS_PATH: &str = "/metrics";
 
-/// A path that the server answers by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnPath {
-    /// `/metrics`: the metrics.
+    /// `/metrics`: the metrics in OpenMetrics text.
     Metrics,
     /// `/tributary/status`: the state of this process and its clusters.
     Report,
@@ -29,7 +27,8 @@ pub(crate) enum OwnPath {
 }
 
 impl OwnPath {
-    /// The path of a request. At a cluster's own host every path belongs to the cluster.
+    /// Returns which of the server's own paths a request is for. At a cluster's own host, every path belongs to the
+    /// cluster.
     pub(crate) fn from_head(head: &Parts, mount: &Mount) -> Option<Self> {
         match head.uri.path() {
             _ if tributary_hosts::is_of_cluster(mount) => None,
@@ -40,7 +39,7 @@ impl OwnPath {
         }
     }
 
-    /// Answers a request for this path, independent of its user.
+    /// Answers a request for this path. The answer does not depend on the user.
     pub(crate) async fn answer_request<H: Handler>(
         self,
         handler: &Arc<H>,
@@ -67,18 +66,18 @@ async fn tell_status(handler: &impl Handler, own: &ServerMetrics) -> Response<Bo
     response
 }
 
-/// Returns the metrics. A thread for long work encodes them: with 1,000 clusters this takes tens of milliseconds, which
+/// Returns the metrics, encoded on a blocking thread. With 1,000 clusters, encoding takes tens of milliseconds, which
 /// would delay other clients.
 async fn scrape(handler: Arc<impl Handler>) -> Response<Body> {
-    // Fails only after the end of the runtime.
+    // `spawn_blocking` fails only at the end of the runtime.
     let text = tokio::task::spawn_blocking(move || handler.expose_metrics()).await.unwrap_or_default();
     let mut response = Response::new(full(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
     response
 }
 
-/// Returns the verdict of the current policies. A thread for long work evaluates them, because there may be thousands
-/// of rules.
+/// Returns the verdict of the current policies, evaluated on a blocking thread, because there may be thousands of
+/// rules.
 async fn ask_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body> {
     let question = match PolicyQuestion::of_query(query) {
         Ok(question) => question,
@@ -101,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// The loading of policies, and `tributary policy test`, use the same list.
+    /// Policies and `tributary policy test` exclude the paths of the same list.
     #[test]
     fn own_paths_match_the_list_that_policies_exclude() {
         let of = |path: &str| {

@@ -1,5 +1,5 @@
-//! A question to dispatch policies: the rule that takes a request, and the reasons. `tributary policy test` evaluates a
-//! question with configuration files, or asks a running server at [`PATH`].
+//! A described request to dispatch policies, and the explanation of their decision. `tributary policy test` evaluates
+//! the request with configuration files, or sends it to a running server at [`PATH`].
 
 mod told;
 mod verdicts;
@@ -16,34 +16,34 @@ use tributary_router::{DispatchSettings, PlacePolicies};
 
 use self::told::FrozenFor;
 
-/// The path of questions on a running server. A user must have permission to `get` the path in each cluster. The answer
-/// is text for people.
+/// The path for described requests on a running server. A user must have permission to `get` the path in each cluster.
+/// The answer is text.
 pub const PATH: &str = "/tributary/policy-test";
 
-/// A request that policies are asked about.
+/// A described request, on which dispatch policies decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyQuestion {
-    /// The user of the request.
+    /// The user name in the described request.
     pub user: String,
-    /// The user's groups. `system:authenticated` is implied; so are the groups of its namespace for a ServiceAccount
-    /// without named groups.
+    /// The user's groups. `system:authenticated` is implied. A ServiceAccount without listed groups implies the groups
+    /// of its namespace.
     pub groups: Vec<String>,
-    /// The header `User-Agent`.
+    /// The `User-Agent` of the described request.
     pub user_agent: String,
-    /// The verb of RBAC; for a request without a resource, the method in lower case.
+    /// The verb of RBAC. For a request without a resource, the HTTP method in lower case.
     pub verb: String,
-    /// The target of the request.
+    /// The target of the described request.
     pub target: QuestionTarget,
-    /// The cluster whose policies are asked; below `/clusters/NAME` the path names the cluster.
+    /// The cluster whose policies are evaluated. A path below `/clusters/NAME` selects that cluster.
     pub cluster: Option<ClusterName>,
 }
 
 /// The target of a described request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionTarget {
-    /// The path, with an optional query.
+    /// The path of the described request, with an optional query.
     Path(String),
-    /// The resource of an API request.
+    /// The resource of the described request.
     Resource(QuestionResource),
 }
 
@@ -53,26 +53,26 @@ impl Default for QuestionTarget {
     }
 }
 
-/// The resource of a request; unused fields are empty.
+/// The resource of a described request; unused fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuestionResource {
-    /// The API group; empty for the core group.
+    /// The API group of the resource; empty for the core group.
     pub group: String,
-    /// The plural name of the resource: `pods`.
+    /// The plural name of the resource, for example `pods`.
     pub resource: String,
-    /// The subresource: `scale`.
+    /// The subresource, for example `scale`.
     pub subresource: String,
-    /// The namespace of the object.
+    /// The namespace of the object; empty for none.
     pub namespace: String,
-    /// The name of the object.
+    /// The name of the object; empty for none.
     pub name: String,
 }
 
 impl QuestionResource {
-    /// Builds the request for the resource, as the server would read it from a path and a query.
+    /// Builds the request for the resource, as the server would parse it from a path and a query.
     ///
     /// # Errors
-    /// A name, for a verb whose requests contain no name for policies.
+    /// A name, although requests with this verb contain no name for policies.
     fn request(&self, verb: &str) -> anyhow::Result<ResourceRequest> {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let is_of_one =
@@ -83,7 +83,7 @@ impl QuestionResource {
             "a request with the verb {verb:?} names no object in its path, so policies see none; leave out the name"
         );
         Ok(ResourceRequest {
-            // Policies apply to a resource in all its versions.
+            // The version `v1` is arbitrary, because policies apply to all versions of a resource.
             resource: GroupVersionResource::new(&self.group, "v1", &self.resource),
             namespace: given(&self.namespace),
             name: given(&self.name).filter(|_| is_of_one),
@@ -95,7 +95,7 @@ impl QuestionResource {
 }
 
 impl PolicyQuestion {
-    /// The question as a query of [`PATH`].
+    /// Formats the described request as a query of [`PATH`].
     pub fn to_query(&self) -> String {
         let mut pairs = vec![("user", &*self.user), ("verb", &self.verb)];
         pairs.extend(self.groups.iter().map(|group| ("group", &**group)));
@@ -116,10 +116,10 @@ impl PolicyQuestion {
         written.collect::<Vec<_>>().join("&")
     }
 
-    /// Parses a query of [`Self::to_query`].
+    /// Parses a query that [`Self::to_query`] has formatted.
     ///
     /// # Errors
-    /// The parameter that is missing, unknown or invalid.
+    /// The missing, unknown or invalid parameter.
     pub fn of_query(query: &str) -> anyhow::Result<Self> {
         let (mut question, mut resource, mut path) = (Self::default(), QuestionResource::default(), None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -155,11 +155,11 @@ impl PolicyQuestion {
         Ok(question)
     }
 
-    /// Explains the decision of the policies. Compiles all policies again, so its cost grows with the number of rules.
+    /// Explains the decision of the policies. Compiles all policies again, so the cost grows with the number of rules.
     ///
     /// # Errors
-    /// A path that is invalid, or not requested with this verb; a name, for a verb whose requests have none; an unknown
-    /// cluster.
+    /// An invalid path, or a path that is never requested with this verb; a name, although requests with this verb have
+    /// none; an unknown cluster.
     pub fn evaluate(&self, settings: &DispatchSettings) -> anyhow::Result<String> {
         let read = self.read()?;
         let user = self.all_of_user();
@@ -202,7 +202,7 @@ impl PolicyQuestion {
         Ok(out)
     }
 
-    /// Reads the target in the same way as the server.
+    /// Parses the target of the described request as the server does.
     fn read(&self) -> anyhow::Result<Read> {
         Ok(match &self.target {
             QuestionTarget::Path(path) => Read::Path(request_of(&self.verb, path)?),
@@ -210,13 +210,13 @@ impl PolicyQuestion {
         })
     }
 
-    /// The user with all groups, including the groups that clusters add to an impersonated user.
+    /// Returns the user with all groups, including the groups that clusters add to an impersonated user.
     fn all_of_user(&self) -> UserInfo {
         let user = UserInfo { username: self.user.clone(), groups: self.groups.clone(), ..UserInfo::default() };
         user.impersonated()
     }
 
-    /// The attributes of the request for policies, with this user name and these groups.
+    /// Returns the attributes on which policies decide, with this user name and these groups.
     fn attributes<'a>(&'a self, read: &'a Read, user: &'a str, groups: &'a [String]) -> DispatchAttributes<'a> {
         let user_agent = tributary_policy::user_agent(&self.user_agent);
         match read {
@@ -230,24 +230,22 @@ impl PolicyQuestion {
     }
 }
 
-/// The parsed target of a question.
+/// The parsed target of a described request.
 enum Read {
-    /// A request for a path.
     Path(RequestInfo),
-    /// A request for a resource.
     Resource(ResourceRequest),
 }
 
-/// The name and the groups that count in the merged view for a user that one cluster alone authenticates.
+/// Returns the name and the groups that count in the merged view for a user that only one cluster authenticates.
 fn beyond_member(user: &UserInfo) -> UserInfo {
-    // The name of the cluster and the verifier do not matter.
+    // The result does not depend on the names of the cluster and the verifier.
     let nobody = ClusterName::new("a").map(|cluster| (VerifierName::cluster(&cluster), Reach::Member(cluster)));
     let Ok((verifier, reach)) = nobody else { return user.clone() };
     let (username, groups) = names_beyond_member(user, &Authority { verifier, reach });
     UserInfo { username: username.to_owned(), groups: groups.into_owned(), ..UserInfo::default() }
 }
 
-/// The request for a path, with the method of the verb.
+/// Parses a path into a request with the verb's method.
 fn request_of(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
     let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
     let watching = (verb == "watch").then(|| watched(query));
@@ -270,18 +268,19 @@ fn request_of(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
     Ok(info)
 }
 
-/// Adds `watch=1` to a query. The other parameters count for policies, for example a selector with a name.
+/// Adds `watch=1` to a query. The other parameters stay, because policies evaluate them, for example a selector with a
+/// name.
 fn watched(query: Option<&str>) -> String {
     let others = without_parameter(query.unwrap_or_default(), "watch");
     if others.is_empty() { "watch=1".to_owned() } else { others + "&watch=1" }
 }
 
-/// The object with the policies of the merged view.
+/// Returns the name of the object with the policies of the merged view.
 fn merged_object() -> String {
     format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT)
 }
 
-/// The cluster that a question names, or all clusters.
+/// Returns the cluster that the described request names, or all clusters.
 fn named_clusters<'a>(
     settings: &'a DispatchSettings,
     cluster: Option<&ClusterName>,
@@ -291,7 +290,7 @@ fn named_clusters<'a>(
     Ok(vec![place.with_context(|| format!("there is no UpstreamCluster {:?}", name.as_str()))?])
 }
 
-/// The compiled policies for a question.
+/// The compiled policies that apply to a described request.
 struct Compiled<'a> {
     /// The global policies; `None` if the MergedEndpoint has none.
     global: Option<DispatchPolicies>,
@@ -299,7 +298,6 @@ struct Compiled<'a> {
     clusters: Vec<CompiledCluster<'a>>,
 }
 
-/// The compiled policies of one cluster.
 struct CompiledCluster<'a> {
     name: &'a ClusterName,
     denies_all: bool,
@@ -328,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_question_survives_a_round_trip() {
+    fn policy_test_query_survives_a_round_trip() {
         let resource = QuestionResource {
             group: "apps".to_owned(),
             resource: "deployments".to_owned(),
@@ -353,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_question_matches_the_request_of_its_path() {
+    fn policy_test_of_a_resource_equals_its_path_test() {
         let seen = |question: &PolicyQuestion| {
             let read = question.read().unwrap();
             let asked = question.attributes(&read, "ann", &[]);
@@ -388,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_question_with_a_name_is_refused_for_verbs_without_one() {
+    fn policy_test_refuses_a_name_for_verbs_without_names() {
         for (verb, subresource, is_refused) in
             [("create", "", true), ("deletecollection", "", true), ("create", "exec", false), ("list", "", false)]
         {
@@ -400,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_question_uses_the_name_in_its_field_selector() {
+    fn policy_test_of_a_watch_uses_the_field_selectors_name() {
         for (path, name) in [
             ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dweb", "web"),
             ("/api/v1/namespaces/a/pods?watch=false&fieldSelector=metadata.name=web&watch=0", "web"),
@@ -417,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_policy_question_is_refused() {
+    fn malformed_policy_test_query_is_refused() {
         for (query, expected) in [
             ("", "has a user and a verb"),
             ("user=ann&path=/", "has a user and a verb"),

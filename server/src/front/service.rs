@@ -1,4 +1,4 @@
-//! The front as the service of the listener.
+//! Implements the listener's service with the front.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl<H: Handler> RequestService for Front<H> {
         self.unknown_clients.log_handshake(peer, reason);
     }
 
-    // An `async` function would keep a second slot for the request in each stream.
+    // An `async fn` would reserve a second slot for the request in each stream.
     fn answer_request(
         &self,
         request: Request<Body>,

@@ -5,9 +5,9 @@
 //!                                                                   └─▶ any other answer: unchanged
 //! ```
 //!
-//! The handshake and its refusals are those of golang.org/x/net/websocket, as in kube-apiserver
-//! (`pkg/endpoints/handlers/watch.go`). An Origin is required; one subprotocol is optional, and is echoed. JSON is sent
-//! as text, protobuf as binary, regardless of the subprotocol. Messages of the client are ignored; pings are answered.
+//! Handshakes and refusals follow golang.org/x/net/websocket, as in kube-apiserver (`pkg/endpoints/handlers/watch.go`).
+//! An Origin is required. One subprotocol is optional, and is echoed. JSON is sent as text and protobuf as binary,
+//! whatever the subprotocol. Messages of the client are ignored, and pings are answered.
 
 use std::time::Duration;
 
@@ -33,16 +33,17 @@ use tributary_router::{ClientUpgrade, RequestArrival};
 use crate::authentication::is_websocket;
 use crate::handler::{Body, BoxError, empty, full};
 
-/// The largest message of a client, in bytes. The server ignores all messages.
+/// The size limit of a client's message, in bytes. The server ignores all messages.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
-/// The time limit for a client to read a flush: a frame of events, or a pong. As long as over HTTP.
+/// The time limit for a client to read written data, a frame of events or a pong. The limit is the same as for a watch
+/// over HTTP.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
-/// The time limit for the last messages after the end of the watch: the client may not read them.
+/// The time limit for the last messages after the end of the watch, because the client may not read them.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The client's handshake, kept while the watch is opened.
+/// A client's handshake, stored until the watch has been opened.
 pub(crate) struct Handshake {
-    /// The client's connection, and the permits that the WebSocket keeps while it is open.
+    /// The client's connection, and the permits that the WebSocket owns until it closes.
     upgrade: Option<ClientUpgrade>,
     accepted: Result<Accepted, HandshakeError>,
 }
@@ -52,11 +53,11 @@ struct Accepted {
     protocol: Option<HeaderValue>,
 }
 
-/// The reason why the handshake fails: the status and the text of Go's package.
+/// The reason why a handshake fails: the status and the text of Go's package.
 struct HandshakeError(StatusCode, &'static str);
 
-/// Removes the WebSocket handshake from a request's head, so that the handler sees a plain watch. `None` for every
-/// other request. A watch of a single cluster's own view is forwarded with its handshake.
+/// Removes the WebSocket handshake from a request's head, so that the handler receives a plain watch. Returns `None`
+/// for every other request. A watch of a cluster's own view is forwarded with its handshake.
 pub(crate) fn take_handshake(head: &mut Parts, arrival: &mut RequestArrival) -> Option<Handshake> {
     if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
         return None;
@@ -79,7 +80,7 @@ pub(crate) fn take_handshake(head: &mut Parts, arrival: &mut RequestArrival) -> 
     Some(Handshake { upgrade: arrival.upgrade.take(), accepted })
 }
 
-/// Checks the handshake, in the order of Go's package.
+/// Checks the handshake's headers, in the order of Go's package.
 fn accept(headers: &HeaderMap) -> Result<Accepted, HandshakeError> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
     let key = text(SEC_WEBSOCKET_KEY);
@@ -106,7 +107,7 @@ fn is_absolute(origin: &str) -> bool {
 }
 
 impl Handshake {
-    /// Turns the answer to the plain watch into the answer to the handshake. An error is passed on unchanged.
+    /// Converts the answer to the plain watch into the answer to the handshake. An error is returned unchanged.
     pub(crate) fn switch_protocol(self, watch: Response<Body>) -> Response<Body> {
         if watch.status() != StatusCode::OK {
             return watch;
@@ -149,7 +150,7 @@ fn refuse(HandshakeError(status, text): &HandshakeError) -> Response<Body> {
     response
 }
 
-/// Sends the events of a watch until the watch ends or the client goes away. Dropping the events ends the watch.
+/// Sends the events of a watch until the watch ends or the client disconnects. Dropping the events ends the watch.
 async fn serve(client: OnUpgrade, mut events: WatchEvents) {
     let Ok(upgraded) = client.await else { return };
     let config =
@@ -158,7 +159,7 @@ async fn serve(client: OnUpgrade, mut events: WatchEvents) {
     let code = loop {
         tokio::select! {
             received = socket.next() => match received {
-                // No further message is read while a pong waits, so that pongs cannot pile up.
+                // The next message is read only after the pong was flushed, so that pongs cannot accumulate.
                 Some(Ok(message)) if !message.is_close() => match taken(socket.flush()).await {
                     true => {}
                     false => return,
@@ -184,7 +185,7 @@ async fn serve(client: OnUpgrade, mut events: WatchEvents) {
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Returns whether the client reads the written data in time.
+/// Returns whether the client reads the written data within the time limit.
 async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungstenite::Error>>) -> bool {
     let Ok(written) = tokio::time::timeout(TAKEN_WITHIN, written).await else {
         tracing::debug!("the client reads nothing; its watch over WebSocket is closed");
@@ -193,7 +194,7 @@ async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungs
     written.is_ok()
 }
 
-/// Sends an event and the other complete events in the buffer, with one flush.
+/// Sends an event and all complete events in the buffer, with one flush.
 async fn send(
     socket: &mut Socket,
     event: Message,
@@ -210,9 +211,9 @@ async fn send(
 struct WatchEvents {
     body: Body,
     buffer: BytesMut,
-    /// The length of the searched part of the buffer, which contains no end of an event.
+    /// The length of the buffer's beginning that was already searched, and contains no end of an event.
     searched: usize,
-    /// Whether events are lines of JSON; otherwise each is protobuf behind its length in four bytes.
+    /// True if events are lines of JSON. Otherwise, each event is protobuf after a length of four bytes.
     is_json: bool,
 }
 
@@ -230,7 +231,7 @@ impl WatchEvents {
         }
     }
 
-    /// Returns the next complete event of the buffer.
+    /// Returns the next complete watch event of the buffer.
     fn ready(&mut self) -> Option<Message> {
         if self.is_json {
             let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') else {
@@ -278,7 +279,6 @@ mod tests {
         ("origin", "https://example.test"),
     ];
 
-    /// Takes the handshake of a request to the merged view.
     fn take(head: &mut Parts) -> Option<Handshake> {
         let mut arrival = RequestArrival::new(Mount::Merged, &head.method, &head.uri);
         take_handshake(head, &mut arrival)
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_of_the_merged_view_alone_are_taken() {
+    fn websocket_handshakes_are_handled_only_for_merged_watches() {
         for (method, uri, taken) in [
             ("GET", "/api/v1/pods?watch=1", true),
             ("GET", "/api/v1/watch/namespaces/n/pods/p", true),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_event_is_a_message_however_the_body_is_cut() {
+    async fn each_watch_event_becomes_one_websocket_message_despite_split_frames() {
         let text = |text: &str| Message::text(text);
         assert_eq!(
             messages(true, &[b"{\"a\"", b":1}\n{}", b"\n", b"{}\n{}\n"]).await,

@@ -1,56 +1,58 @@
 //! The list of all metrics at `/metrics`. Tests generate the table in `docs/observability.md` and the dashboard from
-//! it, and compare it with the exposition and the alert rules.
+//! the list, and compare the list with the exposition and the alert rules.
 
 /// The description of one metric.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricDescription {
-    /// Name in the exposition. A counter ends in `_total`; a histogram has three names with suffixes.
+    /// The metric's name in the exposition. A counter's name ends in `_total`. A histogram has three names with
+    /// suffixes.
     pub name: &'static str,
-    /// Section of the table and the dashboard.
+    /// The section of the metric in the table and the dashboard.
     pub section: Section,
-    /// Type of the metric.
+    /// The type of the metric: counter, gauge or histogram.
     pub kind: MetricKind,
-    /// Unit of the value; `None` for a number.
+    /// The unit of the metric's value; `None` for a number.
     pub unit: Option<Unit>,
-    /// Names of the labels.
+    /// The names of the metric's labels.
     pub labels: &'static [&'static str],
-    /// Help text in the exposition, and title of the panel. The help of a flag contains `, else `.
+    /// The help text in the exposition, which is also the panel's title. The help of a metric with the values 1 and 0
+    /// contains `, else `.
     pub help: &'static str,
-    /// Meaning in the table: Markdown, with links relative to `docs`.
+    /// The meaning in the metrics table, as Markdown with links relative to `docs`.
     pub meaning: &'static str,
-    /// Labels by which the dashboard groups. The dashboard sums over the other labels.
+    /// The labels by which the dashboard groups. The dashboard sums over all other labels.
     pub shown_by: &'static [&'static str],
-    /// True if the metric measures a service level objective. The dashboard shows these first.
+    /// True if the metric measures a service level objective. The dashboard begins with these metrics.
     pub is_objective: bool,
 }
 
-/// Subject of a metric.
+/// The section of the metrics table to which a metric belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// Requests and their answers.
+    /// The section of requests and their answers.
     Requests,
-    /// Open watches, and the events that clients receive.
+    /// The section of open watches, and of the events that clients receive.
     Watches,
-    /// Clusters, and the state of following them.
+    /// The section of clusters, and of the watches on them.
     Clusters,
-    /// Caches of objects and events.
+    /// The section of caches of objects and events.
     Memory,
-    /// Limits, policies and flow control.
+    /// The section of limits, dispatch policies and flow control.
     Governance,
-    /// Connections of clients to the listener.
+    /// The section of clients' connections to the listener.
     Connections,
-    /// The audit log. Without it, its metrics are not exposed.
+    /// The section of the audit log. Without an audit log, these metrics are not exposed.
     Audit,
-    /// The access log. Without it, its metrics are not exposed.
+    /// The section of the access log. Without an access log, these metrics are not exposed.
     AccessLog,
-    /// Traces. Without a tracing configuration, these metrics are not exposed.
+    /// The section of traces. Without a tracing configuration, these metrics are not exposed.
     Tracing,
-    /// The process: memory, CPU and descriptors.
+    /// The section of the process: memory, CPU and file descriptors.
     Process,
 }
 
 impl Section {
-    /// All sections, in the order of the table.
+    /// All sections of metrics, in the order of the table.
     pub const ALL: [Self; 10] = [
         Self::Requests,
         Self::Watches,
@@ -64,7 +66,7 @@ impl Section {
         Self::Process,
     ];
 
-    /// Title of the section.
+    /// Returns the title of the metrics section.
     pub fn title(self) -> &'static str {
         match self {
             Self::Requests => "Requests",
@@ -81,19 +83,19 @@ impl Section {
     }
 }
 
-/// Type of a metric.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A value that only grows until the process ends.
+    /// A counter, whose value only grows until the process ends.
     Counter,
-    /// A value that rises and falls.
+    /// A gauge, whose value rises and falls.
     Gauge,
-    /// A count of observations by size.
+    /// A histogram, which counts observations by size.
     Histogram,
 }
 
 impl MetricKind {
-    /// Name of the type in the exposition.
+    /// Returns the name of the metric type in the exposition.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -103,16 +105,16 @@ impl MetricKind {
     }
 }
 
-/// Unit of a metric.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A duration or time in seconds.
+    /// The unit of durations and times: seconds.
     Seconds,
-    /// A size in bytes.
+    /// The unit of sizes: bytes.
     Bytes,
 }
 
-/// All metrics, grouped by section.
+/// The descriptions of all metrics, grouped by section.
 pub const METRICS: &[MetricDescription] = &[
     MetricDescription {
         name: "tributary_requests_total",

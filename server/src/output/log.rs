@@ -1,9 +1,9 @@
 //! Structured logs on standard error, as text or JSON.
 //!
-//! Only this program's own crates follow `--log-level`; other crates log warnings at most, because HTTP libraries log
+//! Only this program's own crates follow `--log-level`. Other crates log warnings at most, because HTTP libraries log
 //! headers with credentials at lower levels.
 //!
-//! Texts of clusters and clients are escaped, so that they cannot look like a line of their own.
+//! Texts from clusters and clients are escaped, so that they cannot imitate a log line.
 
 use std::io::{self, Write};
 
@@ -40,16 +40,16 @@ pub enum LogLevel {
     Trace,
 }
 
-/// The target of the lines about single events.
+/// The target of log lines about single watch events.
 const EVENTS: &str = "tributary_cacher::events";
 
 impl LogLevel {
-    /// Filter of lines.
+    /// Returns the filter of log lines.
     ///
-    /// `--log-level trace` adds the lines about single events. In the code these have the level debug and a target of
-    /// their own, by which the filter tells them from other debug lines. They cannot have the level trace: a release
-    /// has no lines of that level (feature `release_max_level_debug` of `tracing`), because the trace lines of
-    /// libraries cost time.
+    /// `--log-level trace` includes the lines about single watch events. These lines have the level debug and a
+    /// separate target, by which the filter distinguishes them from other debug lines. The level trace is impossible: a
+    /// release build contains no lines of that level (feature `release_max_level_debug` of `tracing`), because the
+    /// trace lines of libraries cost time.
     fn filter(self) -> Targets {
         let (level, events) = match self {
             Self::Error => (LevelFilter::ERROR, LevelFilter::OFF),
@@ -65,7 +65,7 @@ impl LogLevel {
 
 /// Starts logging, once per process; a second call changes nothing.
 ///
-/// Panics are logged with their place alone: a panic's message may quote the bytes of an object.
+/// The log contains only the location of a panic, because the message of a panic may quote the bytes of an object.
 pub fn start(format: LogFormat, level: LogLevel) {
     let filter = level.filter();
     let layer = match format {
@@ -81,7 +81,7 @@ pub fn start(format: LogFormat, level: LogLevel) {
     }
 }
 
-/// Lines for people. JSON escapes line ends by itself.
+/// Returns the layer for text lines. JSON lines need no layer for escaping, because JSON itself escapes line ends.
 fn text_layer<S, W>(colours: bool, writer: fn() -> W) -> impl Layer<S> + Send + Sync
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
@@ -90,15 +90,15 @@ where
     fmt::layer().with_ansi(colours).with_writer(move || OneLine { writer: writer(), colours })
 }
 
-/// Escapes line ends, and characters that a terminal interprets, within each line.
+/// Escapes line ends and terminal control characters within each log line.
 struct OneLine<W> {
     writer: W,
-    /// Whether the log itself writes colours, whose escape sequences must stay.
+    /// True if the log contains colours, whose escape sequences must not be escaped.
     colours: bool,
 }
 
 impl<W> OneLine<W> {
-    /// Returns whether the first character of a text is escaped. Colours are Tributary's own, or harmless.
+    /// Returns whether the first character of a text must be escaped. Colour sequences are the log's own, or harmless.
     fn is_escaped(&self, text: &str) -> bool {
         let is_colour = || {
             text.strip_prefix("\u{1b}[").is_some_and(|codes| {
@@ -130,7 +130,7 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
-/// Colours only where a person reads: a terminal, unless `NO_COLOR` is set (no-color.org).
+/// Returns whether the log has colours: on a terminal, unless `NO_COLOR` is set (no-color.org).
 fn ansi() -> bool {
     use std::io::IsTerminal;
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_level_adds_its_lines_and_libraries_only_warn() {
+    fn each_log_level_adds_lines_and_libraries_only_warn() {
         use tracing::Level;
         let lines = [
             ("tributary_server", Level::ERROR),
@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn untrusted_text_cannot_forge_a_log_line() {
-        // With a single subscriber, the interest in a line is decided on the first thread, and cached for all.
+        // With a single subscriber, tracing evaluates the filter of a call site once, on the first thread, and caches
+        // the result for all threads.
         let _another = tracing::Dispatch::new(tracing_subscriber::registry());
         for colours in [false, true] {
             let lines = tracing_subscriber::registry().with(text_layer(colours, || Written));

@@ -1,10 +1,10 @@
-//! Text for a terminal, where it may come from members: names and reasons are theirs, and a terminal obeys characters.
+//! Removes terminal control characters from text, because text from members may contain them.
 
 use tributary_apimachinery::text::is_terminal_control;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Text without characters that a terminal interprets, or that change the direction of text: control characters and
-/// line separators become spaces; direction marks and invisible characters are removed.
+/// Removes characters that a terminal interprets, or that change the direction of text. Control characters and line
+/// separators become spaces; direction marks and invisible characters are removed.
 pub(crate) fn plain(text: &str) -> String {
     let shown = |c: char| match c {
         c if is_separator(c) => Some(' '),
@@ -17,12 +17,12 @@ fn is_separator(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Width of a plain text in columns.
+/// Returns the width of a text in columns.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// A plain text cut to this number of columns, with `…` at the end of a cut one.
+/// Cuts a text to this number of columns. A cut text ends with `…`.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -41,8 +41,8 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     out
 }
 
-/// JSON text with the same meaning without the characters that [`plain`] removes: each becomes an escape. In JSON such
-/// characters occur in strings only, except line feeds.
+/// Escapes in JSON text the characters that [`plain`] removes. The value stays the same, because in JSON such
+/// characters, except line feeds, occur only in strings.
 pub(crate) fn plain_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -60,7 +60,7 @@ pub(crate) fn plain_json(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Colors, a window title, an overwritten line, and a text in reverse direction.
+    /// A text with colours, a window title, a carriage return, and reversed direction.
     const HOSTILE: &str = "a\u{1b}[31mb\u{1b}]0;title\u{7}\rc\u{9b}2Jd\u{202e}e\u{200b}f\u{2028}g\u{e0041}";
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn json_output_has_plain_characters_and_the_same_meaning() {
+    fn escaped_json_has_plain_characters_and_the_same_value() {
         let value = serde_json::json!({ "reason": HOSTILE });
         let text = plain_json(&format!("{value:#}"));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);

@@ -1,12 +1,12 @@
-//! Prevention of core dumps, which would contain the Secrets of all clusters, and credentials.
+//! Prevents core dumps, which would contain credentials and the Secrets of all clusters.
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// Forbids core dumps of this process and of its plugins, and access of other processes of the same user to its memory
-/// (`ptrace`, `/proc/PID/mem`). A failure is logged.
+/// Forbids core dumps of this process and of its plugins. Also forbids access by other processes of the same user to
+/// its memory (`ptrace`, `/proc/PID/mem`). A failure is logged.
 pub fn forbid() {
     let limit = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    // The limit alone is not enough: a core pattern with a pipe ignores it.
+    // The limit of core dumps alone is not enough, because a core pattern with a pipe ignores it.
     let forbidden = limit.and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable));
     if let Err(error) = forbidden {
         tracing::warn!(%error, "core dumps cannot be forbidden; what this process holds may be written to disk if it crashes");

@@ -2,8 +2,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one, as Go's runtime does: shells give 1024 by default, and every connection of a
-/// client or to a member takes one. No failure is fatal: the listener waits where descriptors run out.
+/// Raises the soft limit of file descriptors to the hard limit, as Go's runtime does. Shells set 1024 by default, and
+/// every connection to a client or a member needs a descriptor. A failure is not fatal, because the listener waits when
+/// descriptors run out.
 pub fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -15,8 +16,8 @@ pub fn raise_limit() {
     }
 }
 
-/// Limit of client connections: the requested number, but at most half of the file descriptors. The second half is for
-/// connections to clusters.
+/// Returns the limit of client connections: the requested number, but at most half of the file descriptors. The other
+/// half is for connections to clusters.
 pub fn for_clients(asked: usize) -> usize {
     let Rlimit { current, .. } = getrlimit(Resource::Nofile);
     let half = current.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX).max(1);
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_get_half_of_the_descriptors_at_most() {
+    fn client_connections_get_at_most_half_of_the_descriptors() {
         assert_eq!((for_clients(1), for_clients(2)), (1, 2));
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         assert!(for_clients(usize::MAX) as u64 <= limit / 2 || limit == u64::MAX);

@@ -4,32 +4,32 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Assumed memory if the system does not report it: 8 GiB, a laptop's.
+/// The assumed memory if the system reports none: 8 GiB, as in a laptop.
 const ASSUMED: u64 = 8 << 30;
 
-/// Directory of cgroup v2, and the file with the limit.
+/// The directory and the file with the memory limit in cgroup v2.
 const V2: (&str, &str) = ("sys/fs/cgroup", "memory.max");
 
-/// Directory of the memory controller of cgroup v1, and its file.
+/// The directory and the file with the memory limit of the memory controller in cgroup v1.
 const V1: (&str, &str) = ("sys/fs/cgroup/memory", "memory.limit_in_bytes");
 
 /// The memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Size of the memory in bytes.
+    /// The size of the memory in bytes.
     pub bytes: u64,
-    /// Origin of the size.
+    /// The source of the memory size: a cgroup, the machine or an assumption.
     pub bound: MemoryBound,
 }
 
-/// Origin of a memory size.
+/// The source of a memory size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBound {
     /// The limit of the process's cgroup or of a parent cgroup, as in a container.
     Cgroup,
-    /// Memory of the machine.
+    /// The memory of the machine.
     Machine,
-    /// Assumed, because the system reports none.
+    /// An assumption, because the system reports no size.
     Unknown,
 }
 
@@ -44,17 +44,17 @@ impl fmt::Display for MemoryBound {
 }
 
 impl Memory {
-    /// Memory of this process: the least limit of its cgroups, or the machine's memory if that is less. Reads small
-    /// files of the kernel.
+    /// Returns the memory of this process: the least limit of its cgroups, or the machine's memory if that is less.
+    /// Reads small files of the kernel.
     pub fn of_this_process() -> Self {
         Self::found(Path::new("/"), machine_bytes())
     }
 
-    /// Memory by the files below this directory, on a machine of this size.
+    /// Returns the memory from the files below `root`, on a machine of this size.
     fn found(root: &Path, machine: Option<u64>) -> Self {
         let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         match (cgroup_bytes(root, &cgroups), machine) {
-            // cgroup v1 reports a number beyond all memory for no limit.
+            // Without a limit, cgroup v1 reports a number above every memory size.
             (Some(bytes), machine) if bytes < machine.unwrap_or(u64::MAX >> 2) => {
                 Self { bytes, bound: MemoryBound::Cgroup }
             }
@@ -64,27 +64,29 @@ impl Memory {
     }
 }
 
-/// The memory of the machine, by a system call: a systemd unit may have no access to the file (`ProcSubset=pid`).
+/// Returns the memory of the machine from a system call, because a systemd unit may have no access to the file
+/// (`ProcSubset=pid`).
 #[cfg(target_os = "linux")]
 fn machine_bytes() -> Option<u64> {
     let known = rustix::system::sysinfo();
     u64::try_from(u128::from(known.totalram) * u128::from(known.mem_unit)).ok()
 }
 
-/// Not supported on this system.
+/// The memory of the machine is unknown on this system.
 #[cfg(not(target_os = "linux"))]
 fn machine_bytes() -> Option<u64> {
     None
 }
 
-/// Least limit of the groups in `/proc/self/cgroup` and their parents. In a container that sees the path of its host,
-/// the root of the mount has its limit.
+/// Returns the least limit of the groups in `/proc/self/cgroup` and of their parents. If a container sees the paths of
+/// its host, the mount's root has the container's limit.
 fn cgroup_bytes(root: &Path, cgroups: &str) -> Option<u64> {
     let files = cgroups.lines().filter_map(|line| limit_files(root, line)).flatten();
     files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).min()
 }
 
-/// Files with the limits of a line `HIERARCHY:CONTROLLERS:PATH` and of its parents; `None` for other controllers.
+/// Returns the limit files for a line `HIERARCHY:CONTROLLERS:PATH`, of the group and its parents. Returns `None` for
+/// other controllers.
 fn limit_files(root: &Path, line: &str) -> Option<Vec<PathBuf>> {
     let (_, of) = line.split_once(':')?;
     let (controllers, path) = of.split_once(':')?;
@@ -164,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_this_process_is_known() {
+    fn memory_limit_of_this_process_is_detected() {
         let memory = Memory::of_this_process();
         assert!(memory.bytes > 16 << 20, "{memory:?}");
-        // More than the assumed size.
+        // On Linux, the memory must be detected, not assumed.
         #[cfg(target_os = "linux")]
         assert_ne!(memory.bound, MemoryBound::Unknown);
     }

@@ -1,14 +1,14 @@
-//! Metrics of this process from the kernel, under the names of Prometheus' client libraries.
+//! Metrics of this process from the kernel, under the names of Prometheus's client libraries.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Clock ticks per second in `/proc/self/stat`: 100 on every Linux that Rust runs on (`USER_HZ`).
+/// The clock ticks per second in `/proc/self/stat`: 100 on every Linux that Rust supports (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads `/proc/self` at each scrape; empty on systems without it.
+/// Reads `/proc/self` at each scrape. On systems without `/proc`, there are no metrics.
 #[derive(Debug)]
 pub(crate) struct ProcessMetrics;
 
@@ -37,19 +37,20 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
 
-/// Resident memory of this process in bytes, if the kernel reports it.
+/// Returns the resident memory of this process in bytes, if the kernel reports it.
 pub(crate) fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     u64::try_from(resident_bytes(&status)?).ok()
 }
 
-/// `VmRSS` of `/proc/self/status`, which is in KiB.
+/// Parses `VmRSS` in `/proc/self/status`, which is in KiB, into bytes.
 fn resident_bytes(status: &str) -> Option<i64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse::<i64>().ok()?.checked_mul(1024)
 }
 
-/// Fields 14 and 15 of `/proc/self/stat`; the second field, the command, may hold spaces and ends with the last `)`.
+/// Sums fields 14 and 15 of `/proc/self/stat`. The second field, the command, may contain spaces and ends with the last
+/// `)`.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);

@@ -1,4 +1,5 @@
-//! Signals: SIGTERM and SIGINT drain; a second one ends the process at once; SIGHUP reloads.
+//! The signals of the process: SIGTERM and SIGINT drain, a second SIGTERM or SIGINT ends the process at once, and
+//! SIGHUP reloads the configuration.
 
 use std::io;
 
@@ -16,7 +17,7 @@ impl Signals {
     /// Installs the signal handlers. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error of the operating system.
     pub fn install() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -25,10 +26,10 @@ impl Signals {
         })
     }
 
-    /// Handles signals for the life of the process: cancels `stop` on the first end signal and `at_once` on the second,
+    /// Handles signals for the life of the process. Cancels `stop` on the first end signal and `at_once` on the second,
     /// and calls `reload` on each SIGHUP.
     ///
-    /// The process goes on, so that temporary files can be removed.
+    /// The process does not exit in this function, so that temporary files can be removed.
     pub async fn follow(mut self, stop: CancellationToken, at_once: CancellationToken, reload: impl Fn()) {
         loop {
             tokio::select! {

@@ -1,8 +1,8 @@
 //! Separate threads for a part of the process.
 //!
-//! Tasks of one tokio runtime share its queues. When a thousand clusters answer at once, thousands of tasks are ready,
-//! and a client's request waits behind them. Separate runtimes share the cores by the kernel's scheduler, which favours
-//! threads that have slept.
+//! The tasks of one tokio runtime share its queues. When a thousand clusters answer at the same time, thousands of
+//! tasks are ready, and delay a client's request. Separate runtimes share the cores through the kernel's scheduler,
+//! which favours threads that have slept.
 
 use std::io;
 use std::num::NonZero;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// The time limit for the end of a runtime. Tasks are dropped within a millisecond. A thread with long work, such as an
-/// answer of a hundred thousand objects, takes some tenths of a second.
+/// The time limit for the end of a runtime. Tasks are dropped within a millisecond. A blocking thread, for example with
+/// an answer of a hundred thousand objects, needs some tenths of a second.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// The number of cores for this process; one if the system reports none.
+/// Returns the number of cores for this process; one if the system reports none.
 pub fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
@@ -24,12 +24,12 @@ pub fn cores() -> usize {
 /// A separate runtime. Its tasks are dropped together with the runtime.
 pub struct Threads {
     handle: Handle,
-    /// `None` once the runtime is being dropped.
+    /// The tokio runtime; `None` after its shutdown has begun.
     runtime: Option<Runtime>,
 }
 
 impl Threads {
-    /// Starts the threads: the number of cores divided by `parts`, and at least one.
+    /// Starts a runtime whose number of threads is the number of cores divided by `parts`, at least one.
     ///
     /// # Errors
     /// The operating system cannot start the threads.
@@ -40,20 +40,20 @@ impl Threads {
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// Runs a task on these threads.
+    /// Spawns a task on the threads of this runtime.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(task)
     }
 
-    /// Drops all tasks and waits for the end of the runtime, at most 5 s. Cancel: the tasks are dropped all the same.
+    /// Drops all tasks and waits for the end of the runtime, at most 5 s. Cancel: the tasks are dropped nevertheless.
     pub async fn end(mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Fails only if the waiting runtime ends.
+            // `spawn_blocking` fails only if the caller's runtime ends.
             let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(END_WITHIN)).await;
         }
     }
 
-    /// Enters the runtime, until the guard is dropped.
+    /// Enters the runtime until the returned guard is dropped.
     pub fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }
@@ -61,7 +61,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Dropping a runtime waits for its threads, which panics within a task.
+        // Dropping a runtime waits for its threads, which panics within an async task.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,4 +1,4 @@
-//! The count of an answer's bytes until the socket has accepted them.
+//! Counts the bytes of an answer until the socket has accepted them.
 
 use std::sync::Arc;
 
@@ -6,16 +6,17 @@ use bytes::Bytes;
 
 use super::room::ConnectionRoom;
 
-/// The size from which a piece of an answer is counted until the socket has accepted it, in bytes. Small pieces, such
-/// as watch events, add up to this size, and the piece that completes it counts for all of them. 1 KiB: fewer bytes are
-/// a small part of the cost of a stream.
+/// The size from which a piece of an answer is counted until the socket has accepted the piece, in bytes. Small pieces,
+/// such as watch events, are added up to this size, and the next large piece counts for them. Fewer bytes than 1 KiB
+/// are a small part of the cost of a stream.
 const COUNTED_BYTES: usize = 1 << 10;
 
-/// The least count of a piece, in bytes: the memory that HTTP/2 keeps beside the piece until the socket accepts it. A
-/// member decides how small the pieces of its answers are.
+/// The least count of a piece, in bytes: HTTP/2's own memory for a queued piece. A member decides how small the pieces
+/// of its answers are.
 const PIECE_COSTS: usize = 256;
 
-/// Unread bytes of a connection. Uncounted when dropped. A `Permit` would cost a box for each piece of an answer.
+/// Counted unread bytes of a connection. Dropping this value subtracts them. A `Permit` would allocate a box for each
+/// piece of an answer.
 pub(super) struct Counted {
     room: Arc<ConnectionRoom>,
     bytes: usize,
@@ -27,17 +28,16 @@ impl Counted {
         Self { room: Arc::clone(room), bytes }
     }
 
-    /// Counts the bytes if the connection has room for more; `None` otherwise.
+    /// Counts the bytes if the connection has capacity for more; otherwise returns `None`.
     pub(super) fn if_room(room: &Arc<ConnectionRoom>, bytes: usize) -> Option<Self> {
         room.add_if_room(bytes).then(|| Self { room: Arc::clone(room), bytes })
     }
 
-    /// The number of counted bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the data, counted until its last reference is dropped.
+    /// Wraps the data, and counts it until its last reference is dropped.
     pub(super) fn until_dropped(self, data: Bytes) -> Bytes {
         Bytes::from_owner(CountedBytes { data, _counted: self })
     }
@@ -49,7 +49,6 @@ impl Drop for Counted {
     }
 }
 
-/// Bytes that are counted until their last reference is dropped.
 struct CountedBytes {
     data: Bytes,
     _counted: Counted,
@@ -61,18 +60,18 @@ impl AsRef<[u8]> for CountedBytes {
     }
 }
 
-/// The pieces of one answer. The piece before the last has been accepted by HTTP/2.
+/// Counts the pieces of one answer. A request for the next piece shows that HTTP/2 has accepted the previous one.
 #[derive(Default)]
 pub(super) struct CountedPieces {
-    /// The bytes of small pieces since the last large piece. The next large piece counts for them until the socket
-    /// accepts it.
+    /// The bytes of small pieces since the last large piece. The next large piece counts for these bytes until the
+    /// socket accepts it.
     small: usize,
-    /// Counts the last piece if it is small.
+    /// The count of the answer's last piece, if that piece is small.
     last: Option<Counted>,
 }
 
 impl CountedPieces {
-    /// Counts this data from now on, and returns the data to pass on.
+    /// Begins to count a piece of an answer, and returns its data for the connection.
     pub(super) fn give(&mut self, room: &Arc<ConnectionRoom>, data: Bytes) -> Bytes {
         let costs = data.len().max(PIECE_COSTS);
         let with_small = self.small + costs;
@@ -81,12 +80,12 @@ impl CountedPieces {
             self.last = Some(Counted::new(room, costs));
             return data;
         }
-        // The socket accepts a stream's pieces in order: when it has this piece, it has the earlier ones.
+        // The socket accepts a stream's pieces in order, so it has accepted all small pieces before this piece.
         self.small = 0;
         Counted::new(room, with_small).until_dropped(data)
     }
 
-    /// Ends the count of the last small piece: HTTP/2 has accepted it, or the answer has ended.
+    /// Ends the count of the last small piece: HTTP/2 has accepted the piece, or the answer has ended.
     pub(super) fn release(&mut self) {
         self.last = None;
     }
@@ -101,7 +100,7 @@ mod tests {
     use crate::unread::Unread;
 
     #[test]
-    fn small_pieces_are_counted_until_the_socket_has_them() {
+    fn small_answer_pieces_are_counted_until_the_socket_accepts_them() {
         let unread = Gauge::default();
         let room = Arc::new(ConnectionRoom::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX)));
         let counted = || usize::try_from(unread.get()).unwrap();

@@ -1,4 +1,4 @@
-//! The body of an answer, given to HTTP/2 in pieces as there is room.
+//! The metered body of an answer. HTTP/2 gets the body in pieces, as long as there is capacity.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::room::{ConnectionRoom, RoomWaiter};
 use crate::coalesce::OpenStream;
 use crate::streams;
 
-/// The held bytes of one answer. Released when dropped.
+/// The state of one unread answer. Dropping it removes the answer from the connection's unread answers.
 pub(super) struct OutgoingBody {
     answers: Arc<Mutex<AnswersUnderWay>>,
     waiter: RoomWaiter,
     number: u64,
     held: usize,
     pieces: CountedPieces,
-    /// The count of the stream as open.
+    /// The guard that counts the stream as open.
     _stream: OpenStream,
 }
 
@@ -40,8 +40,8 @@ impl OutgoingBody {
         Self { answers, waiter, number, held: 0, pieces: CountedPieces::default(), _stream: stream }
     }
 
-    /// Holds this data from now on, and returns the data to pass on. The data is counted from now on unless it already
-    /// is. Nothing may be held before the call.
+    /// Begins to wait until HTTP/2 accepts this data, and returns the data for the connection. Data without a count is
+    /// counted from now on. No earlier data may be pending.
     fn hold_bytes(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
         self.held = data.len();
         self.progressed();
@@ -51,12 +51,12 @@ impl OutgoingBody {
         }
     }
 
-    /// Restarts the clock of the answer: data became available, or some of it was accepted.
+    /// Restarts the time limit of the answer: data became available, or HTTP/2 accepted some.
     fn progressed(&self) {
         self.answers.lock().progressed(Instant::now(), self.number, self.held);
     }
 
-    /// Releases the held data: it was accepted, or the answer has ended.
+    /// Marks the pending data of an answer as accepted by HTTP/2.
     fn release(&mut self) {
         if std::mem::take(&mut self.held) > 0 {
             self.progressed();
@@ -72,20 +72,20 @@ impl Drop for OutgoingBody {
     }
 }
 
-/// The body of an answer. Each piece is held until the next one is polled.
+/// The metered body of an answer. A piece counts as accepted when HTTP/2 polls the next piece.
 pub(super) struct Metered {
     body: BegunBody,
     answer: OutgoingBody,
-    /// Whether the whole body is in memory. A whole body is held from its beginning to its end.
+    /// True if the whole body is in memory. A body in memory counts as pending from its beginning to its end.
     is_whole: bool,
-    /// The room for the whole body, until the body's data is available.
+    /// The reservation for the whole body, until the body's data is available.
     reserved: Option<Counted>,
-    /// The held data that was not passed on yet.
+    /// The part of the pending data that HTTP/2 has not polled.
     rest: Pieces,
 }
 
 impl Metered {
-    /// Creates the body from its whole data, or without data. Either may have reserved its room.
+    /// Creates the body, with its whole data or without data. `reserved` is the reservation of either kind of body.
     pub(super) fn new(body: BegunBody, answer: OutgoingBody, whole: Option<Bytes>, reserved: Option<Counted>) -> Self {
         let mut metered = Self { body, answer, is_whole: whole.is_some(), reserved, rest: Pieces::default() };
         if let Some(data) = whole {
@@ -94,7 +94,7 @@ impl Metered {
         metered
     }
 
-    /// Holds the data that is passed on next.
+    /// Stores an answer's data for the next polls.
     fn hold_bytes(&mut self, data: Bytes) {
         let counted = self.reserved.take().filter(|counted| counted.bytes() == data.len());
         self.rest = Pieces::new(self.answer.hold_bytes(data, counted));
@@ -115,7 +115,7 @@ impl http_body::Body for Metered {
         }
         if !self.is_whole {
             self.answer.release();
-            // A body with reserved room must not wait for the room that it occupies itself.
+            // A body with a reservation must not wait for its own reserved bytes.
             if self.reserved.is_none() && !self.answer.waiter.has_room(cx) {
                 return Poll::Pending;
             }
@@ -124,7 +124,7 @@ impl http_body::Body for Metered {
         let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
         let frame = match frame.into_data() {
             Ok(data) if self.is_whole => Frame::data(data),
-            // An empty frame costs as much as a full one. The task yields before the next frame.
+            // An empty frame costs HTTP/2 as much as a full frame, so the task yields before the next frame.
             Ok(data) if data.is_empty() => {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

@@ -1,4 +1,4 @@
-//! Decides which answers of a connection have been unread for too long.
+//! Detects answers of a connection that its client has not read for too long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,35 +6,33 @@ use std::time::Duration;
 use futures::future::AbortHandle;
 use tokio::time::Instant;
 
-/// The time limit for a client to read the next byte of an answer. As long as the timeout of a short request.
+/// The time limit for a client to read the next byte of an answer: the timeout of a short request.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// The same limit on a connection that blocks others, for long-running answers too. Longer than a network needs to lose
-/// a packet and send it again a few times.
+/// The time limit on a connection that blocks other connections, also for long-running answers. A network may lose a
+/// packet and resend it several times within this limit.
 const TAKEN_WITHIN_IN_THE_WAY: Duration = Duration::from_secs(15);
 
-/// The answers under way of one connection.
 #[derive(Default)]
 pub(super) struct AnswersUnderWay {
     under_way: BTreeMap<u64, UnderWay>,
-    /// The number of answers so far.
+    /// The number of answers so far, from which each answer gets its number.
     answers: u64,
     /// The number of long-running answers that occupy the whole connection, as over HTTP/1.1. A user may read a log
-    /// page by page, and the socket accepts nothing meanwhile. Over HTTP/2 only the stream's window blocks, and the
-    /// socket is read.
+    /// page by page, and the socket accepts nothing between two pages. Over HTTP/2, only the stream's window blocks,
+    /// and the client still reads the socket.
     lasting: usize,
-    /// The first failed write since the socket last accepted data.
+    /// The time of the first blocked write after the last accepted write.
     blocked: Option<Instant>,
 }
 
-/// An answer under way.
 struct UnderWay {
-    /// The number of bytes that are available to the client.
+    /// The number of bytes of the answer that are ready for the client.
     bytes: usize,
-    /// The time of the last read by the client, or of the first byte.
+    /// The time when the client last read some bytes of the answer, or when the first byte became ready.
     since: Instant,
     lasts: bool,
-    /// Ends the stream alone; `None` where only the connection can be closed.
+    /// The handle that aborts the answer's stream. `None` over HTTP/1.1, where only the connection can be closed.
     stream: Option<AbortHandle>,
 }
 
@@ -45,7 +43,7 @@ impl UnderWay {
     }
 }
 
-/// The stuck streams to end, and whether to close the connection.
+/// The stuck streams to abort, and whether the connection must be closed.
 #[derive(Default)]
 pub(super) struct Overdue {
     pub(super) streams: Vec<AbortHandle>,
@@ -53,7 +51,7 @@ pub(super) struct Overdue {
 }
 
 impl AnswersUnderWay {
-    /// Registers an answer. Returns its number, to be passed to [`end`](Self::end).
+    /// Registers an answer. Returns its number for [`end`](Self::end).
     pub(super) fn begin(&mut self, now: Instant, lasts: bool, stream: Option<AbortHandle>) -> u64 {
         let answer = UnderWay { bytes: 0, since: now, lasts, stream };
         self.answers += 1;
@@ -62,25 +60,25 @@ impl AnswersUnderWay {
         self.answers
     }
 
-    /// Restarts the clock of an answer: data became available, or some of it was read.
+    /// Restarts the time limit of an answer, because data became ready or the client read some.
     pub(super) fn progressed(&mut self, now: Instant, number: u64, bytes: usize) {
         if let Some(answer) = self.under_way.get_mut(&number) {
             (answer.bytes, answer.since) = (bytes, now);
         }
     }
 
-    /// Removes an answer that has ended or was given up.
+    /// Removes an answer that has ended or was aborted.
     pub(super) fn end(&mut self, number: u64) {
         let ended = self.under_way.remove(&number);
         self.lasting -= usize::from(ended.is_some_and(|answer| answer.is_lasting_alone()));
     }
 
-    /// Records whether the socket accepted the written bytes.
+    /// Records whether the socket accepted the last write.
     pub(super) fn wrote(&mut self, now: impl FnOnce() -> Instant, is_blocked: bool) {
         self.blocked = is_blocked.then(|| self.blocked.unwrap_or_else(now));
     }
 
-    /// Decides which answers have been unread for too long.
+    /// Returns the answers that the client has not read within the time limit.
     pub(super) fn overdue(&self, now: Instant, is_in_the_way: bool) -> Overdue {
         let longer = |since: Instant, than: Duration| now.saturating_duration_since(since) >= than;
         let is_late = |answer: &&UnderWay| match is_in_the_way {
@@ -88,8 +86,8 @@ impl AnswersUnderWay {
             false => !answer.lasts && longer(answer.since, TAKEN_WITHIN),
         };
         let stuck: Vec<_> = self.under_way.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
-        // An answer without a stream of its own, and data that the kernel does not accept, can only end with the
-        // connection.
+        // Two problems can only be ended by closing the connection: an answer over HTTP/1.1, and data that the kernel
+        // does not accept.
         let within = if is_in_the_way { TAKEN_WITHIN_IN_THE_WAY } else { TAKEN_WITHIN };
         let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
         let connection = is_blocked && (self.lasting == 0 || !stuck.is_empty())
@@ -103,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn overdue_check_judges_each_answer_separately() {
+    async fn stuck_answer_check_judges_each_answer_separately() {
         let now = Instant::now();
         let streams: Vec<_> = (0..4).map(|_| AbortHandle::new_pair().0).collect();
         let before = |seconds| now - Duration::from_secs(seconds);
@@ -123,7 +121,7 @@ mod tests {
         assert!(!state.overdue(now, false).connection);
         assert_eq!(cut(state.overdue(now, false)), [true, false, false, false], "who reads a log page by page may");
         assert_eq!(cut(state.overdue(now, true)), [true, true, true, false], "unless it is in others' way");
-        // A socket that accepts nothing accepts no reset either.
+        // A socket that accepts no data accepts no RST_STREAM either.
         state.blocked = Some(before(60));
         assert!(state.overdue(now, false).connection);
         state.under_way.remove(&0);
@@ -136,7 +134,7 @@ mod tests {
         state.under_way.clear();
         state.blocked = Some(before(15));
         assert_eq!((state.overdue(now, false).connection, state.overdue(now, true).connection), (false, true));
-        // Over HTTP/1.1 an answer is the connection's only one.
+        // Over HTTP/1.1, a connection has one answer at a time.
         let alone = UnderWay { bytes: 1, since: before(60), lasts: false, stream: None };
         let state = AnswersUnderWay { under_way: [(1, alone)].into(), ..AnswersUnderWay::default() };
         assert!(state.overdue(now, false).connection);

@@ -1,20 +1,20 @@
-//! An answer's bytes, a piece at a time.
+//! Splits an answer's bytes into pieces.
 
 use bytes::Bytes;
 
-/// The size of a piece, in bytes: one HTTP/2 frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A slow client reads a
-/// piece in time at 300 bytes a second.
+/// The size of a piece, in bytes: one HTTP/2 frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A client with 300
+/// bytes a second reads a piece within the time limit.
 ///
-/// The last byte of data of this size is a piece of its own. HTTP/2 accepts a piece as soon as the window has room for
-/// one byte of it, and the answer would count as read. Accepting the last byte proves that the window had room for the
-/// rest.
+/// The last byte of data of this size is a piece of its own. HTTP/2 accepts a piece as soon as the window has capacity
+/// for one byte, and the answer would count as read. When HTTP/2 accepts the last byte, the window must have had
+/// capacity for all bytes before it.
 pub(super) const PIECE_BYTES: usize = 16 << 10;
 
-/// Data that is passed on in pieces.
+/// Data of an answer that is split into pieces.
 #[derive(Default)]
 pub(super) struct Pieces {
     rest: Bytes,
-    /// The last byte, if it is a piece of its own.
+    /// The last byte of the data, if that byte is a piece of its own.
     last: Bytes,
 }
 
@@ -24,7 +24,7 @@ impl Pieces {
         Self { rest: data, last }
     }
 
-    /// The number of remaining bytes.
+    /// Returns the number of bytes in the remaining pieces.
     pub(super) fn len(&self) -> usize {
         self.rest.len() + self.last.len()
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_frame_ends_in_a_piece_of_one_byte() {
+    fn large_data_ends_with_a_piece_of_one_byte() {
         let lengths = |bytes: usize| Pieces::new(vec![b'x'; bytes].into()).map(|piece| piece.len()).collect::<Vec<_>>();
         assert_eq!(lengths(0), [0; 0]);
         assert_eq!(lengths(100), [100]);

@@ -1,4 +1,4 @@
-//! The room of a connection for unread bytes, and the tasks that wait for room.
+//! The capacity of a connection for unread bytes, and the tasks that wait for capacity.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use tokio::sync::futures::OwnedNotified;
 use crate::heads::ConnectionHeads;
 use crate::unread::Unread;
 
-/// The time limit for a request to wait for room. 10 s: longer than an active reader needs to read on, and shorter than
-/// the clients' own timeouts, so that they learn the reason.
+/// The time limit for a request to wait for capacity. 10 s are longer than an active reader needs to read on, and
+/// shorter than the timeouts of clients, so that the clients receive the reason.
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
-/// The unread bytes of one connection, and the tasks that wait to add more.
+/// The unread bytes of one connection, and the tasks that wait for capacity for more.
 pub(super) struct ConnectionRoom {
     unread: Unread,
-    /// The heads of the requests that wait for room.
+    /// The heads of the connection's requests that wait for capacity.
     heads: ConnectionHeads,
-    /// The number of unread bytes.
+    /// The number of the connection's unread bytes.
     bytes: Mutex<usize>,
-    /// Wakes one waiter for each piece that is read: two thousand streams may wait. A waiter that finds room wakes the
-    /// next, because it may have no more data to send.
+    /// The notification that wakes one waiting task for each piece that is read, because 2,000 streams may wait. A task
+    /// that finds capacity wakes the next task, because the woken task may have no data to send.
     freed: Arc<Notify>,
 }
 
@@ -39,7 +39,7 @@ impl ConnectionRoom {
         self.unread.load().has_room(*self.bytes.lock())
     }
 
-    /// Counts new unread bytes, even if there is no room.
+    /// Adds unread bytes to the connection's count, even beyond the capacity.
     pub(super) fn add(&self, bytes: usize) {
         self.add_to(&mut self.bytes.lock(), bytes);
     }
@@ -49,8 +49,8 @@ impl ConnectionRoom {
         *own += bytes;
     }
 
-    /// Counts new unread bytes if there is room. Returns whether there is. Check and count are one step, so concurrent
-    /// requests of the connection see the count.
+    /// Adds unread bytes if there is capacity, and returns whether there was. One lock covers the check and the
+    /// addition, so concurrent requests cannot use the same capacity.
     pub(super) fn add_if_room(&self, bytes: usize) -> bool {
         let mut own = self.bytes.lock();
         let has_room = self.unread.load().has_room(*own);
@@ -60,7 +60,7 @@ impl ConnectionRoom {
         has_room
     }
 
-    /// Uncounts bytes, and wakes a waiter if there is room.
+    /// Subtracts read bytes, and wakes a waiting task if the connection has capacity for unread bytes.
     pub(super) fn remove(&self, bytes: usize) {
         let has_room = {
             let mut own = self.bytes.lock();
@@ -73,7 +73,8 @@ impl ConnectionRoom {
         }
     }
 
-    /// Returns whether the connection blocks others. Wakes a waiter if other connections have made room.
+    /// Returns whether the connection blocks other connections. Wakes a waiting task if other connections have freed
+    /// capacity.
     pub(super) fn look(&self) -> bool {
         let (load, own) = (self.unread.load(), *self.bytes.lock());
         if load.has_room(own) {
@@ -82,11 +83,11 @@ impl ConnectionRoom {
         load.is_in_the_way(own)
     }
 
-    /// Waits until there is room for the answer to a request, given the size of the request's head. Returns `false` on
-    /// a timeout, or where the waiting heads exceed their limit.
+    /// Waits for capacity for the answer to a request with this head. Returns `false` on a timeout, or if the heads of
+    /// waiting requests exceed their limit.
     pub(super) async fn wait(self: &Arc<Self>, head_bytes: usize) -> bool {
         let mut turn = RoomWaiter::new(self);
-        // There nearly always is room; only a waiting request reads the clock.
+        // Requests rarely wait. Only a waiting request reads the clock, for its timeout.
         if poll_fn(|cx| Poll::Ready(turn.has_room(cx))).await {
             return true;
         }
@@ -104,10 +105,11 @@ impl ConnectionRoom {
     }
 }
 
-/// A task that may have to wait for room. If it is dropped after a wake-up, the wake-up goes to the next task.
+/// A task that may wait for a connection's capacity for unread bytes. Dropping the task after its wake-up wakes the
+/// next task.
 pub(super) struct RoomWaiter {
     pub(super) room: Arc<ConnectionRoom>,
-    /// The wait for a wake-up, if there is no room.
+    /// The registration for a wake-up, while the connection has no capacity for unread bytes.
     wakeup: Option<Pin<Box<OwnedNotified>>>,
 }
 
@@ -116,12 +118,12 @@ impl RoomWaiter {
         Self { room: Arc::clone(room), wakeup: None }
     }
 
-    /// Returns whether there is room. If not, the task is woken once there is.
+    /// Returns whether the connection has capacity for unread bytes. Otherwise registers the task for a wake-up.
     pub(super) fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
         let mut is_woken = false;
         loop {
             if self.room.has_room() {
-                // An unpolled wake-up goes to the next task by itself when it is dropped.
+                // The drop of a `Notified` that was woken but not polled passes the wake-up to the next task.
                 self.wakeup = None;
                 if is_woken {
                     self.room.freed.notify_one();
@@ -133,7 +135,7 @@ impl RoomWaiter {
             if wakeup.as_mut().poll(cx).is_pending() {
                 return false;
             }
-            // A concurrent task of the connection has used the room.
+            // A concurrent task of the connection used the freed capacity first.
             (self.wakeup, is_woken) = (None, true);
         }
     }
@@ -155,7 +157,7 @@ mod tests {
     use crate::settings::UNREAD_BYTES_MAX;
 
     #[tokio::test(start_paused = true)]
-    async fn connection_without_unread_bytes_may_write_despite_full_memory() {
+    async fn request_without_unread_bytes_proceeds_at_the_unread_bytes_limit() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let other = Arc::new(ConnectionRoom::new(unread));
@@ -164,9 +166,9 @@ mod tests {
         assert!(other.wait(0).await);
     }
 
-    /// One user has a thousand connections, and may leave a few bytes unread on each.
+    /// A user may have a thousand connections with a few unread bytes each.
     #[tokio::test(start_paused = true)]
-    async fn requests_waiting_for_room_share_a_bound_across_connections() {
+    async fn requests_waiting_for_capacity_share_a_limit_across_connections() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let all = Counted::new(&stuck, 1 << 20);
@@ -182,7 +184,7 @@ mod tests {
 
     /// A connection that reads a long list nearly always has an unread frame.
     #[tokio::test(start_paused = true)]
-    async fn a_write_waits_for_what_its_connection_is_about_to_read() {
+    async fn write_waits_until_the_client_reads_an_unread_frame() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
         let stuck = Arc::new(ConnectionRoom::new(unread.clone()));
         let reader = Arc::new(ConnectionRoom::new(unread));
@@ -197,7 +199,6 @@ mod tests {
         assert!(write.await.unwrap(), "it has been read within the time");
     }
 
-    /// Counts the wake-ups of a task.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 
@@ -207,7 +208,8 @@ mod tests {
         }
     }
 
-    /// Waiters of a connection with all unread bytes that it may have, the last 16 KiB of them counted separately.
+    /// Waiting tasks of a connection at its limit of unread bytes. The last 16 KiB are counted separately, to be freed
+    /// by the test.
     struct Crowd {
         room: Arc<ConnectionRoom>,
         _most: Counted,
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_room_wakes_one_waiter_at_a_time() {
+    fn freed_capacity_wakes_one_waiting_task_at_a_time() {
         let mut crowd = Crowd::new();
         crowd.piece = None;
         assert_eq!(crowd.woken(), 1);
@@ -249,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn unused_room_passes_to_the_next_waiter() {
+    fn unused_capacity_passes_to_the_next_waiting_task() {
         let mut crowd = Crowd::new();
         crowd.piece = None;
         assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");
         assert_eq!(crowd.woken(), 1001);
-        // From here on each waiter is dropped instead.
+        // The test drops the remaining tasks after their wake-up.
         crowd.waiting.drain(..1000);
         while let Some((turn, woken)) = crowd.waiting.pop_front() {
             assert_eq!(woken.0.load(Ordering::SeqCst), 1);

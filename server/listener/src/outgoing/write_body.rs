@@ -1,4 +1,4 @@
-//! The body of a write. It ends once there is room for the answer.
+//! The body of a write request, whose end waits for capacity for the answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,24 +12,25 @@ use tributary_apimachinery::body::{Body, BoxError};
 
 use super::room::ConnectionRoom;
 
-/// The error at the end of a body for whose answer there is no room. The listener answers 429 in place of the handler.
+/// The error at the end of a request body without capacity for the answer. The listener replaces the handler's answer
+/// with 429.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no room for the answer on the connection (--max-unread-bytes)")]
 struct NoRoom;
 
-/// A body whose last frame waits for room on the connection.
+/// A request body whose last frame waits for capacity on the connection.
 pub(super) struct WriteBody {
     body: Body,
     room: Arc<ConnectionRoom>,
     end: End,
-    /// Set when there was no room.
+    /// The flag that is set after a timeout without capacity for the answer.
     is_refused: Arc<AtomicBool>,
 }
 
 enum End {
-    /// More frames may come.
+    /// The request body may have more frames.
     Open,
-    /// The last frame, or the end without one, waits for room.
+    /// The last frame, or the end of a body without a last frame, waits for capacity.
     Waiting {
         last: Option<Frame<Bytes>>,
         room: BoxFuture<'static, bool>,
@@ -38,7 +39,7 @@ enum End {
 }
 
 impl WriteBody {
-    /// Holds the end of a body back. Sets `is_refused` if there is no room in time.
+    /// Delays the end of a body. Sets `is_refused` after a timeout without capacity.
     pub(super) fn new(body: Body, room: &Arc<ConnectionRoom>, is_refused: Arc<AtomicBool>) -> Self {
         Self { body, room: Arc::clone(room), end: End::Open, is_refused }
     }
@@ -53,7 +54,7 @@ impl HttpBody for WriteBody {
             match &mut self.end {
                 End::Open => {
                     let last = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                        // A receiver may treat a body as complete once it has the announced length.
+                        // A receiver may treat a body as complete after the announced number of bytes.
                         Some(Ok(frame)) if self.body.is_end_stream() || self.body.size_hint().exact() == Some(0) => {
                             Some(frame)
                         }

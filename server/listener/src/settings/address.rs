@@ -1,5 +1,5 @@
-//! The addresses to listen on: only loopback addresses, unless clients authenticate and the serving certificate is
-//! valid beyond this machine.
+//! The address to listen on. An address beyond loopback requires client authentication and a serving certificate that
+//! other machines can verify.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,22 +7,22 @@ use std::str::FromStr;
 
 use tributary_apimachinery::Host;
 
-/// The reason why an address cannot be listened on.
+/// The reason why an address must not be used for listening.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenAddressError {
-    /// The text is not `IP:PORT`.
+    /// The text of a listen address is not `IP:PORT`.
     #[error(
         "{0:?} is not an address to listen on; allowed are IP:PORT, [IPV6]:PORT and localhost:PORT, for example 127.0.0.1:7443"
     )]
     Syntax(String),
-    /// Other machines could connect.
+    /// Other machines could connect without client authentication.
     #[error(
         "{0} is not a loopback address, and client authentication is not configured: everybody who can reach it and \
          learns the one credential acts with this kubeconfig's users; listen on 127.0.0.1:{port}, and reach it from \
          elsewhere by `ssh -L {port}:127.0.0.1:{port} HOST`, or share the endpoint by --client-ca-file", port = .0.port()
     )]
     NotLoopback(SocketAddr),
-    /// Other machines can connect, but cannot verify the serving certificate.
+    /// Other machines could connect, but not verify the serving certificate.
     #[error(
         "{0} is not a loopback address, and the serving certificate that is made here speaks for loopback names alone; \
          give one of your own by --tls-cert-file and --tls-private-key-file"
@@ -35,12 +35,12 @@ pub enum ListenAddressError {
 pub struct ListenAddress(SocketAddr);
 
 impl ListenAddress {
-    /// The address and port of the socket.
+    /// Returns the IP address and port on which the listener opens its socket.
     pub fn socket_address(self) -> SocketAddr {
         self.0
     }
 
-    /// Checks the address for an endpoint without client authentication: other machines must not be able to connect.
+    /// Checks the address for an endpoint without client authentication. Only loopback addresses are allowed.
     ///
     /// # Errors
     /// [`ListenAddressError::NotLoopback`].
@@ -48,8 +48,8 @@ impl ListenAddress {
         if self.is_loopback() { Ok(self) } else { Err(ListenAddressError::NotLoopback(self.0)) }
     }
 
-    /// Checks the address for an endpoint with client authentication: clients must be able to verify the serving
-    /// certificate.
+    /// Checks the address for an endpoint with client authentication. A configured serving certificate or a loopback
+    /// address is required.
     ///
     /// # Errors
     /// [`ListenAddressError::NoCertificate`].
@@ -61,13 +61,13 @@ impl ListenAddress {
         self.0.ip().to_canonical().is_loopback()
     }
 
-    /// The hosts by which the endpoint is reached from its own machine, if it listens on loopback only; otherwise none.
+    /// Returns the hosts of an endpoint on loopback, as `localhost`. Returns no hosts for other addresses.
     pub fn local_hosts(self) -> Vec<Host> {
         let names = if self.is_loopback() { self.certificate_names() } else { Vec::new() };
         names.iter().filter_map(|name| name.parse().ok()).collect()
     }
 
-    /// The names and addresses that a serving certificate for this address carries.
+    /// Returns the names and IP addresses for the subjectAltName of a generated serving certificate.
     pub fn certificate_names(self) -> Vec<String> {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let own = self.0.ip().to_string();

@@ -1,33 +1,34 @@
-//! The limits for clients.
+//! The limits of client connections.
 
-/// The default limit of connections. Each connection costs tens of KiB and a file descriptor. A client holds one over
-/// HTTP/2 and one more for each exec or port-forward. Further connections wait in the kernel's queue.
+/// The default limit of connections. Each connection costs tens of KiB and a file descriptor. A client opens one
+/// connection over HTTP/2, and one more for each exec or port-forward. Further connections wait in the kernel's queue.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// The divisor for the connections without an authenticated request: a quarter of all, 1,024 of 4,096. A client
-/// authenticates with its first request, some milliseconds after it connects, so few connections are unauthenticated
-/// unless a client floods.
+/// The divisor for unauthenticated connections: a quarter of all connections, 1,024 of 4,096. A client authenticates
+/// with its first request, some milliseconds after it connects. So few connections are unauthenticated unless a client
+/// floods.
 pub(crate) const CONNECTIONS_PART: usize = 4;
 
-/// The default of `--max-unread-bytes`: the unread bytes of answers to all clients together. 256 MiB: 15 connections
-/// that read nothing have `HELD_BYTES_MAX` each, and further ones share the rest. Clients that read have a few frames
-/// each.
+/// The default of `--max-unread-bytes`: the unread bytes of answers to all clients together. With 256 MiB, 15
+/// connections that read nothing have `HELD_BYTES_MAX` each, and further connections share the remaining bytes. An
+/// active reader has a few unread frames.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
-/// The limit of the unread bytes of one connection. 16 MiB: 1,024 frames of 16 KiB, or 16 large objects. A client that
-/// reads has a few frames.
+/// The limit of unread bytes of one connection. 16 MiB are 1,024 frames of 16 KiB, or 16 large objects. An active
+/// reader has a few unread frames.
 pub(crate) const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has
-/// no limit of its own. It encodes a repeated header in one byte, while each header takes 100 bytes of memory here.
+/// The most headers of a request. An impersonating client sends one `Impersonate-Group` for each group, and hyper's
+/// limit of 100 for HTTP/1.1 is too small. HTTP/2 itself has no limit: it encodes a repeated header in one byte, but
+/// each header needs 100 bytes of memory.
 pub(crate) const HEADERS_MAX: usize = 1000;
 
-/// The limits for clients.
+/// The limits of client connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The most connections at once.
+    /// The most concurrent connections.
     pub connections: usize,
-    /// The most unread bytes of answers.
+    /// The most unread bytes of answers to all clients together.
     pub unread_bytes: usize,
 }
 

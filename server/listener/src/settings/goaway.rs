@@ -1,20 +1,20 @@
 //! The random end of HTTP/2 connections (`--goaway-chance`).
 //!
-//! An HTTP/2 client keeps its connection as long as possible, and so stays with one replica even when others are added.
-//! `--goaway-chance` ends connections at random, as kube-apiserver does (`pkg/server/filters/goaway.go` in
-//! k8s.io/apiserver). After the GOAWAY, open requests go on, and new requests come over a new connection, by way of the
-//! load balancer. As in kube-apiserver, every kind of request counts. A client that mostly watches would otherwise stay
-//! for ever, and GOAWAY ends none of its watches.
+//! An HTTP/2 client keeps its connection as long as possible, and so stays with one replica even when replicas are
+//! added. `--goaway-chance` ends connections at random, as kube-apiserver does (`pkg/server/filters/goaway.go` in
+//! k8s.io/apiserver). After the GOAWAY, open requests continue, and new requests use a new connection through the load
+//! balancer. As in kube-apiserver, every kind of request counts. Otherwise a client that mostly watches would never
+//! reconnect. GOAWAY ends no open watch.
 
 use std::str::FromStr;
 
 use http::Version;
 
-/// The largest chance: one of fifty requests, as in kube-apiserver. With a larger one, clients would spend their time
-/// on handshakes.
+/// The maximum probability: one of fifty requests, as in kube-apiserver. With a higher probability, clients would spend
+/// their time on handshakes.
 const CHANCE_MAX: f64 = 0.02;
 
-/// The chance that a request over HTTP/2 is the last on its connection: 0 (never) to 0.02.
+/// The probability that an HTTP/2 request is the last on its connection: 0 (never) to 0.02.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GoawayChance(f64);
 
@@ -30,13 +30,13 @@ impl FromStr for GoawayChance {
 }
 
 impl GoawayChance {
-    /// Draws whether a request over this version of HTTP is the last on its connection.
+    /// Draws whether a request with this HTTP version is the last on its connection.
     pub(crate) fn falls_on(self, version: Version) -> bool {
-        // A chance of 0 draws no number.
+        // With a probability of 0, no random number is drawn.
         self.0 > 0.0 && version == Version::HTTP_2 && self.includes(rand::random())
     }
 
-    /// Returns whether GOAWAY is sent for this random number between 0 and 1.
+    /// Returns whether this random number between 0 and 1 ends the connection.
     fn includes(self, drawn: f64) -> bool {
         drawn < self.0
     }

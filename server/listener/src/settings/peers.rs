@@ -6,19 +6,19 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-/// The peers that send a PROXY header at the beginning of each connection.
+/// The peers that must send a PROXY header at the beginning of each connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyProtocolPeers(pub Vec<PeerNetwork>);
 
 impl ProxyProtocolPeers {
-    /// Returns whether a peer sends PROXY headers. An IPv4 address mapped to IPv6 counts as the IPv4 address.
+    /// Returns whether a peer must send PROXY headers. An IPv4-mapped IPv6 address counts as the IPv4 address.
     pub(crate) fn have(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.0.iter().any(|PeerNetwork(network)| network.contains(&peer))
     }
 }
 
-/// One address, or all addresses of a network.
+/// An IP network, or a single IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerNetwork(IpNet);
 
@@ -39,7 +39,7 @@ impl fmt::Display for PeerNetwork {
     }
 }
 
-/// A text that is neither a network nor an address.
+/// A text that is neither an IP network nor an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no network; give an address, or a network as 10.0.0.0/8")]
 pub struct InvalidPeerNetwork(String);

@@ -23,14 +23,13 @@ use crate::audit::{FORWARDED_FOR, REAL_IP};
 use crate::bodies::{BodyObserver, ObservedBody, at_hand};
 use crate::text::Text;
 
-/// The time of a line: RFC 3339 in UTC, with microseconds.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
 
-/// The header of an impersonated user.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// The recorded facts of a request. The line is written on drop: at the end of the answer, or when the client goes
-/// away. Either may happen hours later, so only the facts of the line are kept, not the request's head.
+/// The fields of a request's access log line, collected during the request. Dropping the value writes the line: at the
+/// end of the answer, or when the client disconnects. A watch may end hours later, so this value stores only the line's
+/// fields, not the request's head.
 pub struct Followed {
     log: Arc<AccessLog>,
     received: SystemTime,
@@ -42,16 +41,16 @@ pub struct Followed {
     asked: Option<LoggedRequest>,
     user: Option<(Text<'static>, Vec<Text<'static>>)>,
     trace: RequestTrace,
-    /// The slot that holds this value during a tunnel. The connection's permit owns the slot until the tunnel ends.
+    /// The slot that owns this value during a tunnel. The permit of the client's connection owns the slot until the
+    /// tunnel ends.
     tunnel: Option<Arc<Mutex<Option<Box<Followed>>>>>,
     answered: Option<AnswerHead>,
-    /// Bytes of the answer's body that were sent.
+    /// The number of bytes of the answer's body that were sent.
     bytes: u64,
-    /// Whether the answer came to its end.
+    /// True if the answer's body was sent to its end.
     is_complete: bool,
 }
 
-/// The origin and the impersonated user from a request's headers.
 struct SenderHeaders {
     user_agent: Text<'static>,
     impersonated_user: Text<'static>,
@@ -72,19 +71,16 @@ impl SenderHeaders {
     }
 }
 
-/// The target of a request, as written in its line.
+/// The target of a request, as the access log line contains it.
 struct LoggedRequest {
-    /// The verb, in the words of RBAC.
     verb: Verb,
-    /// The class of the request, which decides how long its answer may take.
+    /// The class of the request. The class limits the duration of the answer.
     class: RequestClass,
-    /// `resource.group`, with `/subresource` where there is one; empty for a request without a resource.
+    /// `resource.group`, followed by `/subresource` for a subresource. Empty for a request without a resource.
     resource: Text<'static>,
-    /// The namespace; empty for a request without one.
     namespace: Text<'static>,
-    /// The object's name; empty for a request without one.
     name: Text<'static>,
-    /// The cluster in the request's path or host.
+    /// The cluster that the request's path or host names.
     cluster: Option<ClusterName>,
 }
 
@@ -111,14 +107,13 @@ impl LoggedRequest {
     }
 }
 
-/// The head of the answer.
 struct AnswerHead {
     status: StatusCode,
     after: std::time::Duration,
 }
 
 impl AccessLog {
-    /// Starts the recording of a new request from this address.
+    /// Starts the access log line of a new request from the client address `peer`.
     pub fn begin<B>(self: &Arc<Self>, request: &Request<B>, peer: SocketAddr) -> Box<Followed> {
         Box::new(Followed {
             log: Arc::clone(self),
@@ -140,7 +135,7 @@ impl AccessLog {
 }
 
 impl Followed {
-    /// Sets the target and the trace, once the host and the path are known.
+    /// Stores the request's target and trace, which are available after the host and the path have been parsed.
     pub fn placed(&mut self, arrival: &RequestArrival) {
         self.asked = arrival.reading.info().ok().map(LoggedRequest::from_request);
         self.trace = arrival.trace.clone();
@@ -151,12 +146,12 @@ impl Followed {
         }
     }
 
-    /// Sets the authenticated user.
+    /// Stores the authenticated user for the access log line.
     pub fn set_user(&mut self, user: &User) {
         self.user = Some((Text::new(&user.info.username).into_owned(), some(&user.info.groups)));
     }
 
-    /// Sets the status of the answer. The line is written at the end of the answer.
+    /// Stores the status of the answer. The access log line is written at the end of the answer's body.
     pub fn finish(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
         let status = response.status();
         self.answered = Some(AnswerHead { status, after: self.started.elapsed() });
@@ -188,13 +183,13 @@ impl Followed {
         }
     }
 
-    /// The decision on the request. Answers of this process outside the API have no decision by a router; they get one
-    /// here.
+    /// Returns the decision on the request. For an answer outside the API, where no router decides, the status
+    /// determines the decision.
     fn decision(&self) -> Decision {
         let otherwise = || match &self.answered {
-            // The client went away while a cluster was being asked.
+            // The client disconnected while Tributary was waiting for a cluster's answer.
             None if self.trace.is_forwarded() => Decision::Forwarded,
-            // A limit of the listener.
+            // A limit of the listener answers 429 before the router decides.
             Some(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => Decision::Limited,
             Some(answered) if answered.status.as_u16() >= 400 => Decision::Refused,
             _ => Decision::Own,
@@ -262,7 +257,7 @@ mod tests {
     use crate::access_log::AccessLogSettings;
     use crate::line_log::Rotation;
 
-    /// Bytes with a counted owner, as the head of an HTTP/1.1 request: each header shares the memory of the whole head.
+    /// Bytes that share ownership of an `Arc`, as the headers of HTTP/1.1 share the memory of the whole head.
     struct Head(Vec<u8>, #[expect(dead_code, reason = "it is counted")] Arc<()>);
 
     impl AsRef<[u8]> for Head {
@@ -271,9 +266,9 @@ mod tests {
         }
     }
 
-    /// A user may have a thousand open watches, each with a head of a megabyte.
+    /// A user may open a thousand watches, each with a request head of a megabyte.
     #[tokio::test]
-    async fn access_log_entry_of_a_watch_keeps_little_of_its_head() {
+    async fn access_log_entry_does_not_retain_the_request_head() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let settings = AccessLogSettings { path, rotation: Rotation::default(), buffer_size: 1 };

@@ -8,58 +8,54 @@ use serde::Serialize;
 
 use crate::text::Text;
 
-/// The most addresses, and the most groups, of a line. A client may claim long lists.
+/// The most addresses, and the most groups, in an access log line. A client may send long lists.
 const LISTED_MAX: usize = 16;
 
-/// The fields of one request. A line never contains the query, credentials or a body.
+/// The fields of one request's access log line. The line never contains the query, credentials or a body.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AccessLine<'a> {
-    /// The time of arrival, RFC 3339 with microseconds.
+    /// The time of the request's arrival: RFC 3339 with microseconds.
     pub(crate) time: String,
-    /// The HTTP status; none if the client went away before the answer.
+    /// The HTTP status. `None` if the client disconnected before the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
     pub(crate) method: Text<'a>,
-    /// The path without its query.
+    /// The path of the request, without its query.
     pub(crate) path: Text<'a>,
-    /// The verb of RBAC.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) verb: &'a str,
-    /// The resource, for example `deployments.apps/scale`.
+    /// The resource with its group and subresource, for example `deployments.apps/scale`.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) resource: Text<'a>,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) namespace: Text<'a>,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) name: Text<'a>,
-    /// The cluster whose own API the request is for.
+    /// The cluster whose own API the client addressed. Empty for the merged view.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) cluster: &'a str,
-    /// The decision on the request.
     pub(crate) decision: &'a str,
-    /// `memory`, the names of the asked clusters, or `tributary`.
+    /// The source of the answer: `memory`, the names of the asked clusters, or `tributary` itself.
     pub(crate) answered_by: Cow<'a, str>,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) user: Text<'a>,
     #[serde(skip_serializing_if = "<[Text<'_>]>::is_empty")]
     pub(crate) groups: &'a [Text<'a>],
-    /// The user that the client impersonates.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) impersonated_user: Text<'a>,
-    /// The kind of client, by its User-Agent.
+    /// The class of the client, derived from its User-Agent.
     pub(crate) client: &'a str,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) user_agent: Text<'a>,
-    /// The client's addresses, nearest last. All but the nearest are claims of the client.
+    /// The addresses of the client and of its proxies. The last address is the connection's own. The headers of the
+    /// request claim all other addresses.
     pub(crate) source_ips: &'a [IpAddr],
-    /// The time until the head of the answer.
+    /// The seconds from the arrival of the request to the head of the answer.
     pub(crate) head_seconds: f64,
-    /// The time until the end of the answer.
+    /// The seconds from the arrival of the request to the end of the answer.
     pub(crate) seconds: f64,
-    /// The number of sent bytes of the answer's body.
     pub(crate) bytes: u64,
-    /// Whether the answer was sent to its end.
     pub(crate) complete: bool,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) audit_id: Text<'a>,
@@ -68,26 +64,27 @@ pub(crate) struct AccessLine<'a> {
 }
 
 impl AccessLine<'_> {
-    /// The line in JSON, including its line end.
+    /// Serializes the fields as JSON, and appends a line feed.
     pub(crate) fn bytes(&self) -> Bytes {
-        // Serialization cannot fail: the fields are strings, numbers and lists of them.
+        // Serialization cannot fail: all fields are strings, numbers, or lists of strings and numbers.
         let mut text = serde_json::to_vec(self).unwrap_or_default();
         text.push(b'\n');
         text.into()
     }
 }
 
-/// Copies the first [`LISTED_MAX`] texts.
+/// Copies the first [`LISTED_MAX`] texts of a list.
 pub(crate) fn some(texts: &[String]) -> Vec<Text<'static>> {
     texts.iter().take(LISTED_MAX).map(|text| Text::new(text).into_owned()).collect()
 }
 
-/// The part of a header's list with its last [`LISTED_MAX`] entries: the nearest addresses are at the end.
+/// Returns the last [`LISTED_MAX`] entries of a comma-separated header. The addresses nearest to this process are at
+/// the end.
 pub(crate) fn nearest(list: &str) -> &str {
     list.rmatch_indices(',').nth(LISTED_MAX - 1).map_or(list, |(before, _)| &list[before + 1..])
 }
 
-/// The last [`LISTED_MAX`] addresses.
+/// Returns the last [`LISTED_MAX`] addresses of a list.
 pub(crate) fn last(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let from = addresses.len().saturating_sub(LISTED_MAX);
     addresses.split_off(from)
@@ -108,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn access_line_with_hostile_text_is_one_line_of_json() {
+    fn access_log_line_with_hostile_text_is_one_json_line() {
         let forged = "x\"}\n{\"status\":200,\"user\":\"root\"";
         let line = AccessLine {
             time: String::new(),

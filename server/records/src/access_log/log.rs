@@ -11,18 +11,18 @@ use tributary_policy::LoggingModes;
 
 use crate::line_log::{Batch, Losses, Output, Rotation, open_target};
 
-/// The settings of the access log.
+/// The settings of the access log's file, rotation and queue.
 #[derive(Clone, Debug)]
 pub struct AccessLogSettings {
-    /// The file; `-` is standard output.
+    /// Path of the log file; `-` is standard output.
     pub path: PathBuf,
-    /// The limits for the rotation of the file.
+    /// The limits for the rotation of the log file.
     pub rotation: Rotation,
-    /// The capacity of the queue in lines.
+    /// The capacity of the access log's queue, in lines.
     pub buffer_size: usize,
 }
 
-/// Writes one line for each request. One per process.
+/// Writes one line for each request. A process has at most one access log.
 pub struct AccessLog {
     batch: Batch,
     modes: ArcSwap<LoggingModes>,
@@ -30,11 +30,11 @@ pub struct AccessLog {
     losses: Losses,
 }
 
-/// The error when the access log cannot be opened.
+/// An error of the operating system when the access log is opened.
 #[derive(Debug, thiserror::Error)]
 #[error("the access log {} cannot be opened", .path.display())]
 pub struct AccessLogError {
-    /// Path of the file.
+    /// Path of the log file.
     pub path: PathBuf,
     /// The error of the operating system.
     #[source]
@@ -42,7 +42,7 @@ pub struct AccessLogError {
 }
 
 impl AccessLog {
-    /// Opens the access log.
+    /// Opens the access log, and starts the thread that writes the lines.
     ///
     /// # Errors
     /// [`AccessLogError`].
@@ -57,30 +57,30 @@ impl AccessLog {
         Ok(Arc::new(Self { batch, modes: ArcSwap::default(), lines: Counter::default(), losses }))
     }
 
-    /// Adds the counters to a registry.
+    /// Registers the counters of lines in a metrics registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("tributary_access_log_lines", "Lines of the access log", self.lines.clone());
         let help = "Lines of the access log that were lost: the write failed, or the queue was full";
         registry.register("tributary_access_log_lost", help, self.losses.all.clone());
     }
 
-    /// Replaces the logging modes, for requests that end from now on.
+    /// Replaces the logging modes. The new modes apply to all requests that end after the call.
     pub fn set_modes(&self, modes: LoggingModes) {
         self.modes.store(Arc::new(modes));
     }
 
-    /// The logging modes, which choose the written requests.
+    /// Returns the logging modes. They decide which requests get a line.
     pub(super) fn modes(&self) -> Arc<LoggingModes> {
         self.modes.load_full()
     }
 
-    /// Queues a line. Never waits.
+    /// Queues a line of the access log without waiting.
     pub(super) fn write(&self, line: Bytes) {
         self.lines.inc();
         self.batch.write(line);
     }
 
-    /// Writes the queued lines. Takes as long as the disk needs.
+    /// Writes the queued lines. The duration depends on the disk.
     pub async fn shut_down(&self) {
         self.batch.shut_down().await;
     }

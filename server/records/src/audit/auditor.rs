@@ -1,4 +1,4 @@
-//! The audit policy and the backends: decides the content of each event, and writes it.
+//! Applies the audit policy to each request, and passes the events to the backends.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -25,30 +25,29 @@ use super::metrics::AuditMetrics;
 use super::settings::AuditSettings;
 use super::sinks::Sinks;
 
-/// The addresses of a request's senders, as reported by proxies.
+/// The header in which proxies list the addresses of a request's senders.
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The address of a request's first sender, as reported by a proxy.
+/// The header in which a proxy names the address of a request's first sender.
 pub(crate) const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Writes the audit events that a policy asks for. One per process.
+/// Writes the audit events that an audit policy selects. A process has at most one auditor.
 pub struct Auditor {
     policy: AuditPolicy,
     sinks: Sinks,
-    /// The metrics of the audit log.
     pub(crate) metrics: Arc<AuditMetrics>,
 }
 
-/// The arrival of an audited request.
+/// The audit ID, the time and the client of an arrived request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AuditedArrival<'a> {
     pub(crate) id: &'a HeaderValue,
     pub(crate) at: MicroTime,
-    /// The remote address of the client.
+    /// The client's remote address from its connection or a PROXY header.
     pub(crate) peer: Option<Peer>,
 }
 
 impl Auditor {
-    /// Opens the audit log; `None` without a policy.
+    /// Reads the audit policy and opens the backends. Returns `None` without a policy file.
     ///
     /// # Errors
     /// [`AuditError`].
@@ -72,20 +71,21 @@ impl Auditor {
         Ok(Some(Arc::new(Self { policy, sinks, metrics })))
     }
 
-    /// Adds the metrics to a registry.
+    /// Registers the audit metrics in a metrics registry.
     pub fn register(&self, registry: &mut Registry) {
         self.metrics.register(registry);
     }
 
-    /// Writes and sends the waiting events. Takes as long as the log's disk needs, and some seconds for the webhook.
+    /// Flushes the queued events to the backends. The log's duration depends on the disk; the webhook takes a few
+    /// seconds at most.
     pub async fn shut_down(&self) {
         self.sinks.shut_down().await;
     }
 
-    /// The event of a request with this arrival; `None` where the policy asks for none.
+    /// Creates the event of an arrived request. Returns `None` if the policy selects no event.
     ///
-    /// A dispatch policy may set `level`. Impersonation never lowers the level, nor does a name or a group that [does
-    /// not count](names_beyond_member). These can only raise it.
+    /// A dispatch policy may set `level`. Impersonation never lowers the audit level. A user name or group that [does
+    /// not count](names_beyond_member) never lowers the level either, but may raise the level.
     pub(crate) fn event(
         &self,
         arrival: AuditedArrival<'_>,
@@ -95,8 +95,8 @@ impl Auditor {
         level: Option<Level>,
     ) -> Option<Event> {
         let method = if info.is_none() { head.method.as_str().to_ascii_lowercase() } else { String::new() };
-        // Rules that exclude users need a trusted identity. A user must not choose a group, and a member must not give
-        // its own users another user's name.
+        // Rules that exclude users may match only a trusted identity. Otherwise a user could choose an excluded group,
+        // or a member could give its own users the name of an excluded user.
         let counts = user.map(|user| names_beyond_member(&user.info, &user.authority));
         let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
         let said = user.map(|user| (user.info.username.as_str(), &user.info.groups[..]));
@@ -107,7 +107,7 @@ impl Auditor {
         let mut decision = self.policy.decide(&attributes);
         let is_itself = who == said;
         if !is_itself {
-            // Rules that raise the level also apply to a claimed identity.
+            // Rules that raise the audit level match claimed identities, too.
             decision = decision.or(self.policy.decide(&AuditAttributes { user: said, ..attributes.clone() }));
         }
         if let Some(level) = level {
@@ -142,26 +142,26 @@ impl Auditor {
         Some(event)
     }
 
-    /// Writes an event at a stage. The result is false only in a strict mode, if the request must not go on.
+    /// Writes an event at a stage. The result is `false` only in a strict mode, if the event cannot be written and the
+    /// request must be refused.
     pub(crate) fn write(&self, event: &Event, stage: Stage) -> Emission {
         self.metrics.events.inc();
         self.sinks.write(event.line(stage, MicroTime::from_system_time(SystemTime::now())).into())
     }
 }
 
-/// Decodes bytes; invalid parts are replaced. Nearly all values are valid, and are checked many bytes at a time.
+/// Decodes UTF-8, and replaces invalid bytes. Nearly all values are valid, and `from_utf8` checks many bytes at a time.
 fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// The audit log's form of a user.
 fn audited(user: &UserInfo) -> AuditedUser<'_> {
     AuditedUser { username: &user.username, uid: &user.uid, groups: &user.groups, extra: &user.extra }
 }
 
-/// The impersonated user, as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
+/// Returns the impersonated user as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
-    // Clusters refuse invalid impersonation headers, so no impersonation takes place.
+    // Clusters refuse invalid impersonation headers, so an invalid header impersonates nobody.
     let given = GivenIdentity::from_headers(headers).ok()??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut user = UserInfo::default();
@@ -183,14 +183,14 @@ mod tests {
 
     use super::*;
 
-    /// An auditor with this policy and without backends.
     async fn auditor(policy: &str) -> Auditor {
         let metrics = Arc::new(AuditMetrics::default());
         let sinks = Sinks::open(&AuditSettings::default(), &metrics).await.unwrap();
         Auditor { policy: AuditPolicy::parse(policy).unwrap().0, sinks, metrics }
     }
 
-    /// kube-apiserver's usual policy excludes kubelets, and an issuer may let its users choose their groups.
+    /// kube-apiserver's usual policy excludes the group `system:nodes` of kubelets. An issuer of tokens may let users
+    /// choose their groups.
     #[tokio::test]
     async fn untrusted_system_group_does_not_exclude_audit_events() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -217,7 +217,8 @@ mod tests {
         }
     }
 
-    /// Clusters never receive `system:masters`, nor a system name from another verifier; but a rule may match both.
+    /// Tributary never sends `system:masters` to a cluster, nor a system name that an issuer asserts. Audit rules may
+    /// still match these names.
     #[tokio::test]
     async fn untrusted_system_group_may_raise_the_audit_level() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -244,7 +245,7 @@ mod tests {
         };
         let is = |level: &str, stages| Some((level.to_owned(), stages));
         assert_eq!(written("eve", &["people"]), is("Metadata", [true, false]));
-        // The event has the parts that either rule asks for.
+        // The event has the stages of both matching audit rules.
         assert_eq!(written("eve", &["system:masters"]), is("RequestResponse", [true, true]));
         assert_eq!(written("system:kube-proxy", &["people"]), is("Request", [true, true]));
         assert_eq!(written("eve", &["system:nodes"]), is("Metadata", [true, false]));
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(written("eve", &["robots", "system:masters"]), is("RequestResponse", [false, true]));
     }
 
-    /// Policies often exclude health checks without credentials. Only this endpoint itself assigns the anonymous user.
+    /// Policies often exclude health checks without credentials. Only this process assigns `system:anonymous`.
     #[tokio::test]
     async fn anonymous_requests_match_audit_rules_for_the_anonymous_user() {
         for rule in [r#""users": ["system:anonymous"]"#, r#""userGroups": ["system:unauthenticated"]"#] {
@@ -308,7 +309,8 @@ mod tests {
         assert_eq!(level("system:nodes", None, Some(Level::None)), is("Metadata"));
     }
 
-    /// A member may answer a TokenReview with any name, and its own host's authorities may sign any name.
+    /// A member may answer a TokenReview with any user name. The authorities of a member's own host may sign a
+    /// certificate for any name.
     #[tokio::test]
     async fn user_name_from_one_member_cannot_exclude_audit_events() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -323,9 +325,9 @@ mod tests {
             (alice, "people", true, None, Some("Metadata")),
             ("eve", "robots", false, None, None),
             ("eve", "robots", true, None, Some("Metadata")),
-            // A member can raise the level of its own users.
+            // An audit rule for a member's own user may raise the level.
             (boss, "people", true, None, Some("Request")),
-            // The cluster itself decides the names of its own ServiceAccounts.
+            // A cluster assigns the names of its own ServiceAccounts, so a rule may exclude these names.
             (robot, "system:serviceaccounts", true, None, None),
             (boss, "people", false, Some(Level::None), None),
             (boss, "people", true, Some(Level::None), Some("Request")),
@@ -366,7 +368,7 @@ mod tests {
         assert!(!String::from_utf8_lossy(line.as_ref()).contains("vouched-by"), "who is known everywhere has none");
     }
 
-    /// An invalid byte hides no request: the readable part is written, as in kube-apiserver.
+    /// The audit event contains the valid part of the header, as in kube-apiserver.
     #[tokio::test]
     async fn invalid_utf8_in_headers_does_not_hide_an_audit_event() {
         let auditor =

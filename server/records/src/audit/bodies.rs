@@ -1,4 +1,4 @@
-//! The copies of bodies for the audit log, and answers whose end waits until their event is written.
+//! Copies bodies for the audit log, and delays the end of an answer until its event is written.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,12 +15,11 @@ use tributary_audit::BODY_BYTES_MAX;
 use super::emission::Emission;
 use crate::bodies::{BodyObserver, ObservedBody};
 
-/// The observed part of a body. Frames are shared with the body's reader, not copied.
+/// The observed part of a body. The stored frames share memory with the frames for the body's reader.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     frames: Vec<Bytes>,
     bytes: usize,
-    /// Whether the body is complete.
     pub(crate) is_whole: bool,
 }
 
@@ -37,28 +36,27 @@ impl BodyObserver for Passed {
 }
 
 impl Passed {
-    /// Returns whether the body is longer than the limit of a written body.
+    /// Returns whether the body exceeds the size limit of bodies in events.
     pub(crate) fn is_too_long(&self) -> bool {
         self.bytes > BODY_BYTES_MAX
     }
 
-    /// The number of kept bytes.
+    /// Returns the number of stored bytes; 0 for a body that is too long.
     pub(crate) fn kept_bytes(&self) -> usize {
         if self.is_too_long() { 0 } else { self.bytes }
     }
 
-    /// The kept bytes in one piece.
     pub(crate) fn text(&self) -> Vec<u8> {
         self.frames.concat()
     }
 }
 
-/// The observed part of a request's body, for a writer that runs while the handler may still read the body.
+/// The observed part of a request's body. The audit may read it while the handler still reads the body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedPassed(Arc<Mutex<Passed>>);
 
 impl SharedPassed {
-    /// Calls a function with the observed part.
+    /// Calls a function with the observed part, under its lock.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Passed) -> T) -> T {
         look(&self.0.lock())
     }
@@ -70,14 +68,14 @@ impl BodyObserver for SharedPassed {
     }
 }
 
-/// Observes the body of a request. The handler may read it in part or not at all.
+/// Wraps a request's body in an observer. The handler may read only a part of the body, or nothing.
 pub(crate) fn noted(body: Body) -> (Body, SharedPassed) {
     let passed = SharedPassed::default();
     passed.0.lock().is_whole = body.is_end_stream();
     (ObservedBody::new(body, passed.clone()).boxed_unsync(), passed)
 }
 
-/// The observed part of an answer, if the event includes it.
+/// The observed part of an answer's body; `None` if the audit event omits the body.
 #[derive(Default)]
 struct KeptAnswer(Option<Passed>);
 
@@ -89,21 +87,22 @@ impl BodyObserver for KeptAnswer {
     }
 }
 
-/// The function to run at the end of an answer, with its observed part if that was kept.
+/// The function that runs at the end of an answer. Its argument is the observed part, if the event includes the body.
 type Ending = Box<dyn FnOnce(Option<Passed>) -> Emission + Send>;
 
-/// The body of an answer. The event of its end is written before the client sees the end, or when the client goes away.
+/// The body of an audited answer. Its last event is written before the client receives the end of the body, or when the
+/// client disconnects.
 pub(crate) struct AuditedBody {
     body: ObservedBody<KeptAnswer>,
-    /// `None` once the event has been started.
+    /// The function that writes the last event; `None` after the writing has begun.
     ending: Option<Ending>,
-    /// The event that is being written; `held` is the frame that waits for it.
+    /// The pending write of the last event. `held` contains the answer's last frame until the write completes.
     emission: Option<Emission>,
     held: Option<Frame<Bytes>>,
 }
 
 impl AuditedBody {
-    /// Observes a body to its end, and keeps its data if the event includes it.
+    /// Wraps an answer's body. With `keeps`, the body's data is stored for the event.
     pub(crate) fn boxed(
         body: Body,
         keeps: bool,
@@ -113,7 +112,7 @@ impl AuditedBody {
         Self { body, ending: Some(Box::new(ending)), emission: None, held: None }.boxed_unsync()
     }
 
-    /// Starts to write the event of the end.
+    /// Begins to write the last event of the request.
     fn end(&mut self) -> Option<Emission> {
         let passed = self.body.observer().0.take();
         self.ending.take().map(|ending| ending(passed))
@@ -131,7 +130,7 @@ impl hyper::body::Body for AuditedBody {
                     if !self.body.is_end_stream() {
                         return Poll::Ready(Some(Ok(frame)));
                     }
-                    // The client would take the last frame as the end of the answer.
+                    // A client takes the last frame as the end of the answer, so the event must be written first.
                     self.held = Some(frame);
                     self.emission = self.end();
                 }
@@ -145,7 +144,7 @@ impl hyper::body::Body for AuditedBody {
             }
         }
         if let Some(emission) = &mut self.emission {
-            // The answer has begun, so a failed event cannot refuse it.
+            // The client has received the head of the answer, so a failed write cannot refuse the request.
             ready!(Pin::new(emission).poll(cx));
             self.emission = None;
         }
@@ -178,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// The head is sent before the event is written, with or without the length of the body.
+    /// hyper sends the head, with or without a Content-Length, before the event is written.
     #[tokio::test]
     async fn audited_body_keeps_its_length_while_the_event_is_written() {
         let (written, is_written) = oneshot::channel();

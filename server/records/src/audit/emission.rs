@@ -1,24 +1,25 @@
-//! The writing of one event.
+//! The pending or known result of writing one event.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The result of writing an event: whether its request may go on. Dropping it does not stop the request.
+/// The result of writing an event: `true` if its request may be processed. Dropping this value does not refuse the
+/// request.
 pub(crate) enum Emission {
-    /// The result is known.
+    /// The write of an event has ended with this result.
     Done(bool),
-    /// The result is not known yet.
+    /// The write of an event is pending.
     Waiting(Pin<Box<dyn Future<Output = bool> + Send>>),
 }
 
 impl Emission {
-    /// Creates a pending result.
+    /// Creates the pending result of an event's write.
     pub(crate) fn waiting(emission: impl Future<Output = bool> + Send + 'static) -> Self {
         Self::Waiting(Box::pin(emission))
     }
 
-    /// Changes the result to success: the request waits for the emission, and continues even if it fails.
+    /// Changes the result to `true`: the request waits for the write, and is processed even after a failed write.
     pub(crate) fn in_any_case(self) -> Self {
         match self {
             Self::Done(_) => Self::Done(true),
@@ -29,7 +30,7 @@ impl Emission {
         }
     }
 
-    /// Completes the writing in the background.
+    /// Completes the pending write of an event in a background task.
     pub(crate) fn detach(self) {
         if let (Self::Waiting(emission), Ok(runtime)) = (self, tokio::runtime::Handle::try_current()) {
             runtime.spawn(emission);

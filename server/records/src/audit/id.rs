@@ -4,16 +4,15 @@ use http::{HeaderMap, HeaderValue, Response};
 use tributary_apimachinery::body::Body;
 use tributary_router::AUDIT_ID;
 
-/// The hexadecimal digits of an ID.
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 
-/// The position of each byte's digits in the text of an ID.
+/// The offset of each byte's two hexadecimal digits in the text of a UUID.
 const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
-/// A new ID: a random UUID (RFC 9562, version 4).
+/// Generates an audit ID: a random UUID (RFC 9562, version 4).
 pub(crate) fn new_audit_id() -> HeaderValue {
     let bits = rand::random::<u128>() & !(0xf << 76 | 0b11 << 62) | 4 << 76 | 0b10 << 62;
-    // Formatted by hand: each request has an ID, and `format!` takes ten times as long.
+    // Every request gets an ID, and `format!` takes ten times as long as this loop.
     let mut text = [b'-'; 36];
     for (place, byte) in PLACES.into_iter().zip(bits.to_be_bytes()) {
         text[place] = HEXADECIMAL[usize::from(byte >> 4)];
@@ -22,21 +21,21 @@ pub(crate) fn new_audit_id() -> HeaderValue {
     HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
-/// The longest ID from a client, in bytes: the limit of kube-apiserver's own log (`maxAuditIDLength` in apiserver's
-/// `pkg/audit/context.go`). Each event contains the ID, even events of unauthenticated requests.
+/// The longest accepted audit ID from a client, in bytes. kube-apiserver's log has the same limit (`maxAuditIDLength`
+/// in apiserver's `pkg/audit/context.go`). Every event contains the ID, even for an unauthenticated request.
 const GIVEN_BYTES_MAX: usize = 64;
 
-/// The ID from a client, if it is suitable for a log.
+/// Returns the client's audit ID, if the ID is short enough and printable.
 pub(crate) fn given_audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_well = |given: &&HeaderValue| {
         !given.is_empty() && given.len() <= GIVEN_BYTES_MAX && given.as_bytes().iter().all(u8::is_ascii_graphic)
     };
-    // A copy: the ID is kept for the life of the request, and a slice of the head would keep the whole head.
+    // The ID is copied, because a slice would retain the memory of the whole request head until the answer ends.
     headers.get(AUDIT_ID).filter(is_well).and_then(|given| HeaderValue::from_bytes(given.as_bytes()).ok())
 }
 
-/// Adds the audit ID to an answer. HTTP/2 keeps sent headers in a table, to send them again by index. An ID is sent
-/// once, and would only displace repeated headers. Sensitive values are not kept in the table.
+/// Adds the audit ID to an answer. The value is marked as sensitive, so that HPACK does not put it into HTTP/2's
+/// dynamic table: an ID is sent only once, and would displace headers that are sent repeatedly.
 pub(crate) fn marked(mut response: Response<Body>, mut id: HeaderValue) -> Response<Body> {
     id.set_sensitive(true);
     response.headers_mut().insert(AUDIT_ID, id);
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_id_of_a_client_is_accepted_if_short_and_plain() {
+    fn client_audit_id_is_accepted_if_short_and_printable() {
         for (given, is_taken) in
             [("a-1", true), ("", false), ("a b", false), (&"a".repeat(64), true), (&"a".repeat(65), false)]
         {
@@ -57,7 +56,7 @@ mod tests {
         }
     }
 
-    /// Over HTTP/1.1 each header shares the memory of the whole head, which may have a megabyte.
+    /// In HTTP/1.1, all headers share the memory of the whole head, which may have a megabyte.
     #[test]
     fn audit_id_of_a_client_does_not_retain_the_request_head() {
         let head = bytes::Bytes::from(b"one and much more".to_vec());
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_id_is_a_random_uuid() {
+    fn new_audit_id_is_a_random_uuid() {
         let [one, two] = [(); 2].map(|()| new_audit_id().to_str().unwrap().to_owned());
         assert_ne!(one, two);
         for id in [one, two] {

@@ -12,21 +12,20 @@ use super::settings::{AuditLogSettings, AuditMode};
 use super::together::SharedOutput;
 use crate::line_log::{Batch, Output, Target, open_target};
 
-/// The log backend and its mode.
+/// The log backend of the audit log, in batch or blocking mode.
 pub(crate) enum LogSink {
-    /// Lines are written before the answers are sent.
+    /// Blocking mode: each line is written before its answer is sent.
     Blocking {
-        /// The output of the log.
         output: Arc<SharedOutput>,
-        /// Whether a request is refused if its event cannot be written.
+        /// True if a request is refused when its audit event cannot be written.
         strict: bool,
     },
-    /// A thread writes the lines.
+    /// Batch mode: a background thread writes the lines.
     Batch(Batch),
 }
 
 impl LogSink {
-    /// Opens the log's file or standard output.
+    /// Opens the log file or standard output.
     ///
     /// # Errors
     /// [`AuditError::Log`].
@@ -45,7 +44,7 @@ impl LogSink {
         Ok(Self::Batch(Batch::start("audit-log", output, buffer)?))
     }
 
-    /// Writes or queues a line.
+    /// Writes a line of the audit log, or queues the line in batch mode.
     pub(crate) fn write(&self, line: &Bytes) -> Emission {
         match self {
             Self::Blocking { output, strict: true } => output.write(line),
@@ -57,12 +56,11 @@ impl LogSink {
         }
     }
 
-    /// Returns whether a request is refused if its event cannot be written.
     pub(crate) fn is_strict(&self) -> bool {
         matches!(self, Self::Blocking { strict: true, .. })
     }
 
-    /// Writes the queued lines.
+    /// Writes the queued lines of the audit log.
     pub(crate) async fn shut_down(&self) {
         match self {
             Self::Blocking { output, .. } => output.idle().await,
@@ -80,7 +78,7 @@ mod tests {
     use super::*;
     use crate::line_log::unbuffered;
 
-    /// The written bytes, and the number of further writes that fail, each after a few bytes.
+    /// A test output with its written bytes, and with the number of coming writes that fail after a few bytes.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 
@@ -135,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A reader of standard output that stops reading, as a full pipe.
+    /// The reader of standard output stops reading, so that the pipe fills.
     #[test]
     fn standard_output_lines_count_as_written_only_when_complete() {
         let (output, mut reader) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -156,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn full_batch_buffer_drops_lines_and_writes_the_rest_at_shutdown() {
         let (sink, disk, metrics) = sink(AuditMode::Batch, 2);
-        // While the disk is busy, only the current line leaves the buffer.
+        // The lock blocks the writer, so only one line leaves the queue.
         {
             let _busy = disk.0.lock();
             for _ in 0..10 {

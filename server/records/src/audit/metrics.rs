@@ -10,37 +10,36 @@ use tributary_audit::Level;
 
 use crate::line_log::Losses;
 
-/// The label for the place where events were lost.
+/// The metric label with the component that lost events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PluginLabels {
-    /// `log`, `webhook`, `buffered` for a full buffer before either, or `truncate` for an event that was too long.
+    /// The component: `log`, `webhook`, `buffered` for a full queue, or `truncate` for an event that was too long.
     pub(crate) plugin: &'static str,
 }
 
-/// The label for the level that the policy chose.
+/// The label of the audit level that the policy chose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct LevelLabels {
     level: &'static str,
 }
 
-/// The metrics of the audit log.
 #[derive(Debug, Default)]
 pub(crate) struct AuditMetrics {
-    /// The number of generated events.
+    /// The number of generated audit events.
     pub(crate) events: Counter,
-    /// Events that were lost.
+    /// The number of lost audit events for each component.
     pub(crate) errors: Family<PluginLabels, Counter>,
     levels: Family<LevelLabels, Counter>,
-    /// The counters of `levels`, without a lookup by label.
+    /// The counters of the metric `levels`, indexed without hashing a label.
     of_levels: [OnceLock<Counter>; Level::ALL.len()],
-    /// Requests that were refused because their first event could not be written.
+    /// The number of requests that were refused because their first audit event could not be written.
     pub(crate) requests_rejected: Counter,
 }
 
 impl AuditMetrics {
-    /// Adds the counters to a registry.
+    /// Registers the metrics in a metrics registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        // A counter starts at zero, so that alerts see the first increase.
+        // The counters are created at zero, so that alerts detect the first increase.
         for plugin in ["log", "webhook", "buffered", "truncate"] {
             drop(self.errors.get_or_create(&PluginLabels { plugin }));
         }
@@ -57,19 +56,19 @@ impl AuditMetrics {
         registry.register("apiserver_audit_requests_rejected", help, self.requests_rejected.clone());
     }
 
-    /// The counters for the losses of the log.
+    /// Returns the counters that a line log increments for lost lines.
     pub(crate) fn log_losses(&self) -> Losses {
         let counter = |plugin| self.errors.get_or_create_owned(&PluginLabels { plugin });
         Losses { unwritten: counter("log"), unqueued: counter("buffered"), ..Losses::new("audit log") }
     }
 
-    /// Counts a request at its audit level.
+    /// Counts an audited request under its audit level.
     pub(crate) fn count_level(&self, level: Level) {
         let find = || self.levels.get_or_create(&LevelLabels { level: level.as_str() }).clone();
         self.of_levels[level as usize].get_or_init(find).inc();
     }
 
-    /// Counts lost events of a plugin.
+    /// Counts audit events that a plugin lost.
     pub(crate) fn count_lost(&self, plugin: &'static str, events: usize) {
         self.errors.get_or_create(&PluginLabels { plugin }).inc_by(events as u64);
     }

@@ -1,4 +1,4 @@
-//! The audit of a request before its handler runs.
+//! The audit of a request until its handler runs.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,15 +15,16 @@ use super::auditor::{AuditedArrival, Auditor};
 use super::id::{given_audit_id, marked, new_audit_id};
 use super::trail::Trail;
 
-/// The kinds of credentials of a request, recorded before the credentials are removed.
+/// The presence of each kind of credentials in a request. Detected before authentication removes the credentials from
+/// the head.
 #[derive(Clone, Copy)]
 struct Presented([bool; 4]);
 
-/// The names of the kinds, as in kube-apiserver, in the order of [`Presented`].
+/// kube-apiserver's names of the kinds of credentials, in the order of [`Presented`].
 const METHODS: [&str; 4] = ["basic", "bearer", "access_token", "x509"];
 
 impl Presented {
-    /// Detects the credentials in a request's head, and the certificate of its connection (apiserver
+    /// Detects the kinds of credentials in a request's head and on its connection (apiserver
     /// `pkg/endpoints/filters/authn_audit.go`, `getAuthMethods`).
     fn from_head(head: &Parts, has_certificate: bool) -> Self {
         let authorization = head.headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -32,7 +33,7 @@ impl Presented {
                 value.get(name.len()) == Some(&b' ') && value[..name.len()].eq_ignore_ascii_case(name.as_bytes())
             })
         };
-        // The name may be escaped in the query; most queries contain no escapes.
+        // The name `access_token` may be percent-encoded. Most queries contain no `%`, so they need no decoding.
         let query = head.uri.query().filter(|query| query.contains("access_token") || query.contains('%'));
         let token = query.is_some_and(|query| {
             Query::parse(Some(query)).get("access_token").is_some_and(|token| !token.trim().is_empty())
@@ -40,7 +41,7 @@ impl Presented {
         Self([has("basic"), has("bearer"), token, has_certificate])
     }
 
-    /// The message of an event for a failed authentication, as in kube-apiserver.
+    /// Returns kube-apiserver's event message for a failed authentication.
     fn message(self) -> String {
         let methods: Vec<_> = METHODS.into_iter().zip(self.0).filter(|(_, has)| *has).map(|(name, _)| name).collect();
         match methods.as_slice() {
@@ -50,7 +51,7 @@ impl Presented {
     }
 }
 
-/// A request with its audit ID, before its first event.
+/// A request with an audit ID, before its first event.
 pub struct AuditedRequest {
     auditor: Arc<Auditor>,
     id: HeaderValue,
@@ -60,8 +61,8 @@ pub struct AuditedRequest {
 }
 
 impl AuditedRequest {
-    /// Starts the audit of an unauthenticated request: sets its audit ID. `has_certificate` says whether the client
-    /// sent a certificate.
+    /// Assigns an audit ID to a request before authentication. `has_certificate` tells whether the client presented a
+    /// certificate.
     pub fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
         let trace = RequestTrace::audited(id.clone());
@@ -71,12 +72,13 @@ impl AuditedRequest {
         Self { auditor: Arc::clone(auditor), id, trace, presented, at }
     }
 
-    /// The trace of the request, by which members get its audit ID.
+    /// The trace of the request, which passes the audit ID to the members.
     pub fn trace(&self) -> &RequestTrace {
         &self.trace
     }
 
-    /// Writes the event of the arrival, and follows the request. `level` is the audit level of a dispatch policy.
+    /// Writes the RequestReceived event, and observes the request's body. `level` is the audit level of a dispatch
+    /// policy.
     ///
     /// # Errors
     /// 500 if the event cannot be written in a strict mode.
@@ -107,8 +109,8 @@ impl AuditedRequest {
         AuditedArrival { id: &self.id, at: self.at, peer: arrival.peer }
     }
 
-    /// Writes the event of a request without an authenticated sender, and marks the answer. Like kube-apiserver it
-    /// writes one event, of stage ResponseStarted.
+    /// Writes the event of a request that failed authentication, and adds the audit ID to the answer. Like
+    /// kube-apiserver, it writes one event, of stage ResponseStarted.
     pub async fn refuse(self, head: &Parts, arrival: &RequestArrival, answer: Response<Body>) -> Response<Body> {
         let event = self.auditor.event(self.arrival(arrival), head, arrival.reading.info().ok(), None, None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
@@ -119,8 +121,8 @@ impl AuditedRequest {
     }
 }
 
-/// 500: the first event of the request cannot be written, so the request is not processed. The message is the one of
-/// kube-apiserver (apiserver `pkg/endpoints/filters/audit.go`).
+/// The answer 500 of an unprocessed request whose first event could not be written. The message is kube-apiserver's
+/// (apiserver `pkg/endpoints/filters/audit.go`).
 fn not_audited() -> Response<Body> {
     let status = Status::new(500, StatusReason::InternalError, "failed to store audit event");
     let mut response = Response::new(full(status.to_json()));

@@ -6,70 +6,70 @@ use std::time::Duration;
 use super::truncation::Truncation;
 use crate::line_log::Rotation;
 
-/// The settings of the audit log.
+/// The settings of the audit log: the policy and the backends.
 #[derive(Clone, Debug, Default)]
 pub struct AuditSettings {
-    /// The audit.k8s.io/v1 Policy. Without a policy the audit log is off.
+    /// Path of the audit.k8s.io/v1 Policy. Without a policy the audit log is off.
     pub policy_file: Option<PathBuf>,
-    /// The file of the log, if one is written.
+    /// The settings of the log file; `None` without a log file.
     pub log: Option<AuditLogSettings>,
-    /// The webhook, if events are sent to one.
+    /// The settings of the webhook; `None` without a webhook.
     pub webhook: Option<AuditWebhookSettings>,
 }
 
 /// The settings of the log file.
 #[derive(Clone, Debug)]
 pub struct AuditLogSettings {
-    /// The file; `-` is standard output.
+    /// Path of the log file; `-` is standard output.
     pub path: PathBuf,
-    /// The limits for the rotation of the file.
+    /// The limits for the rotation of the log file.
     pub rotation: Rotation,
-    /// The mode of writing lines.
+    /// The order of writing an audit log line and sending the answer.
     pub mode: AuditMode,
-    /// The capacity of the queue in lines, in batch mode.
+    /// The capacity of the log file's queue in batch mode, in lines.
     pub buffer_size: usize,
-    /// The length of an event from which it is truncated, in bytes; `None` truncates nothing.
+    /// The longest audit event that is written without truncation, in bytes. `None` disables truncation.
     pub event_bytes_max: Option<usize>,
 }
 
 /// The settings of the webhook.
 #[derive(Clone, Debug)]
 pub struct AuditWebhookSettings {
-    /// The kubeconfig with the server and its credentials.
+    /// Path of the kubeconfig with the webhook's server and credentials.
     pub kubeconfig: PathBuf,
-    /// The mode of sending events.
+    /// The order of sending an audit event and sending the answer.
     pub mode: AuditMode,
-    /// The capacity of the queue in events, in batch mode.
+    /// The capacity of the webhook's queue in batch mode, in events.
     pub buffer_size: usize,
-    /// The most events in a list, in batch mode.
+    /// The most events in one EventList, in batch mode.
     pub batch_size: usize,
-    /// The longest time that an event waits for a full list, in batch mode.
+    /// The longest time that an event waits until its EventList is full, in batch mode.
     pub batch_wait: Duration,
-    /// The rate of lists in batch mode; `None` is no limit.
+    /// The rate limit of EventLists in batch mode; `None` sets no limit.
     pub throttle: Option<ThrottleSettings>,
-    /// The lengths from which events and lists are truncated; `None` truncates nothing.
+    /// The size limits of events and EventLists; `None` disables truncation.
     pub truncation: Option<Truncation>,
-    /// The pause before the first retry.
+    /// The pause before the first retry of a failed request to the webhook.
     pub initial_backoff: Duration,
 }
 
-/// The rate limit of lists.
+/// The rate limit of EventLists: a token bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct ThrottleSettings {
-    /// Lists per second, on average.
+    /// The average rate, in EventLists per second.
     pub per_second: f64,
-    /// The most lists in a burst.
+    /// The most EventLists in a burst.
     pub burst: u32,
 }
 
-/// The order of events and answers.
+/// The order in which events are written and answers are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditMode {
-    /// Events are written after the answers, from a buffer.
+    /// Audit events are queued, and written after their answers.
     Batch,
-    /// Events are written before the answers.
+    /// Audit events are written before their answers are sent.
     #[default]
     Blocking,
-    /// Events are written before the answers; a request whose first event cannot be written is refused.
+    /// Audit events are written before their answers. A request is refused if its first event cannot be written.
     BlockingStrict,
 }

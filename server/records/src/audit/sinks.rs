@@ -1,4 +1,4 @@
-//! The backends of events: the log, the webhook, both or neither.
+//! The backends of the audit log: a log file and a webhook, each optional.
 
 use std::sync::Arc;
 
@@ -12,11 +12,10 @@ use super::settings::AuditSettings;
 use super::truncation::Truncation;
 use super::webhook::WebhookSink;
 
-/// The backends of events.
 pub(crate) struct Sinks {
     log: Option<LogSink>,
     webhook: Option<WebhookSink>,
-    /// The truncation for the log, and for the webhook.
+    /// The truncations for the log file (index 0) and for the webhook (index 1).
     truncations: [Option<Truncation>; 2],
     metrics: Arc<AuditMetrics>,
 }
@@ -28,7 +27,7 @@ impl Sinks {
     /// [`AuditError`].
     pub(crate) async fn open(settings: &AuditSettings, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
         let AuditSettings { log, webhook, .. } = settings;
-        // The log writes single lines, not lists.
+        // The log file contains single events, no EventLists.
         let of_log = log.as_ref().and_then(|log| log.event_bytes_max).map(|event| Truncation { event, list: event });
         let truncations = [of_log, webhook.as_ref().and_then(|webhook| webhook.truncation)];
         let log = log.as_ref().map(|log| LogSink::open(log, metrics)).transpose()?;
@@ -39,12 +38,11 @@ impl Sinks {
         Ok(Self { log, webhook, truncations, metrics: Arc::clone(metrics) })
     }
 
-    /// Returns whether no backend is configured.
     pub(crate) fn is_empty(&self) -> bool {
         self.log.is_none() && self.webhook.is_none()
     }
 
-    /// Writes a line to each backend.
+    /// Writes an audit event's line to each backend.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
         let [of_log, of_webhook] = self.truncations;
         let logged = match &self.log {
@@ -61,8 +59,8 @@ impl Sinks {
         }
     }
 
-    /// Truncates a line and writes it. A line that is too long even when truncated is counted as lost; it refuses the
-    /// request only in a strict mode.
+    /// Truncates a line to a backend's limit and writes the line. A line that exceeds the limit even after truncation
+    /// is counted as lost, and refuses the request only in a strict mode.
     fn cut(
         &self,
         truncation: Option<Truncation>,
@@ -83,7 +81,7 @@ impl Sinks {
         }
     }
 
-    /// Writes and sends the waiting events.
+    /// Flushes the queued audit events to the backends.
     pub(crate) async fn shut_down(&self) {
         if let Some(log) = &self.log {
             log.shut_down().await;

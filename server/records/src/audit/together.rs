@@ -1,8 +1,8 @@
 //! Combines the lines of requests that end at the same time into few writes.
 //!
-//! The first request becomes the writer and writes its line at once, on its own thread. A request that arrives during
-//! the write leaves its line and waits without a thread. The writer then writes all left lines with one call, and tells
-//! each request whether its line was written. So no thread waits for another one's write.
+//! The first request becomes the writer, and writes its own line at once on its own thread. Requests that arrive during
+//! the write enqueue their lines, and wait without blocking a thread. The writer then writes all enqueued lines with
+//! one call, and reports the result to each request. No thread waits for the write of another thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,41 +17,40 @@ use tokio::time::{sleep, timeout};
 use super::emission::Emission;
 use crate::line_log::Output;
 
-/// The time limit for the last writes at shutdown: a disk that hangs must not keep the process alive.
+/// The time limit for the last writes at shutdown, so that a hanging disk cannot prevent the end of the process.
 const IDLE_WAIT: Duration = Duration::from_secs(5);
 
-/// An output that one request at a time writes to.
+/// An audit log output with at most one writing request at a time.
 pub(crate) struct SharedOutput(Mutex<OutputState>);
 
-/// The state of the output: free, or with its current writer.
+/// The state of the output: free, or owned by the current writer.
 enum OutputState {
-    /// The output is free.
+    /// The audit log output has no writer.
     Free(Box<Output>),
-    /// A request is the writer. It finds the lines that other requests left here.
+    /// A request is the writer. Other requests enqueue their lines for the writer.
     Taken(VecDeque<LeftLine>),
 }
 
-/// A line that the current writer writes.
+/// A log line that waits for the current writer.
 struct LeftLine {
     line: Bytes,
     written: oneshot::Sender<bool>,
 }
 
 impl SharedOutput {
-    /// Shares a free output.
     pub(crate) fn new(output: Output) -> Arc<Self> {
         Arc::new(Self(Mutex::new(OutputState::Free(Box::new(output)))))
     }
 
-    /// Writes a line, or leaves it to the current writer. The result says whether the line was written; a written line
-    /// has reached the operating system.
+    /// Writes a line, or enqueues the line for the current writer. The result is `true` after the operating system has
+    /// accepted the line.
     pub(crate) fn write(self: &Arc<Self>, line: &Bytes) -> Emission {
         let mut state = self.0.lock();
         let output = match &mut *state {
             OutputState::Taken(left) => {
                 let (written, is_written) = oneshot::channel();
                 left.push_back(LeftLine { line: line.clone(), written });
-                // The sender is only dropped if the writer panicked.
+                // The sender of the result is dropped unused only after a panic of the writer.
                 return Emission::waiting(async { is_written.await.unwrap_or(false) });
             }
             free @ OutputState::Free(_) => std::mem::replace(free, OutputState::Taken(VecDeque::new())),
@@ -60,8 +59,8 @@ impl SharedOutput {
         let OutputState::Free(output) = output else { return Emission::Done(false) };
         let mut writing = Writing { shared: Arc::clone(self), output: Some(output) };
         let is_written = writing.output.as_mut().is_some_and(|output| output.write_one(line));
-        // Writes the few lines that were left by then. A background task writes further ones, because this request has
-        // an answer to send.
+        // Writes the few lines that were enqueued during the first write. A background task writes all later lines,
+        // because this request must send its answer.
         if writing.write_left() {
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(writing.write_all())),
@@ -71,8 +70,8 @@ impl SharedOutput {
         Emission::Done(is_written)
     }
 
-    /// Completes once no request writes, so that no line is left when the process ends; after [`IDLE_WAIT`] in any
-    /// case. Cancel: safe.
+    /// Waits until no request writes, so that no line is lost at the end of the process. Returns after [`IDLE_WAIT`] at
+    /// the latest. Cancel: safe.
     pub(crate) async fn idle(&self) {
         let is_taken = || matches!(*self.0.lock(), OutputState::Taken(_));
         let nobody_writes = async {
@@ -86,10 +85,10 @@ impl SharedOutput {
     }
 }
 
-/// The turn of the writer. Ends when dropped.
+/// Exclusive ownership of the output by the current writer. Dropping it frees the output.
 struct Writing {
     shared: Arc<SharedOutput>,
-    /// `None` once the output was given back.
+    /// The audit log output; `None` after it was freed.
     output: Option<Box<Output>>,
 }
 
@@ -98,12 +97,13 @@ impl Writing {
         self.output.as_mut().map(|output| output.write(lines)).unwrap_or_default()
     }
 
-    /// Writes the lines that were left until now. Returns `false` if there were none; the turn is then over.
+    /// Writes the enqueued lines. If there are none, frees the output and returns `false`.
     fn write_left(&mut self) -> bool {
         let left = match &mut *self.shared.0.lock() {
             OutputState::Taken(left) if !left.is_empty() => std::mem::take(left),
             state => {
-                // Under the same lock, so that no line is left behind.
+                // The same lock protects the queue and the state, so no request can enqueue a line between the check
+                // and this assignment.
                 if let Some(output) = self.output.take() {
                     *state = OutputState::Free(output);
                 }
@@ -112,13 +112,13 @@ impl Writing {
         };
         let (lines, waiting): (Vec<_>, Vec<_>) = left.into_iter().map(|left| (left.line, left.written)).unzip();
         for (waiting, is_written) in waiting.into_iter().zip(self.write(&lines)) {
-            // The client may have gone away.
+            // The receiver of the result is gone if the client has disconnected.
             let _ = waiting.send(is_written);
         }
         true
     }
 
-    /// Writes left lines until there are none. Yields to other tasks of the thread in between.
+    /// Writes enqueued lines until the queue is empty. Yields to other tasks of the thread after each write.
     async fn write_all(mut self) {
         while self.write_left() {
             tokio::task::yield_now().await;
@@ -127,10 +127,10 @@ impl Writing {
 }
 
 impl Drop for Writing {
-    /// Gives the output back after a panic in a write, or when the runtime ends. Left lines are written first: requests
-    /// that a drain has cut leave their last lines here.
+    /// Frees the output after a panic in a write, or at the end of the runtime. Enqueued lines are written first:
+    /// requests that a drain interrupts enqueue their last lines.
     fn drop(&mut self) {
-        // Once the turn is over, further lines belong to the next writer.
+        // `write_left` frees the output when the queue is empty. Later lines then belong to the next writer.
         while self.output.is_some() && !std::thread::panicking() {
             self.write_left();
         }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::line_log::Target;
 
-    /// Reports each write, and waits until the write may go on.
+    /// A test output that reports the beginning of each write, and blocks until the test sends the write's result.
     struct Gate {
         begun: Sender<String>,
         go_on: Receiver<io::Result<()>>,
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn lines_that_arrive_during_a_write_are_written_together() {
+    async fn log_lines_that_arrive_during_a_write_are_written_together() {
         let (shared, writes, go_on) = gated();
         let first = {
             let shared = Arc::clone(&shared);
             tokio::spawn(async move { shared.write(&line("one")).await })
         };
         assert_eq!(writes.recv().unwrap(), "one\n");
-        // A result is known only after its line is written.
+        // The results stay pending until the lines are written.
         let mut left = ["two", "three", "four"].map(|text| shared.write(&line(text)));
         for emission in &mut left {
             assert!(futures::poll!(&mut *emission).is_pending());
@@ -197,7 +197,7 @@ mod tests {
         for emission in &mut left {
             assert!(futures::poll!(&mut *emission).is_pending());
         }
-        // The first request does not write later lines: its answer goes on.
+        // The first request only writes lines that arrived during its own write, so its answer is not delayed.
         let late = shared.write(&line("five"));
         go_on.send(Ok(())).unwrap();
         assert!(first.await.unwrap());
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn lines_written_together_have_separate_results() {
+    async fn log_lines_that_are_written_together_have_separate_results() {
         let (shared, writes, go_on) = gated();
         let first = {
             let shared = Arc::clone(&shared);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn cancelled_writer_still_writes_the_remaining_lines() {
+    async fn cancelled_log_writer_still_writes_the_remaining_lines() {
         let (shared, writes, go_on) = gated();
         let OutputState::Free(output) = std::mem::replace(&mut *shared.0.lock(), OutputState::Taken(VecDeque::new()))
         else {
@@ -244,7 +244,7 @@ mod tests {
         let writing = Writing { shared: Arc::clone(&shared), output: Some(output) };
         let left = shared.write(&line("one"));
         go_on.send(Ok(())).unwrap();
-        // The runtime may end before it polls the task.
+        // The runtime may end before it polls the writer's task.
         drop(writing.write_all());
         assert_eq!(writes.recv().unwrap(), "one\n");
         assert!(left.await);
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_writers_lose_and_duplicate_no_lines() {
+    fn concurrent_log_writers_lose_and_duplicate_no_lines() {
         #[derive(Clone, Default)]
         struct Kept(Arc<Mutex<Vec<u8>>>);
 
         impl Write for Kept {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                // A disk may accept only a part at once.
+                // A disk may accept only a part of the bytes with one call.
                 let taken = bytes.len().min(7);
                 self.0.lock().extend_from_slice(&bytes[..taken]);
                 std::thread::yield_now();

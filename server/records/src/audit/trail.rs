@@ -19,41 +19,39 @@ use super::emission::Emission;
 use super::id::marked;
 use crate::bodies::at_hand;
 
-/// The size above which a thread for long work reads a body and writes it as JSON. At about 100 MB a second this is
-/// half a millisecond; longer work would delay other clients.
+/// The size above which a blocking thread parses a body and serializes the event, in bytes of JSON. Parsing reads about
+/// 100 MB a second, so 64 KiB take about half a millisecond. Longer work on the reactor's thread would delay other
+/// clients.
 const LONG_BYTES: usize = 64 << 10;
 
-/// The number of bytes of JSON that a thread reads while it reads a byte of YAML.
+/// The cost of parsing one byte of YAML, in bytes of JSON.
 const YAML_COST: usize = 64;
 
-/// The audit state of one request.
+/// The state of one request for the audit log.
 pub struct Trail {
     auditor: Arc<Auditor>,
     id: HeaderValue,
-    /// `None` where the policy asks for no event, and once the last stage has been written.
+    /// The request's audit event. `None` if the policy selects no event, and after the last event has been written.
     event: Option<Event>,
-    /// The trace of the request, with the asked clusters.
     trace: RequestTrace,
     is_long_running: bool,
-    /// Whether the head of the answer is known.
+    /// True if the head of the request's answer was sent.
     is_answered: bool,
     request: Option<NotedRequest>,
-    /// The form of the answer's body, once the body is observed.
+    /// The content type and compression of the answer's body; the default until the answer arrives.
     response_form: BodyForm,
-    /// Resolves when the tunnel ends.
+    /// The receiver that fails when the tunnel of an upgraded connection ends.
     tunnel: Option<oneshot::Receiver<()>>,
 }
 
-/// Content type and compression of a body.
 #[derive(Debug, Default)]
 struct BodyForm {
     content_type: String,
-    /// Whether it is compressed by gzip.
     is_compressed: bool,
 }
 
 impl BodyForm {
-    /// The cost of reading a body, in bytes of JSON that take the same time.
+    /// Estimates the cost of parsing a body, in bytes of JSON with the same parsing time.
     fn work(&self, bytes: usize) -> usize {
         match Format::from_content_type(&self.content_type) {
             Some(Format::Yaml | Format::ApplyYaml) => bytes.saturating_mul(YAML_COST),
@@ -61,19 +59,18 @@ impl BodyForm {
         }
     }
 
-    /// Reads the form from a request's headers. Audited requests are not decompressed.
+    /// Reads the content type of a request. Tributary never decompresses an audited request.
     fn of_request(headers: &HeaderMap) -> Self {
         let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         Self { content_type: value.unwrap_or_default().to_owned(), is_compressed: false }
     }
 
-    /// Reads the form from an answer's headers: answers have no other encoding than gzip.
+    /// Reads the form of an answer. Every `Content-Encoding` counts as gzip, because members send no other encoding.
     fn of_response(headers: &HeaderMap) -> Self {
         Self { is_compressed: headers.contains_key(CONTENT_ENCODING), ..Self::of_request(headers) }
     }
 }
 
-/// The observed body of the request.
 struct NotedRequest {
     form: BodyForm,
     passed: SharedPassed,
@@ -93,7 +90,6 @@ fn add_trace_annotations(event: &mut Event, trace: &RequestTrace) {
 }
 
 impl Trail {
-    /// Starts the audit of a request with this event.
     pub(crate) fn new(
         auditor: Arc<Auditor>,
         id: HeaderValue,
@@ -106,7 +102,7 @@ impl Trail {
         Self { auditor, id, event, trace, is_long_running, is_answered, request, response_form, tunnel }
     }
 
-    /// Waits for the end of the tunnel, if the request is switched.
+    /// Attaches a guard to an upgraded connection, which reports the end of the tunnel.
     pub(crate) fn follow_upgrade(&mut self, upgrade: Option<&ClientUpgrade>) {
         if let (Some(_), Some(upgrade)) = (&self.event, upgrade) {
             let (ended, tunnel) = oneshot::channel();
@@ -115,7 +111,7 @@ impl Trail {
         }
     }
 
-    /// Observes the body of the request, if the event includes it.
+    /// Wraps the request's body in an observer, if the event includes the body.
     pub(crate) fn follow_request(&mut self, headers: &HeaderMap, body: Body) -> Body {
         if self.is_long_running || !self.event.as_ref().is_some_and(Event::wants_request_body) {
             return body;
@@ -125,7 +121,7 @@ impl Trail {
         body
     }
 
-    /// Audits the answer: writes the event of its beginning, or observes its body to the end.
+    /// Audits the answer: writes the event of stage ResponseStarted, and observes the body until its end.
     pub async fn finish(self, answer: Answer) -> Answer {
         let Answer { response, has_panicked, class, is_forwarded_watch } = answer;
         let response = self.finish_response(response, has_panicked).await;
@@ -173,8 +169,8 @@ impl Trail {
         response.map(|body| self.followed(body, true))
     }
 
-    /// Writes the event of the beginning of the answer. Like in kube-apiserver, the event of a refusal includes its
-    /// reason; the body of a refusal is in memory.
+    /// Writes the event of stage ResponseStarted. As in kube-apiserver, the event of a refusal includes the body with
+    /// the reason. The body of a refusal is in memory.
     async fn started(&mut self, response: Response<Body>) -> Response<Body> {
         let (head, body) = response.into_parts();
         let is_error = head.status.is_client_error() || head.status.is_server_error();
@@ -190,7 +186,7 @@ impl Trail {
                     }
                     full(refusal)
                 }
-                // A body at hand can be read without waiting.
+                // `at_hand` returns only bodies in memory, so `collect` never waits.
                 Ok(_) => empty(),
                 Err(body) => body,
             },
@@ -199,20 +195,20 @@ impl Trail {
         Response::from_parts(head, body)
     }
 
-    /// Observes the body of the answer, and writes the event of its end.
+    /// Wraps the answer's body. The event of stage ResponseComplete is written at the end of the body.
     fn followed(self, body: Body, keeps: bool) -> Body {
         AuditedBody::boxed(body, keeps, move |passed| self.complete(passed))
     }
 
-    /// Writes the event of the end. The event includes the answer's body if that is complete.
+    /// Writes the event of stage ResponseComplete. The event includes the answer's body only if all of it was observed.
     fn complete(mut self, passed: Option<Passed>) -> Emission {
         self.end(Stage::ResponseComplete, passed)
     }
 
-    /// Waits until a switched connection is closed.
+    /// Writes the event of stage ResponseComplete when an upgraded connection closes.
     async fn follow_tunnel(mut self) {
         if let Some(tunnel) = self.tunnel.take() {
-            // The receiver fails when the permit is dropped, which is the end of the tunnel.
+            // The drop of the permit's sender ends this wait. The result is always an error.
             let _ = tunnel.await;
         }
         self.end(Stage::ResponseComplete, None).await;
@@ -228,7 +224,7 @@ impl Trail {
         }
     }
 
-    /// Writes the event of the last stage.
+    /// Writes the event of the request's last stage.
     fn end(&mut self, stage: Stage, answer: Option<Passed>) -> Emission {
         let Some(mut event) = self.event.take() else { return Emission::Done(true) };
         if !event.has(stage) {
@@ -260,7 +256,7 @@ impl Trail {
             });
             match filled.await {
                 Ok(event) => auditor.write(&event, stage).await,
-                // The runtime has been shut down.
+                // `spawn_blocking` fails only after the shutdown of the runtime.
                 Err(_) => true,
             }
         })
@@ -268,7 +264,7 @@ impl Trail {
 }
 
 impl Drop for Trail {
-    /// Writes the last event of a client that went away before its answer, or of a tunnel at the end of the process.
+    /// Writes the last event if the client disconnected before its answer, or if the process ends during a tunnel.
     fn drop(&mut self) {
         let is_answered = self.is_answered;
         let Some(event) = &mut self.event else { return };
@@ -283,7 +279,8 @@ impl Drop for Trail {
     }
 }
 
-/// Passes a complete body to `note`, or the fact that it is too long.
+/// Passes a complete body to `note`. Passes [`AuditBody::TooLong`] for a body above the size limit, and nothing for an
+/// incomplete body.
 fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)) {
     if passed.is_too_long() {
         note(&AuditBody::TooLong);
@@ -304,7 +301,7 @@ fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)
     match std::io::Read::read_to_end(&mut std::io::Read::take(decoder, limit), &mut bytes) {
         Ok(read) if read > BODY_BYTES_MAX => note(&AuditBody::TooLong),
         Ok(_) => note(&AuditBody::Whole { content_type, bytes: &bytes }),
-        // An encoding other than gzip, which answers do not have.
+        // The encoding is not gzip, although members send no other encoding.
         Err(_) => {}
     }
 }
@@ -322,7 +319,7 @@ mod tests {
     use crate::line_log::Rotation;
 
     #[test]
-    fn yaml_of_a_kilobyte_is_read_by_a_thread_for_long_work() {
+    fn yaml_body_above_a_kilobyte_needs_a_blocking_thread() {
         for (content_type, bytes, is_long) in [
             ("application/json", LONG_BYTES, false),
             ("application/yaml", LONG_BYTES / YAML_COST, false),
@@ -334,7 +331,7 @@ mod tests {
         }
     }
 
-    /// The process ends without waiting for open shells; the test ends its runtime instead.
+    /// The process ends without waiting for open `exec` sessions. This test drops its runtime instead.
     #[test]
     fn audit_event_of_an_upgraded_connection_is_written_at_process_end() {
         let folder = tempfile::tempdir().unwrap();
@@ -349,12 +346,12 @@ mod tests {
         };
         let settings = AuditSettings { policy_file: Some(policy), log: Some(settings), webhook: None };
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        // The arrival keeps the connection's permit.
+        // The arrival owns the connection's permits, which end the tunnel when dropped.
         let context = runtime.block_on(async {
             let auditor = Auditor::open(&settings).await.unwrap().unwrap();
             let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();
             let (mut head, ()) = request.into_parts();
-            // The events use the arrival's reading, and no other source.
+            // The audit event must contain the parsed path of the arrival, not a path from another source.
             let read = http::Uri::from_static("/api/v1/namespaces/n/pods/read/exec");
             let mut arrival = RequestArrival::new(Mount::Merged, &http::Method::POST, &read);
             arrival.upgrade = Some(ClientUpgrade::new(hyper::upgrade::on(Request::new(()))));

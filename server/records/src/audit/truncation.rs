@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use tributary_audit::truncated_line;
 
-/// The lengths from which events and lists of events are truncated, in bytes.
+/// The size limits of events and EventLists, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// The length of an event.
+    /// The longest audit event that is written without truncation.
     pub event: usize,
-    /// The length of a list.
+    /// The maximum length of an EventList.
     pub list: usize,
 }
 
 impl Truncation {
-    /// Truncates a line that is too long; `None` if it is still too long then.
+    /// Truncates an audit event's line above the limit. Returns `None` if the truncated line still exceeds the limit.
     pub(crate) fn cut(self, line: Bytes) -> Option<Bytes> {
         if line.len() <= self.event {
             return Some(line);
@@ -21,7 +21,8 @@ impl Truncation {
         truncated_line(&line, self.event).map(Bytes::from)
     }
 
-    /// Splits lines into lists of limited length, in their order. A single longer line is a list of its own.
+    /// Splits lines into lists below the limit, in their order. A single line above the limit becomes a list of its
+    /// own.
     pub(crate) fn parts(self, lines: Vec<Bytes>) -> Vec<Vec<Bytes>> {
         let (mut parts, mut bytes) = (Vec::<Vec<Bytes>>::new(), 0);
         for line in lines {
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_sent_in_parts() {
+    fn long_list_of_audit_events_is_split_into_parts() {
         let own = Truncation { event: 0, list: 10 };
         let lines =
             |lengths: &[usize]| lengths.iter().map(|length| Bytes::from("x".repeat(*length))).collect::<Vec<_>>();

@@ -22,18 +22,18 @@ use super::metrics::AuditMetrics;
 use super::settings::{AuditMode, AuditWebhookSettings};
 use super::truncation::Truncation;
 
-/// The timeout of a request, as in kube-apiserver (apiserver `pkg/util/webhook`).
+/// The timeout of a request to the webhook, as in kube-apiserver (apiserver `pkg/util/webhook`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The number of attempts to send events, and the growth of the pause between them
+/// The number of attempts, and the factor by which each pause exceeds the previous pause
 /// (`DefaultRetryBackoffWithInitialDelay`).
 const TRIES: u32 = 5;
 const BACKOFF_FACTOR: f64 = 1.5;
-/// The most concurrent lists, whatever rate is allowed.
+/// The most concurrent requests in batch mode, independent of the rate limit.
 const IN_FLIGHT: usize = 15;
-/// The time limit for waiting events at shutdown. The drain of the connections comes before, within a kubelet's 30 s.
+/// The time limit for queued events at shutdown. The drain of the connections ends earlier, and a kubelet kills the
+/// process 30 s after SIGTERM.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The target of events.
 struct Webhook {
     client: kube::Client,
     target: Uri,
@@ -41,21 +41,21 @@ struct Webhook {
     metrics: Arc<AuditMetrics>,
 }
 
-/// The webhook backend and its mode.
 pub(crate) struct WebhookSink {
     webhook: Arc<Webhook>,
     mode: WebhookMode,
 }
 
 enum WebhookMode {
-    /// An answer waits until its event is accepted. With `strict`, a request is refused if its event is not accepted.
+    /// Each answer waits until the webhook accepts its event. With `strict`, a request is refused if the webhook
+    /// rejects its event.
     Blocking { strict: bool },
-    /// A task collects events into lists.
+    /// A background task collects events into EventLists.
     Batch { sender: Mutex<Option<mpsc::Sender<Bytes>>>, task: Mutex<Option<JoinHandle<()>>> },
 }
 
 impl WebhookSink {
-    /// Connects to the webhook.
+    /// Creates the client for the webhook, and starts the background task in batch mode.
     ///
     /// # Errors
     /// [`AuditError::Webhook`].
@@ -84,7 +84,7 @@ impl WebhookSink {
         Ok(Self { webhook, mode })
     }
 
-    /// Sends or queues a line.
+    /// Sends an audit event to the webhook, or queues the event in batch mode.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
         match &self.mode {
             WebhookMode::Blocking { strict } => {
@@ -100,7 +100,6 @@ impl WebhookSink {
         }
     }
 
-    /// Returns whether a request is refused if its event is not accepted.
     pub(crate) fn is_strict(&self) -> bool {
         matches!(self.mode, WebhookMode::Blocking { strict: true })
     }
@@ -118,18 +117,17 @@ impl WebhookSink {
     }
 }
 
-/// The settings for lists of events.
 struct Lists {
-    /// The most events of a list.
+    /// The most events in an EventList.
     size: usize,
-    /// The longest time that an event waits for a full list.
+    /// The longest time that an event waits until its EventList is full.
     wait: Duration,
     truncation: Option<Truncation>,
-    /// The rate limit of lists, as in kube-apiserver (client-go `NewTokenBucketRateLimiter`).
+    /// The rate limit of EventLists, as in kube-apiserver (client-go `NewTokenBucketRateLimiter`).
     throttle: Option<TokenRate>,
 }
 
-/// Collects events into lists and sends them, until all senders are dropped.
+/// Collects events into EventLists and sends them. Ends after the last sender is dropped.
 async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists: Lists) {
     let Lists { size, wait, truncation, throttle } = lists;
     let mut sent = SpentTokens::default();
@@ -151,7 +149,7 @@ async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists:
             if let Some(rate) = throttle {
                 sent.spend_one(rate).await;
             }
-            // The semaphore is never closed.
+            // `acquire_owned` fails only for a closed semaphore, and this semaphore is never closed.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let webhook = Arc::clone(&webhook);
             tokio::spawn(async move {
@@ -160,12 +158,13 @@ async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists:
             });
         }
     }
-    // Waits until the last list has been accepted or given up.
+    // All permits are free again when the webhook has accepted, or `deliver` has given up, the last EventList.
     let _ = places.acquire_many(u32::try_from(IN_FLIGHT).unwrap_or(u32::MAX)).await;
 }
 
 impl Webhook {
-    /// Posts events until they are accepted, or given up and counted. Returns whether they were accepted.
+    /// Posts an EventList until the webhook accepts it. After the last attempt, the events are counted as lost. Returns
+    /// whether the webhook accepted the events.
     async fn deliver(&self, lines: Vec<Bytes>) -> bool {
         let body = Bytes::from(event_list(&lines));
         let mut pause = self.backoff;
@@ -201,18 +200,18 @@ impl Webhook {
     }
 }
 
-/// Creates a client for the kubeconfig's current context. Returns it with the path for events: the path of the server's
-/// URL.
+/// Creates a client for the kubeconfig's current context. Also returns the path of the server's URL, to which events
+/// are posted.
 async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
-        // The caller's message contains the path already.
+        // The caller's message already contains the path.
         KubeconfigError::ReadConfig(source, _) => format!("it cannot be read: {source}"),
         error => explain(&error),
     })?;
     let options = KubeConfigOptions::default();
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| explain(&error))?;
-    // kube would put the server's path before each request's path, with a slash between them.
+    // The crate kube would join the server's path and the request's path with an additional slash.
     let server = std::mem::take(&mut config.cluster_url).into_parts();
     let target = server.path_and_query.as_ref().map_or("/", |target| target.as_str());
     let target = target.parse::<Uri>().map_err(|error| error.to_string())?;
@@ -224,7 +223,7 @@ async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
         .path_and_query("/")
         .build()
         .map_err(|error| error.to_string())?;
-    // Retries are implemented in this module, with a limit.
+    // The function `deliver` retries failed requests itself, with a limit.
     config.default_retry = false;
     Ok((kube::Client::try_from(config).map_err(|error| explain(&error))?, target))
 }
@@ -242,7 +241,8 @@ mod tests {
     use super::*;
     use crate::audit::metrics::PluginLabels;
 
-    /// A webhook that refuses a number of requests, and records the others: path and number of events.
+    /// Starts a webhook that refuses the first `refusals` requests. The channel reports the path and the number of
+    /// events of each later request.
     async fn webhook(refusals: usize) -> (String, mpsc::UnboundedReceiver<(String, usize)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn error_names_a_missing_kubeconfig_once() {
+    async fn webhook_error_names_a_missing_kubeconfig_once() {
         let path = tempfile::tempdir().unwrap().path().join("nope");
         let shown = path.display().to_string();
         let settings = settings(path, AuditMode::Batch, 1);
@@ -318,7 +318,7 @@ mod tests {
     const LINE: Bytes = Bytes::from_static(b"{}\n");
 
     #[tokio::test]
-    async fn batch_is_sent_when_full_or_old_and_retried_after_failure() {
+    async fn full_or_old_audit_batch_is_sent_and_retried() {
         let (server, mut received) = webhook(2).await;
         let (sink, metrics) = sink(&server, AuditMode::Batch, 3).await;
         for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! A writer thread, and the queue before it.
+//! A thread that writes log lines, and its bounded queue.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::losses::Losses;
 use super::output::Output;
 
-/// A thread that writes lines, and the bounded queue before it. Lines beyond the queue's capacity are dropped and
+/// A background thread that writes lines, and its bounded queue. Lines above the queue's capacity are dropped and
 /// counted.
 pub(crate) struct Batch {
     sender: Mutex<Option<SyncSender<Bytes>>>,
@@ -30,7 +30,7 @@ impl Batch {
         Ok(Self { sender: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), losses })
     }
 
-    /// Queues a line. Never waits; drops and counts the line if the queue is full.
+    /// Queues a line without waiting. A full queue drops and counts the line.
     pub(crate) fn write(&self, line: Bytes) {
         let sent = self.sender.lock().as_ref().map(|sender| sender.try_send(line));
         if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None = sent {
@@ -38,16 +38,15 @@ impl Batch {
         }
     }
 
-    /// Writes the queued lines, and drops further ones.
+    /// Writes the queued lines. All later lines are dropped.
     pub(crate) async fn shut_down(&self) {
         drop(self.sender.lock().take());
         let thread = self.thread.lock().take();
-        // The thread writes the queued lines, and ends.
+        // The dropped sender ends the thread after the last queued line.
         let _ = tokio::task::spawn_blocking(move || thread.map(JoinHandle::join)).await;
     }
 }
 
-/// Writes lines until all senders are dropped.
 fn drain(mut output: Output, lines: &Receiver<Bytes>) {
     while let Ok(line) = lines.recv() {
         output.write(&[line]);

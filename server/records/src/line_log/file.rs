@@ -1,7 +1,7 @@
-//! A file that is rotated by its size, as lumberjack does it for kube-apiserver (`gopkg.in/natefinch/lumberjack.v2`):
+//! Rotates a log file by its size, as lumberjack does for kube-apiserver (`gopkg.in/natefinch/lumberjack.v2`):
 //! `audit.log` becomes `audit-2026-11-23T17-02-03.000.log`, in UTC.
 //!
-//! No crate has both lumberjack's file names and its combined limits by number and by age.
+//! No crate combines lumberjack's file names with limits by number and by age.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,36 +21,34 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::output::Target;
 
-/// The time in the name of a rotated file: lumberjack's `2006-01-02T15-04-05.000`.
+/// The time in a rotated file's name: lumberjack's layout `2006-01-02T15-04-05.000`.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
-/// The limits of a file and of its rotated files. Zero means no limit.
+/// The limits of a log file and of its rotated files. Zero disables a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// The size of a file from which it is rotated, in bytes.
+    /// The size, in bytes, above which the log file is rotated.
     pub max_bytes: u64,
-    /// The most rotated files.
+    /// The maximum number of rotated files.
     pub max_backups: usize,
-    /// The greatest age of a rotated file, in days.
+    /// The maximum age of a rotated file, in days.
     pub max_age_days: u32,
-    /// Whether rotated files are compressed.
+    /// True if rotated files are compressed with gzip.
     pub compress: bool,
 }
 
-/// The suffix of a compressed rotated file.
 const COMPRESSED: &str = ".gz";
 
-/// A file that lines are appended to. Lines that are written together are never split between two files.
+/// A log file with rotation. Lines that are written with one call always go to the same file.
 pub(crate) struct LogFile {
     path: PathBuf,
     rotation: Rotation,
     file: File,
     bytes: u64,
-    /// The background thread that compresses rotated files.
     compressing: Option<JoinHandle<()>>,
 }
 
-/// Opens the target of a path; `-` is standard output, which is never rotated here.
+/// Opens the target of a path. For `-` the target is standard output, which has no rotation.
 ///
 /// # Errors
 /// The error of the operating system.
@@ -61,8 +59,8 @@ pub(crate) fn open_target(path: &Path, rotation: Rotation) -> io::Result<Box<dyn
     })
 }
 
-/// Duplicates the open file without a buffer. Rust's own buffer of standard output accepts more than it has written, so
-/// lost lines could not be counted.
+/// Duplicates a file descriptor as an unbuffered file. `std::io::Stdout` buffers accepted lines, so a failed write
+/// could not be attributed to its line.
 ///
 /// # Errors
 /// The process has too many open files.
@@ -71,7 +69,7 @@ pub(crate) fn unbuffered(descriptor: impl AsFd) -> io::Result<File> {
 }
 
 impl LogFile {
-    /// Opens a file for appending. Creates it (0600) and its directory (0700) if they do not exist.
+    /// Opens a log file for appending. Creates a missing file (mode 0600) and its missing directory (mode 0700).
     ///
     /// # Errors
     /// The error of the operating system.
@@ -82,21 +80,21 @@ impl LogFile {
         let file = open(path)?;
         let bytes = file.metadata()?.len();
         let mut log = Self { path: path.to_owned(), rotation, file, bytes, compressing: None };
-        // Compresses the leftover files of an earlier process, too.
+        // An earlier process may have ended before it compressed its rotated files.
         log.compress_aside();
         Ok(log)
     }
 
-    /// Returns whether this many more bytes may be appended.
+    /// Returns whether the file may grow by this many bytes without rotation.
     fn has_room(&self, bytes: usize) -> bool {
         let Rotation { max_bytes, .. } = self.rotation;
         max_bytes == 0 || self.bytes == 0 || self.bytes.saturating_add(bytes as u64) <= max_bytes
     }
 
-    /// Rotates the file if it has no room for this many more bytes.
+    /// Rotates the file if this many more bytes would exceed its limit.
     ///
     /// # Errors
-    /// The error of the operating system. Lines are then appended to the old file.
+    /// The error of the operating system. The log file then stays in use.
     fn rotate_if_full(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
         if self.has_room(bytes) {
             return Ok(());
@@ -114,15 +112,15 @@ impl LogFile {
         Ok(())
     }
 
-    /// The rotated files with their times.
+    /// Lists the rotated files with the times in their names.
     fn aside(&self) -> Vec<(Timestamp, PathBuf)> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
         entries.filter_map(|entry| Some((time_of(&self.path, &entry.file_name())?, entry.path()))).collect()
     }
 
-    /// Compresses the rotated files on a thread of its own: 100 MB take a second, and writing goes on. Files that are
-    /// rotated meanwhile wait for the next call.
+    /// Compresses the rotated files on a background thread: 100 MB take a second, and must not delay writing. Files
+    /// that are rotated during a compression wait for the next call.
     fn compress_aside(&mut self) {
         if !self.rotation.compress || self.compressing.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
@@ -134,7 +132,7 @@ impl LogFile {
         }
         let compress_all = move || {
             for path in aside {
-                // A file that was removed meanwhile is no error.
+                // A file that was removed during its compression is no error.
                 if let Err(error) = compress(&path)
                     && path.exists()
                 {
@@ -145,11 +143,12 @@ impl LogFile {
         self.compressing = std::thread::Builder::new().name("log-compress".to_owned()).spawn(compress_all).ok();
     }
 
-    /// Removes the rotated files beyond the limits. A failed removal is tried again at the next rotation.
+    /// Removes the rotated files above the limits. A failed removal is retried at the next rotation.
     fn remove_old(&self, now: Timestamp) {
         let Rotation { max_backups, max_age_days, .. } = self.rotation;
         let backups = self.aside();
-        // A file during its compression exists twice, and counts once.
+        // During a compression, a rotated file exists plain and compressed. Both count as one backup, because they have
+        // the same time.
         let newest: BTreeSet<_> = backups.iter().map(|(time, _)| Reverse(*time)).collect();
         let oldest =
             now.checked_sub(SignedDuration::from_hours(24 * i64::from(max_age_days))).unwrap_or(Timestamp::MIN);
@@ -168,11 +167,11 @@ impl LogFile {
 
 impl Target for LogFile {
     fn make_room(&mut self, bytes: usize) {
-        // The common case, without reading the clock.
+        // Most writes need no rotation, and thus no reading of the clock.
         if self.has_room(bytes) {
             return;
         }
-        // After a failed rotation the log goes on.
+        // After a failed rotation, lines are appended to the old file.
         if let Err(error) = self.rotate_if_full(bytes, Timestamp::now()) {
             tracing::warn!(path = %self.path.display(), %error, "a log cannot be rotated");
         }
@@ -180,7 +179,7 @@ impl Target for LogFile {
 }
 
 impl Write for LogFile {
-    /// Appends as many bytes as the operating system accepts at once, perhaps a part of a line.
+    /// Appends as many bytes as the operating system accepts with one call. These may end in the middle of a line.
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let written = self.file.write(text)?;
         self.bytes += written as u64;
@@ -196,17 +195,17 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// The path of a rotated file after its compression.
 fn compressed(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(COMPRESSED);
     name.into()
 }
 
-/// Compresses a file (gzip), and then removes it. After an interruption the file still exists, and is compressed again.
+/// Compresses a file with gzip, and then removes the plain file. After an interruption, the next call compresses the
+/// plain file again.
 fn compress(path: &Path) -> io::Result<()> {
     let (mut plain, target) = (File::open(path)?, compressed(path));
-    // An existing target may have wider permissions.
+    // An existing target may have wider permissions, so the target is created anew.
     let _not_there = fs::remove_file(&target);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
     let mut writer = GzEncoder::new(file, Compression::default());
@@ -214,28 +213,28 @@ fn compress(path: &Path) -> io::Result<()> {
     match written {
         Ok(()) => fs::remove_file(path),
         Err(error) => {
-            // An incomplete target is useless.
+            // A failed compression leaves an incomplete target.
             let _ = fs::remove_file(target);
             Err(error)
         }
     }
 }
 
-/// The file name's part before the time, and the part after it.
+/// Splits a log file's name into the parts before and after the time of rotation.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
     (format!("{}-", text(path.file_stem())), extension)
 }
 
-/// The path of a file that was rotated at this time.
+/// Returns the path of a log file that was rotated at this time.
 fn name_of(path: &Path, time: Timestamp) -> PathBuf {
     let (before, after) = parts(path);
     let time = time.to_zoned(TimeZone::UTC).strftime(TIME_FORMAT).to_string();
     path.with_file_name(format!("{before}{time}{after}"))
 }
 
-/// The time of a rotated file, by its name; `None` for other files.
+/// Parses the time in a rotated file's name. Returns `None` for other files.
 fn time_of(path: &Path, name: &OsStr) -> Option<Timestamp> {
     let (before, after) = parts(path);
     let name = name.to_str()?;
@@ -255,7 +254,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The files of a folder by name, and their contents.
+    /// Lists the files of a folder, by name, with their contents.
     fn files(folder: &Path) -> Vec<(String, String)> {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
         let mut files: Vec<_> = entries
@@ -302,7 +301,7 @@ mod tests {
         let texts: Vec<_> = files(path.parent().unwrap()).into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, ["one\ntwo\n", "three\n", "much longer than ten\n", "four\n"]);
         drop(log);
-        // An existing file is appended to, and its size counts.
+        // An existing file is appended to, and its size counts for the rotation.
         let mut log = LogFile::open(&path, rotation).unwrap();
         add(&mut log, "five\n");
         add(&mut log, "six\n");
@@ -316,7 +315,7 @@ mod tests {
         let mut log = LogFile::open(&path, Rotation { max_bytes: 10, ..NO_BOUNDS }).unwrap();
         add(&mut log, "a first\n");
         log.make_room("second and long\n".len());
-        // A disk may accept only a part at once.
+        // A disk may accept only a part of a line with one call.
         log.write_all(b"sec").unwrap();
         log.write_all(b"ond and long\n").unwrap();
         let texts: Vec<_> = files(folder.path()).into_iter().map(|(_, text)| text).collect();
@@ -328,7 +327,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let rotation = Rotation { max_bytes: 10, max_backups: 2, compress: true, ..NO_BOUNDS };
-        // A leftover of an earlier process that was interrupted.
+        // A rotated file that an earlier, interrupted process left uncompressed.
         let aside = name_of(&path, time("2020-11-23T12:00:00Z"));
         fs::write(&aside, "earlier\n").unwrap();
         fs::write(compressed(&aside), "half").unwrap();

@@ -7,33 +7,32 @@ use bytes::Bytes;
 
 use super::losses::Losses;
 
-/// The most bytes of lines that are written with one call. Longer lines are written one by one, without copying.
+/// The most bytes of several lines that are joined for one write. A longer line is written by itself, without copying.
 const TOGETHER_BYTES: usize = 64 << 10;
 
-/// A target of lines. Written bytes have reached the operating system, so a flush is not necessary.
+/// A target of log lines. Its written bytes have reached the operating system, so no flush is needed.
 pub(crate) trait Target: Write + Send {
-    /// Announces the total size of lines that must stay in one file, before they are written. A partial write is not
-    /// announced again.
+    /// Announces the total size of the next lines, which must stay in one file. Called once before the lines, not again
+    /// after a partial write.
     fn make_room(&mut self, _bytes: usize) {}
 }
 
-/// Standard output as a duplicated descriptor: a pipe, or a file without rotation.
+/// Standard output as a duplicated file descriptor, without rotation.
 impl Target for File {}
 
-/// The output of a line log.
 pub(crate) struct Output {
     target: Box<dyn Target>,
-    /// A buffer for lines that are written together. Kept to reuse its memory.
+    /// A buffer for joined log lines, reused by all writes.
     joined: Vec<u8>,
-    /// Whether the last line may be incomplete.
+    /// True if the last write may have ended in the middle of a log line.
     torn: bool,
-    /// Whether writing fails. Logged once per series of failures.
+    /// True if the last write of the log failed. Only the first of several failures in a row is logged.
     failing: bool,
     losses: Losses,
 }
 
 impl Output {
-    /// Creates an output. Lines that the target does not accept are counted in `losses`.
+    /// Creates an output. `losses` counts the lines that the target does not accept.
     pub(crate) fn new(target: Box<dyn Target>, losses: Losses) -> Self {
         Self { target, joined: Vec::new(), torn: false, failing: false, losses }
     }
@@ -42,7 +41,7 @@ impl Output {
         &self.losses
     }
 
-    /// Writes a line. Returns whether it was written; otherwise it is counted as lost.
+    /// Writes a line. Returns whether the whole line was written. An unwritten line is counted as lost.
     pub(crate) fn write_one(&mut self, line: &Bytes) -> bool {
         if self.torn || self.failing {
             return self.write(std::slice::from_ref(line)) == [true];
@@ -58,8 +57,8 @@ impl Output {
         }
     }
 
-    /// Writes lines. Returns for each line whether it was written; each other line had a failed write of its own and is
-    /// counted as lost.
+    /// Writes lines. Returns, for each line, whether the whole line was written. An unwritten line is counted as lost,
+    /// and the next line is tried with a new write.
     pub(crate) fn write(&mut self, mut lines: &[Bytes]) -> Vec<bool> {
         let mut written = Vec::with_capacity(lines.len());
         while !lines.is_empty() {
@@ -78,7 +77,7 @@ impl Output {
         written
     }
 
-    /// Writes the first lines with one call. Returns the number of complete lines, and the error of the next one.
+    /// Writes the first lines with one call. Returns the number of complete lines, and the error of the next line.
     fn write_some(&mut self, lines: &[Bytes]) -> (usize, Option<io::Error>) {
         let mut ends = Vec::new();
         let mut end = 0;
@@ -90,7 +89,7 @@ impl Output {
             ends.push(end);
         }
         if std::mem::take(&mut self.torn) {
-            // Separates the next line from the incomplete one.
+            // A line feed ends the incomplete line before the next line is written.
             if let Err(error) = self.target.write_all(b"\n") {
                 self.torn = true;
                 return (0, Some(error));
@@ -124,7 +123,7 @@ impl Output {
     }
 }
 
-/// Writes a whole text. Returns the number of written bytes, and the error.
+/// Writes a text with as many calls as needed. Returns the number of written bytes, and the error of the last call.
 fn write_counted(target: &mut dyn Target, text: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < text.len() {

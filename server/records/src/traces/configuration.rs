@@ -4,40 +4,40 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// The default address of a collector for OTLP over gRPC.
+/// kube-apiserver's default address of an OTLP/gRPC collector.
 const DEFAULT_ENDPOINT: &str = "localhost:4317";
 
-/// The divisor of sampling rates.
+/// The unit of sampling rates: requests per million.
 const MILLION: u32 = 1_000_000;
 
 /// The settings of tracing: the sampling rate and the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracingConfiguration {
-    /// The collector, as `http://HOST:PORT`: spans are sent by gRPC without TLS, as kube-apiserver sends them.
+    /// The collector's URL, `http://HOST:PORT`. Spans are sent over gRPC without TLS, as in kube-apiserver.
     pub endpoint: String,
-    /// The number of sampled requests per million, among requests without a trace and requests of users who may not
-    /// choose their trace. The other requests are sampled if their trace is.
+    /// The sampling rate in requests per million. The rate applies to requests without a trace, and to users who may
+    /// not choose their trace. Requests of all other users are sampled as their trace requests.
     pub sampling_rate_per_million: u32,
 }
 
-/// The reason why a file is no TracingConfiguration.
+/// An error that prevents the use of a TracingConfiguration file.
 #[derive(Debug, thiserror::Error)]
 pub enum TracingConfigurationError {
-    /// The file cannot be read.
+    /// The TracingConfiguration file cannot be read.
     #[error("the tracing configuration {} cannot be read", .path.display())]
     File {
-        /// Path of the file.
+        /// Path of the TracingConfiguration file.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The content of the file is invalid.
+    /// The content of the TracingConfiguration file is invalid.
     #[error("the tracing configuration {}: {problem}", .path.display())]
     Invalid {
-        /// Path of the file.
+        /// Path of the TracingConfiguration file.
         path: PathBuf,
-        /// The problem, for a message.
+        /// The problem in the TracingConfiguration file, as text.
         problem: String,
     },
 }
@@ -52,7 +52,7 @@ struct Written {
 }
 
 impl TracingConfiguration {
-    /// Reads and parses a file.
+    /// Reads and parses a TracingConfiguration file.
     ///
     /// # Errors
     /// [`TracingConfigurationError`].
@@ -62,7 +62,7 @@ impl TracingConfiguration {
         Self::parse(&text).map_err(|problem| TracingConfigurationError::Invalid { path: path.to_owned(), problem })
     }
 
-    /// Parses YAML or JSON. The error describes the problem.
+    /// Parses YAML or JSON. The error is a message for users.
     fn parse(text: &str) -> Result<Self, String> {
         let written: Written = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         let group = written.api_version.strip_prefix("apiserver.config.k8s.io/");
@@ -81,7 +81,7 @@ impl TracingConfiguration {
     }
 }
 
-/// Converts an endpoint in kube-apiserver's syntax, `HOST:PORT` or `dns:HOST:PORT`, into a URL.
+/// Converts kube-apiserver's syntax of an endpoint, `HOST:PORT` or `dns:HOST:PORT`, into a URL.
 fn address(endpoint: &str) -> Result<String, String> {
     let host =
         ["dns:///", "dns:", "http://"].iter().find_map(|scheme| endpoint.strip_prefix(scheme)).unwrap_or(endpoint);

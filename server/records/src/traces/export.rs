@@ -1,4 +1,4 @@
-//! The task that sends spans.
+//! The background task that sends spans to the collector.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// The most spans in one batch, unless the last request brings more.
+/// The target size of a batch, in spans. All spans of one request stay in the same batch, so a batch may exceed this
+/// size.
 const BATCH_SPANS: usize = 512;
 
-/// The longest time that a span waits for a full batch.
+/// The longest time that a span waits until its batch is full.
 const BATCH_WAIT: Duration = Duration::from_secs(1);
 
-/// The timeout of sending a batch.
+/// The time limit for sending one batch of spans.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
 
-/// The counters of spans.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpanCounters {
-    /// Spans that the collector accepted.
+    /// The number of spans that the collector accepted.
     pub(super) sent: Counter,
-    /// Spans that the collector did not accept, or for which the queue had no room.
+    /// The number of spans that the collector or the full queue rejected.
     pub(super) lost: Counter,
 }
 
-/// Sends the spans of requests until `stop`, and then the queued ones.
+/// Sends the spans of requests until `stop` is cancelled, and then sends the queued spans.
 pub(super) async fn export(
     mut requests: Receiver<Vec<SpanData>>,
     exporter: opentelemetry_otlp::SpanExporter,

@@ -11,10 +11,10 @@ const MONITORING_GROUP: &str = "system:monitoring";
 /// The trace headers of the W3C (<https://www.w3.org/TR/trace-context/>).
 const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Returns whether a user may have requests traced and choose their trace. In personal mode, the one user may. In
-/// shared mode, the groups of kube-apiserver may (apiserver `pkg/endpoints/filters/traces.go`,
-/// `notSystemPrivilegedGroup`). Only client certificates and a front proxy can assert these groups; members and issuers
-/// cannot.
+/// Returns whether a user may start traces and choose the trace ID. In personal mode, the only user may. In shared
+/// mode, members of kube-apiserver's privileged groups may (apiserver `pkg/endpoints/filters/traces.go`,
+/// `notSystemPrivilegedGroup`). Only client certificates and a front proxy can assert these groups. Members and token
+/// issuers cannot.
 pub(super) fn is_obeyed(user: &User) -> bool {
     let verifier = &user.authority.verifier;
     let is_of_group = || user.info.groups.iter().any(|group| group == MASTERS_GROUP || group == MONITORING_GROUP);
@@ -22,9 +22,9 @@ pub(super) fn is_obeyed(user: &User) -> bool {
         || (is_of_group() && [VerifierName::client_certificates(), VerifierName::front_proxy()].contains(verifier))
 }
 
-/// Removes the trace headers of a request unless its user may choose the trace. Members receive the request from a
-/// trusted account, and might follow the headers. The headers of requests to a workload stay: they are the client's
-/// message to it.
+/// Removes the trace headers of a request whose user may not choose the trace. A member trusts Tributary's account, and
+/// could otherwise obey a client's headers. Requests that are proxied to a workload keep their headers, because the
+/// workload is their recipient.
 pub fn forget_unless_obeyed(headers: &mut HeaderMap, reading: &RequestReading, user: &User) {
     if HEADERS.iter().all(|name| !headers.contains_key(*name)) || is_obeyed(user) {
         return;

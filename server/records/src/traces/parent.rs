@@ -1,9 +1,8 @@
-//! The header `traceparent`: the trace that a client's request belongs to (<https://www.w3.org/TR/trace-context/>,
-//! version 00).
+//! The header `traceparent`, which names the client's trace (<https://www.w3.org/TR/trace-context/>, version 00).
 
 use http::HeaderMap;
 
-/// The client's span, as the parent of a request.
+/// The client's span, which becomes the parent of the request's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parent {
     pub(super) trace_id: u128,
@@ -11,11 +10,11 @@ pub(super) struct Parent {
     pub(super) is_sampled: bool,
 }
 
-/// The length of version 00 in bytes; later versions may have more, after a dash.
+/// The length of a version 00 header, in bytes. Later versions may append a dash and more fields.
 const LENGTH: usize = 55;
 
 impl Parent {
-    /// Parses a request's headers; `None` without a valid header. Two headers count as none.
+    /// Parses the `traceparent` header. Returns `None` for a missing, invalid or repeated header.
     pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut given = headers.get_all("traceparent").iter();
         match (given.next(), given.next()) {

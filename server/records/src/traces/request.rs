@@ -1,4 +1,4 @@
-//! The recording of a request's spans.
+//! Records the trace spans of a request.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,31 +16,33 @@ use super::parent::Parent;
 use super::tracer::Tracer;
 use crate::text::Text;
 
-/// The state of a request that is sampled, or may be sampled after authentication.
+/// The trace state of a request that is sampled, or may become sampled after authentication.
 pub struct Traced {
     tracer: Arc<Tracer>,
-    /// The request's own span, in a new trace unless the user may choose the trace.
+    /// The request's own span. The span starts a new trace, unless the user may choose the trace.
     context: TraceContext,
-    /// The client's span, from the request's headers.
+    /// The client's span from the header `traceparent`.
     client: Option<Parent>,
-    /// Whether the request belongs to the client's trace.
+    /// True if the request's span belongs to the client's trace.
     is_in_clients: bool,
-    /// Whether the request is sampled by chance, if it has no trace or its user may not choose one.
+    /// True if the sampling rate selects the request. Used for requests without a client's trace, and for users who may
+    /// not choose the trace.
     by_chance: bool,
     received: SystemTime,
     started: Instant,
-    /// A known HTTP method, or `_OTHER`.
+    /// The HTTP method, or `_OTHER` for an unknown method.
     method: &'static str,
     path: Text<'static>,
     reading: Option<RequestReading>,
     trace: RequestTrace,
     is_known: bool,
-    /// The status of the answer; `None` if the request was cancelled before its answer.
+    /// The status of the answer. `None` if the client cancelled the request before the answer.
     status: Option<u16>,
 }
 
 impl Tracer {
-    /// Starts the recording of a new request, if it is sampled or its client asks for a trace.
+    /// Starts the trace state of a new request. Returns `None` if the request is not sampled and its client sends no
+    /// `traceparent`.
     pub fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
         let (client, by_chance) = (Parent::from_headers(request.headers()), self.samples());
         (by_chance || client.is_some_and(|client| client.is_sampled)).then(|| {
@@ -64,22 +66,22 @@ impl Tracer {
     }
 }
 
-/// Returns the method by OpenTelemetry's convention. Unknown methods share one name, so that clients cannot create
-/// names without end.
+/// Returns the method by OpenTelemetry's convention. All unknown methods share one name, so that clients cannot create
+/// an unbounded number of names.
 fn known_method(method: &Method) -> &'static str {
     METHODS.into_iter().map(|(known, _)| known).find(|known| *known == method.as_str()).unwrap_or("_OTHER")
 }
 
 impl Traced {
-    /// Sets the request's reading and trace, once its host and path are known.
+    /// Stores the request's parsed target and its router trace.
     pub fn placed(&mut self, arrival: &RequestArrival) {
         self.reading = Some(arrival.reading.clone());
         self.trace = arrival.trace.clone();
     }
 
-    /// Decides whether the request is traced, once its user is known. The client's own decision counts if the user may
-    /// decide (`is_obeyed`), otherwise the sampling rate. `None` for an untraced request. Requests of unauthenticated
-    /// clients have no trace, so that they cannot fill the collector.
+    /// Decides, after authentication, whether the request is sampled. Returns `None` for a request that is not sampled.
+    /// A user for whom `is_obeyed` is true decides by the `traceparent` header. For all other users, the sampling rate
+    /// decides. Requests that fail authentication have no trace, so that strangers cannot fill the collector.
     pub fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
         let obeyed = self.client.filter(|_| is_obeyed(user));
         if !obeyed.map_or(self.by_chance, |client| client.is_sampled) {
@@ -94,7 +96,7 @@ impl Traced {
         Some(self)
     }
 
-    /// Sets the status of the answer, and sends the spans.
+    /// Stores the status of the answer, and queues the spans.
     pub fn finish<B>(mut self, response: &Response<B>) {
         self.status = Some(response.status().as_u16());
     }
@@ -120,7 +122,7 @@ impl Traced {
         if dropped > 0 {
             attributes.push(KeyValue::new("tributary.stages_left_out", i64::from(dropped)));
         }
-        // The number of span names is small: no object names, no paths, and only served resources.
+        // The number of distinct span names stays small: names contain no object, no path, and only served resources.
         let name = match self.trace.served_resource() {
             Some(resource) => format!("{verb} {resource}"),
             None => self.method.to_owned(),
@@ -183,7 +185,7 @@ impl Traced {
     }
 }
 
-/// A link to a client's span that is not the parent of the request.
+/// Links the request's span to a client's span that is not its parent.
 fn link(client: Parent) -> Link {
     let flags = if client.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
     let (trace_id, span_id) = (TraceId::from(client.trace_id), SpanId::from(client.span_id));
@@ -191,7 +193,7 @@ fn link(client: Parent) -> Link {
 }
 
 impl Drop for Traced {
-    /// Sends the spans, even of a cancelled request: clusters may have received its trace.
+    /// Queues the spans. A cancelled request is included, because members may already have received its trace.
     fn drop(&mut self) {
         if !self.is_known {
             return;
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(value(&traced("GET", "/version", "/api/v1/pods").own_span(0), "tributary.verb"), "list");
     }
 
-    /// A request of a user who may not choose is sampled by chance, in a new trace.
+    /// For users without the right to choose, the sampling rate decides, and the trace is new.
     #[tokio::test]
     async fn client_trace_context_is_obeyed_only_for_trusted_users() {
         const CLIENT: u128 = 0xabc;
@@ -273,9 +275,10 @@ mod tests {
         }
     }
 
-    /// Thousands of spans may wait for a slow collector. A span that is too long is lost together with its batch.
+    /// Thousands of spans may wait for a slow collector. The collector rejects the whole batch of a span that is too
+    /// long.
     #[tokio::test]
-    async fn client_cannot_make_a_span_long_or_choose_its_name() {
+    async fn client_text_cannot_lengthen_a_span_or_choose_its_name() {
         let long = format!("/api/v1/{}", "x".repeat(60 << 10));
         let span = traced("OWN", &long, &long).own_span(0);
         assert_eq!((&*span.name, value(&span, "http.request.method").as_str()), ("_OTHER", "_OTHER"));

@@ -1,4 +1,4 @@
-//! The tracer: the sampling of requests, and the queue of their spans.
+//! The tracer: samples requests, and queues their spans.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,15 @@ use tokio_util::sync::CancellationToken;
 use super::configuration::TracingConfiguration;
 use super::export::{SpanCounters, export};
 
-/// The capacity of the queue in requests, with some kilobytes of spans each.
+/// The capacity of the queue, in requests. Each request has some kilobytes of spans.
 const QUEUE_REQUESTS: usize = 2_048;
 
 /// The time limit for sending the queued spans at shutdown.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(5);
 
-/// The service name in traces.
 const SERVICE: &str = "tributary";
 
-/// Traces requests. One per process.
+/// Samples requests and sends their spans. A process has at most one tracer.
 pub struct Tracer {
     rate_per_million: u32,
     requests: Sender<Vec<SpanData>>,
@@ -35,8 +34,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Starts a tracer with this configuration. The collector may be unreachable at first. Must be called within a
-    /// tokio runtime.
+    /// Starts a tracer. The collector may be unreachable at this time. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// The endpoint of the collector is invalid.
@@ -52,19 +50,19 @@ impl Tracer {
         Ok(Arc::new(Self { rate_per_million, requests, counters, stop, task: Mutex::new(Some(task)) }))
     }
 
-    /// Adds the counters to a registry.
+    /// Registers the span counters in a metrics registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("tributary_spans", "Spans that the collector accepted", self.counters.sent.clone());
         let help = "Spans that were lost: the collector did not accept them, or the queue was full";
         registry.register("tributary_spans_lost", help, self.counters.lost.clone());
     }
 
-    /// Returns whether a request is sampled by chance.
+    /// Returns whether the sampling rate selects the next request.
     pub(super) fn samples(&self) -> bool {
         self.rate_per_million > 0 && rand::random_range(0..1_000_000) < self.rate_per_million
     }
 
-    /// Queues the spans of a request. Never waits; drops and counts the spans if the queue is full.
+    /// Queues the spans of a request without waiting. A full queue drops and counts the spans.
     pub(super) fn send(&self, spans: Vec<SpanData>) {
         let count = spans.len() as u64;
         if self.requests.try_send(spans).is_err() {
@@ -72,12 +70,12 @@ impl Tracer {
         }
     }
 
-    /// Sends the queued spans, for at most 5 s.
+    /// Sends the queued spans to the collector, for at most 5 s.
     pub async fn shut_down(&self) {
         self.stop.cancel();
         let task = self.task.lock().take();
         if let Some(task) = task {
-            // Spans that are not sent by then are lost.
+            // Spans that are unsent after the time limit are lost.
             let _ = timeout(SHUT_DOWN_WITHIN, task).await;
         }
     }
@@ -92,7 +90,7 @@ mod tests {
         Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million }).unwrap()
     }
 
-    /// The tolerance is more than seven standard deviations.
+    /// The tolerance exceeds seven standard deviations.
     #[tokio::test]
     async fn sampling_rate_determines_the_share_of_sampled_requests() {
         for (rate, expected) in [

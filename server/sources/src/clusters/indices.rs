@@ -1,8 +1,8 @@
-//! Indexes of clusters in integer item versions, stored in the data directory.
+//! The indexes of clusters in integer item versions, stored in the data directory.
 //!
-//! Clients store numbers with an index. If a second cluster got the index later, the numbers would mean its objects. So
-//! an index is never reused, also after its cluster was removed, and `UpstreamCluster.spec.index` is compared with the
-//! stored ones.
+//! Clients store resourceVersions that contain a cluster's index. If the index were later assigned to a different
+//! cluster, a stored version would refer to that cluster's objects. So an index is never reused, even after its cluster
+//! was removed, and `UpstreamCluster.spec.index` is compared with the stored indexes.
 
 use std::collections::BTreeMap;
 
@@ -12,63 +12,63 @@ use tributary_merge::integer::CLUSTERS_MAX;
 use crate::ClusterSpec;
 use crate::data_directory::{DataDirectory, DataDirectoryError};
 
-/// The file of the indexes: a JSON object, index → cluster.
+/// The file of the indexes: a JSON object from index to cluster name.
 const FILE: &str = "cluster-indices.json";
 
-/// The reason why clusters cannot get indexes.
+/// The reason why clusters cannot get their indexes for item versions.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterIndexError {
-    /// The file cannot be read or written.
+    /// The file of the indexes cannot be read or written.
     #[error(transparent)]
     Directory(#[from] DataDirectoryError),
-    /// The content of the file is invalid.
+    /// The file of the indexes contains invalid JSON.
     #[error(
         "{path} is damaged; restore it from a backup. If you remove it instead, integer resourceVersions that clients have may refer to a different cluster"
     )]
     Damaged {
-        /// Path of the file.
+        /// Path of the file of the indexes.
         path: String,
-        /// Error of the parser.
+        /// The error of the JSON parser.
         #[source]
         source: serde_json::Error,
     },
-    /// The index belonged to a different cluster.
+    /// The configured index belongs, or belonged, to a different cluster.
     #[error(
         "{origin}: spec.index: {index} was given to cluster {owner} before, and clients may still have versions with it; give another one that no cluster has had{}",
         free.map(|free| format!(", for example {free}")).unwrap_or_default()
     )]
     Taken {
-        /// Source of the cluster, for messages.
+        /// The source of the cluster's description, for messages.
         origin: String,
-        /// Index of the cluster.
+        /// The index in `spec.index`.
         index: u16,
-        /// Owner of the index.
+        /// The present or former owner of the index.
         owner: ClusterName,
-        /// An index without an owner.
+        /// An unused index that the error message suggests.
         free: Option<u16>,
     },
-    /// All indexes have been used.
+    /// All indexes for item versions have been used.
     #[error(
         "{origin}: all {CLUSTERS_MAX} indices of itemResourceVersions: Integer have been given away; set Composite, or begin with a new data directory"
     )]
     Exhausted {
-        /// Source of the cluster, for messages.
+        /// The source of the cluster's description, for messages.
         origin: String,
     },
 }
 
-/// Gives each cluster its index: the configured one, the stored one, or a new one.
+/// Assigns an index to each cluster: the configured index, the stored index, or a new index.
 ///
 /// # Errors
-/// [`ClusterIndexError`]; nothing is stored then.
+/// [`ClusterIndexError`]; the file is then unchanged.
 pub async fn assign(directory: &DataDirectory, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
-    // Two processes with one directory must not give one number to two clusters.
+    // Two processes with one data directory must not assign the same index to two clusters.
     let _lock = directory.lock().await?;
     let mut owners = read(directory)?;
     let before = owners.0.clone();
     owners.assign(clusters)?;
     if owners.0 != before {
-        // A map of numbers and names cannot fail to serialize.
+        // A map from numbers to names always serializes.
         directory.write(FILE, &serde_json::to_vec(&owners.0).unwrap_or_default())?;
     }
     Ok(())
@@ -82,13 +82,13 @@ fn read(directory: &DataDirectory) -> Result<Owners, ClusterIndexError> {
         .map_err(|source| ClusterIndexError::Damaged { path: directory.file(FILE).display().to_string(), source })
 }
 
-/// Present and former owners of indexes.
+/// The present and former owners of the indexes.
 #[derive(Default)]
 struct Owners(BTreeMap<u16, ClusterName>);
 
 impl Owners {
     fn assign(&mut self, clusters: &mut [ClusterSpec]) -> Result<(), ClusterIndexError> {
-        // The configured indexes come first: no other cluster may get them.
+        // Configured indexes are assigned first, so that no other cluster gets them.
         for spec in &*clusters {
             let Some(index) = spec.index else { continue };
             if let Some(owner) = self.0.get(&index).filter(|owner| **owner != spec.name) {
@@ -107,7 +107,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Index above all used ones, or a free one.
+    /// Returns the index after the highest used index, or else any unused index.
     fn free(&self) -> Option<u16> {
         let above = self.0.last_key_value().map_or(Some(0), |(last, _)| last.checked_add(1));
         above

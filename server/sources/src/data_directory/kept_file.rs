@@ -1,4 +1,4 @@
-//! Optional state that is stored for the next run.
+//! Optional state of this process, stored for the next start.
 
 use std::marker::PhantomData;
 
@@ -9,8 +9,8 @@ use tributary_merge::Epochs;
 
 use super::DataDirectory;
 
-/// The lists of clusters that compact resourceVersions refer to. Without them old compact versions are 410, which
-/// clients survive.
+/// The lists of clusters to which compact resourceVersions refer. Without the file, old compact resourceVersions get
+/// 410, after which clients list again.
 pub const EPOCHS: KeptFile<Epochs> = KeptFile {
     name: "epochs.json",
     unreadable: "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410",
@@ -18,8 +18,8 @@ pub const EPOCHS: KeptFile<Epochs> = KeptFile {
     value: PhantomData,
 };
 
-/// Signing keys of each cluster for its ServiceAccounts' tokens. Without the file the keys of an unreachable cluster
-/// are unknown.
+/// The keys with which each cluster signs its ServiceAccounts' tokens. Without the file, the keys of an unreachable
+/// cluster are unknown.
 pub const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
     name: "service-account-keys.json",
     unreadable: "the kept keys of clusters' ServiceAccounts cannot be read; they are fetched anew",
@@ -27,8 +27,8 @@ pub const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
     value: PhantomData,
 };
 
-/// A value that is kept as JSON. An unreadable file does not prevent the start, and a failed write does not stop the
-/// process: both are logged with the consequence.
+/// A value that is stored as JSON. An unreadable file does not prevent the start, and a failed write does not stop the
+/// process. Both errors are logged with their consequence.
 pub struct KeptFile<T> {
     name: &'static str,
     unreadable: &'static str,
@@ -37,17 +37,18 @@ pub struct KeptFile<T> {
 }
 
 impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
-    /// The file's name in the data directory.
+    /// Returns the file's name in the data directory.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Value of an earlier run, or the default if the file is missing or unreadable. Blocks.
+    /// Reads the value that an earlier process stored. Returns the default if the file is missing or unreadable.
+    /// Blocks.
     pub fn read(&self, directory: &DataDirectory) -> T {
         read_kept_file(directory, self.name, self.unreadable, |bytes| Ok(serde_json::from_slice(bytes)?))
     }
 
-    /// Keeps it for later runs. Blocks.
+    /// Stores the value for later processes. Blocks.
     pub fn write(&self, directory: &DataDirectory, value: &T) {
         let bytes = serde_json::to_vec(value).map_err(|error| tributary_apimachinery::explain(&error));
         let write = |bytes: Vec<u8>| directory.write(self.name, &bytes);
@@ -58,7 +59,7 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
     }
 }
 
-/// Value in a file, or the default if the file is missing or unreadable; the message is logged then.
+/// Reads a value from a file. Returns the default if the file is missing, or if it is unreadable, which is logged.
 pub(super) fn read_kept_file<T: Default>(
     directory: &DataDirectory,
     name: &str,
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_members_are_known_after_a_restart() {
+    fn signing_keys_of_members_are_restored_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(folder.path().join("data")).unwrap();
         assert_eq!(MEMBER_KEYS.read(&directory), MemberKeys::default());

@@ -1,4 +1,4 @@
-//! Last known discovery of clusters, kept from one run to the next.
+//! The last discovery documents of the clusters, stored for the next start.
 
 use std::time::SystemTime;
 
@@ -8,10 +8,10 @@ use tributary_router::LastHeard;
 use super::kept_file::read_kept_file;
 use super::{DataDirectory, DataDirectoryError};
 
-/// Name of the file.
 const LAST_HEARD_FILE: &str = "last-heard.json.gz";
 
-/// State of an earlier run. Without it the kinds of an unreachable cluster are unknown until it answers.
+/// Reads the discovery documents that an earlier process stored. Without the file, the kinds of an unreachable cluster
+/// are unknown until the cluster answers.
 pub fn read(directory: &DataDirectory) -> LastHeard {
     read_kept_file(
         directory,
@@ -21,8 +21,9 @@ pub fn read(directory: &DataDirectory) -> LastHeard {
     )
 }
 
-/// Stores the state for later runs, with the state of other processes' clusters. A failure is logged. Call it on a
-/// thread that may block: a second process may lock the directory, for ten seconds at most.
+/// Stores the discovery documents for later processes. The file's documents for clusters of other processes stay. A
+/// failure is logged. The caller's thread must be allowed to block, because a second process may lock the directory for
+/// ten seconds.
 pub fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
     if let Err(error) = try_keep(directory, heard) {
         let error = tributary_apimachinery::explain(&error);
@@ -34,7 +35,7 @@ pub fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
 }
 
 fn try_keep(directory: &DataDirectory, heard: LastHeard) -> Result<(), DataDirectoryError> {
-    // Otherwise a write between the read and the write would be lost.
+    // Without the lock, a concurrent process's write between this read and this write would be lost.
     let _lock = Handle::current().block_on(directory.lock())?;
     let earlier = directory.read(LAST_HEARD_FILE).ok().flatten();
     let earlier = earlier.and_then(|text| LastHeard::read(&text).ok()).unwrap_or_default();
@@ -49,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// Two runs with an unreachable cluster each; an earlier run knew the kinds of both.
+    /// Two processes have different clusters, and an earlier process stored the discovery of both clusters.
     #[tokio::test]
     async fn write_of_last_discovery_keeps_clusters_of_other_runs() {
         let folder = tempfile::tempdir().unwrap();
@@ -72,7 +73,7 @@ mod tests {
         keep("b").await.unwrap();
         let both = format!("{:?}", read(&directory));
         assert!(both.contains("\"a\"") && both.contains("\"b\""), "{both}");
-        // The second run again, while the directory is locked.
+        // The second process stores its state while the directory is locked.
         let held = directory.lock().await.unwrap();
         let waiting = keep("a");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_file_is_ignored_and_replaced() {
+    async fn damaged_discovery_file_is_ignored_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(folder.path().join("data")).unwrap();
         assert_eq!(read(&directory), LastHeard::default(), "there is none yet");

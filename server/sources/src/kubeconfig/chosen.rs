@@ -1,49 +1,50 @@
-//! The context that a command uses.
+//! The kubeconfig context that a command uses.
 
 use std::path::Path;
 
 use super::contexts_of::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
 use super::files::{KubeconfigFiles, NoKubeconfig};
 
-/// The reason why no context can be used.
+/// The reason why a command cannot use a kubeconfig context.
 #[derive(Debug, thiserror::Error)]
 pub enum NotChosen {
-    /// No file is named anywhere.
+    /// Neither a flag nor the environment names a kubeconfig.
     #[error(transparent)]
     NoKubeconfig(#[from] NoKubeconfig),
-    /// The files cannot be read.
+    /// The kubeconfig cannot be read.
     #[error(transparent)]
     Load(#[from] KubeconfigLoadError),
-    /// No context is named, and none is the current one.
+    /// No context is named, and the kubeconfig has no current context.
     #[error("{0} has no current context; name one by --context")]
     NoCurrent(KubeconfigFiles),
-    /// There is no such context.
+    /// The kubeconfig does not contain the named context.
     #[error("{files} has no context {context:?}; it has: {known}")]
     Unknown {
-        /// Name of the context.
+        /// Name of the unknown context.
         context: String,
-        /// Files of the kubeconfig.
+        /// The files of the kubeconfig.
         files: KubeconfigFiles,
-        /// Names of the existing contexts.
+        /// The names of the kubeconfig's contexts.
         known: String,
     },
-    /// The context cannot be used.
+    /// The kubeconfig context is invalid.
     #[error(transparent)]
     Problem(#[from] ContextProblem),
 }
 
-/// A context of the user's kubeconfig.
+/// A context of the user's kubeconfig, chosen by flags or as the current context.
 pub struct ChosenContext {
-    /// The files that were read.
+    /// The files of the kubeconfig.
     pub files: KubeconfigFiles,
-    /// Name of the context.
+    /// Name of the chosen context.
     pub context: String,
-    /// Client configuration of the context.
+    /// The client configuration of the context.
     pub target: ContextTarget,
 }
 
 impl ChosenContext {
-    /// The named context, or the current one, of the named file, or of `$KUBECONFIG` or `~/.kube/config`.
+    /// Opens the named context, or the current context. The kubeconfig is the named file, or else `$KUBECONFIG`, or
+    /// else `~/.kube/config`.
     ///
     /// # Errors
     /// [`NotChosen`].

@@ -1,4 +1,4 @@
-//! Contexts of kubeconfig files, checked so that a fault names file, context, field and remedy.
+//! Checks the contexts of kubeconfig files. Each error names the file, the context, the field and the remedy.
 
 use std::fmt;
 use std::io;
@@ -18,53 +18,54 @@ use super::referenced::{ReferenceProblem, Referenced, check_certificates, check_
 /// The reason why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigLoadError {
-    /// A file cannot be opened.
+    /// A kubeconfig cannot be opened.
     #[error("kubeconfig {path} cannot be read; name another one by --kubeconfig")]
     Read {
-        /// Path of the file.
+        /// Path of the unreadable kubeconfig.
         path: PathBuf,
-        /// Error of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A file is no kubeconfig. The parser's own message is left out, because it quotes the file, and with it secrets.
+    /// A file is not a valid kubeconfig. The parser's message is omitted, because the message quotes the file,
+    /// including its secrets.
     #[error(
         "kubeconfig {path} does not parse{place}: {problem}; `kubectl --kubeconfig {path} config view` shows what is wrong"
     )]
     Parse {
-        /// Path of the file.
+        /// Path of the invalid kubeconfig.
         path: PathBuf,
-        /// ` at line L, column C`, or nothing.
+        /// The position of the error: ` at line L, column C`, or nothing.
         place: String,
-        /// Kind of the fault.
+        /// The kind of the parser's error.
         problem: &'static str,
     },
-    /// The listed files do not exist.
+    /// None of the listed kubeconfig files exists.
     #[error("none of the kubeconfig files exists: {0}; name one by --kubeconfig")]
     AllMissing(KubeconfigFiles),
-    /// The files cannot be used together.
+    /// The kubeconfig files cannot be merged.
     #[error("the kubeconfig files {files} cannot be merged")]
     Merge {
-        /// Files of the kubeconfig.
+        /// The files of the kubeconfig.
         files: KubeconfigFiles,
-        /// Difference between the files.
+        /// The conflict between two kubeconfig files.
         #[source]
         source: Box<KubeconfigError>,
     },
 }
 
-/// A fault of a context.
+/// An error in a kubeconfig context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextProblem {
-    /// The file that holds the field.
+    /// The kubeconfig file that contains the invalid field.
     pub file: PathBuf,
-    /// Name of the context.
+    /// Name of the invalid context.
     pub context: String,
-    /// The field, for example `users[admin].user.client-key`.
+    /// The invalid field, for example `users[admin].user.client-key`.
     pub field: String,
-    /// Description of the fault.
+    /// The problem with the invalid field.
     pub problem: String,
-    /// Remedy for the fault.
+    /// The remedy for the problem with the field.
     pub remedy: String,
 }
 
@@ -77,33 +78,34 @@ impl fmt::Display for ContextProblem {
 
 impl std::error::Error for ContextProblem {}
 
-/// Client configuration of a context.
+/// The client configuration of a kubeconfig context.
 pub struct ContextTarget {
-    /// Address and credentials of the cluster.
+    /// The address and credentials of the cluster.
     pub config: kube::Config,
-    /// Equal for equal addresses and checks, with the content of the authority's file.
+    /// A fingerprint of the server and its authority, including the content of the authority's file.
     pub fingerprint: String,
-    /// Equal for an equal user, with the content of certificate and key files; shows no secrets.
+    /// A fingerprint of the user, including the content of certificate and key files. The fingerprint is a digest,
+    /// which reveals no secrets.
     pub user_fingerprint: String,
-    /// Proxies on the way to the servers.
+    /// The proxies through which the servers are reached.
     pub proxies: Proxies,
-    /// Warnings about allowed but dangerous settings, for people.
+    /// The warnings about allowed but dangerous settings of the context.
     pub warnings: Vec<String>,
-    /// The files that the context refers to, to be watched for changes.
+    /// The files to which the context refers, to be watched for changes.
     pub files: Vec<PathBuf>,
 }
 
-/// The kubeconfig files, parsed.
+/// The parsed kubeconfig files, separately and merged.
 pub struct Kubeconfigs {
     parsed: Vec<(PathBuf, Kubeconfig)>,
     merged: Kubeconfig,
 }
 
 impl Kubeconfigs {
-    /// Reads and merges files; relative paths in them are taken from the directory of their file.
+    /// Reads and merges kubeconfig files. Relative paths in a file start at the file's directory.
     ///
     /// # Errors
-    /// [`KubeconfigLoadError`]. It never quotes the files.
+    /// [`KubeconfigLoadError`]. The error never quotes the files.
     pub fn load(files: &KubeconfigFiles) -> Result<Self, KubeconfigLoadError> {
         let mut parsed = Vec::new();
         for path in files.paths() {
@@ -123,30 +125,30 @@ impl Kubeconfigs {
         Ok(Self { parsed, merged })
     }
 
-    /// Wraps a kubeconfig that this program has made; `path` stands for its file in messages.
+    /// Wraps a kubeconfig that was built in memory. `path` represents its file in messages.
     pub fn from_parts(path: PathBuf, config: Kubeconfig) -> Self {
         Self { parsed: vec![(path, config.clone())], merged: config }
     }
 
-    /// The current context, if one is set.
+    /// Returns the kubeconfig's current context, if one is set.
     pub fn current_context(&self) -> Option<&str> {
         self.merged.current_context.as_deref().filter(|context| !context.is_empty())
     }
 
-    /// Names of all contexts, in the order of the files, without those that this program has added: it would serve
-    /// itself.
+    /// Returns the names of all contexts, in the order of the files. Contexts that this program has added are omitted,
+    /// because the endpoint would serve itself as a cluster.
     pub fn context_names(&self) -> Vec<String> {
         let is_own = |context: &Context| context.extensions.iter().flatten().any(|named| named.name == EXTENSION);
         let others = self.merged.contexts.iter().filter(|named| !named.context.as_ref().is_some_and(is_own));
         others.map(|named| named.name.clone()).collect()
     }
 
-    /// Names of all contexts, including the contexts of this program.
+    /// Returns the names of all contexts, including contexts that this program has added.
     pub fn all_context_names(&self) -> impl Iterator<Item = &str> {
         self.merged.contexts.iter().map(|named| &*named.name)
     }
 
-    /// Checks a context and makes its client configuration.
+    /// Checks a context and creates its client configuration.
     ///
     /// # Errors
     /// The first [`ContextProblem`].
@@ -187,7 +189,8 @@ impl Kubeconfigs {
         self.file_where(|config| config.contexts.iter().any(|named| named.name == name))
     }
 
-    /// The first file with a part, which takes precedence. The list has at least one file.
+    /// Returns the first file that satisfies the condition, because the first file takes precedence. Falls back to the
+    /// first file.
     fn file_where(&self, has: impl Fn(&Kubeconfig) -> bool) -> &Path {
         let first = self.parsed.first().map_or(Path::new(""), |(path, _)| path.as_path());
         self.parsed.iter().find(|(_, config)| has(config)).map_or(first, |(path, _)| path.as_path())
@@ -210,19 +213,17 @@ fn load_file(path: &Path) -> Result<Kubeconfig, KubeconfigLoadError> {
     })
 }
 
-/// Check of one context.
 struct Checker<'a> {
     configs: &'a Kubeconfigs,
     context: &'a str,
 }
 
-/// Result of the check.
 struct Checked<'a> {
     cluster: &'a Cluster,
     user: Option<&'a AuthInfo>,
-    /// The bytes of the cluster's authority.
+    /// The content of the cluster's certificate authority.
     authority: Option<Vec<u8>>,
-    /// The bytes of the user's certificate and key.
+    /// The content of the user's certificate and key.
     user_contents: Vec<Option<Vec<u8>>>,
     warnings: Vec<String>,
     files: Vec<PathBuf>,
@@ -304,7 +305,7 @@ fn authority(cluster: &Cluster) -> Referenced<'_> {
     Referenced { data: cluster.certificate_authority_data.as_deref(), file: cluster.certificate_authority.as_deref() }
 }
 
-/// The field that counts, for a message.
+/// Returns the name of the kubeconfig field that takes precedence, for a message.
 fn field_name(referenced: &Referenced<'_>, field: &'static str) -> &'static str {
     match (referenced.data.is_some_and(|data| !data.is_empty()), field) {
         (true, "certificate-authority") => "certificate-authority-data",
@@ -328,14 +329,14 @@ fn check_server(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     }
     match (uri.scheme_str(), uri.host()) {
         (Some("https"), Some(_)) => Ok(()),
-        // For example kubectl proxy: nothing leaves the machine.
+        // Plain HTTP is allowed for a server on this machine, for example `kubectl proxy`.
         (Some("http"), Some(host)) if is_loopback(host) => Ok(()),
         (Some("http"), Some(_)) => Err((format!("{shown:?} would send credentials in the clear"), REMEDY)),
         _ => Err((format!("{shown:?} is not an https URL"), REMEDY)),
     }
 }
 
-/// Unencrypted connections are allowed only to this machine.
+/// Refuses a proxy for a server that is reached without TLS.
 fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     let plain = cluster.server.as_deref().is_some_and(|server| server.starts_with("http:"));
     match cluster.proxy_url.as_deref() {
@@ -347,13 +348,13 @@ fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// Returns whether the check of the server's certificate is disabled.
+/// Returns whether verification of the server's certificate is disabled.
 fn is_unchecked(cluster: &Cluster) -> bool {
     cluster.insecure_skip_tls_verify.unwrap_or(false)
         && cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"))
 }
 
-/// Refuses a server with an uncheckable certificate, unless the kubeconfig disables the check.
+/// Refuses a server whose certificate cannot be verified, unless the kubeconfig disables verification.
 fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), ReferenceProblem> {
     let insecure = cluster.insecure_skip_tls_verify.unwrap_or(false);
     let https = cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"));
@@ -370,7 +371,7 @@ fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), ReferencePr
     }
 }
 
-/// Checks the references of a user, and returns the content of certificate and key.
+/// Checks the files and data of a kubeconfig user. Returns the content of the certificate and of the key.
 fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, ReferenceProblem)> {
     let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let certificate =
@@ -420,7 +421,7 @@ fn files(cluster: &Cluster, user: Option<&AuthInfo>) -> Vec<PathBuf> {
 
 impl Checked<'_> {
     fn fingerprint(&self) -> String {
-        // Structs of strings: they always serialize.
+        // Structs of strings always serialize.
         let cluster = serde_json::to_vec(self.cluster).unwrap_or_default();
         digest([&cluster[..], self.authority.as_deref().unwrap_or_default()])
     }
@@ -432,7 +433,7 @@ impl Checked<'_> {
     }
 }
 
-/// SHA-256 of parts, in hexadecimal digits; the boundaries of the parts matter.
+/// Returns the SHA-256 of the parts, in hexadecimal. Moving a byte from one part to the next changes the digest.
 fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {

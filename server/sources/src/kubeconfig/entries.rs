@@ -1,6 +1,7 @@
-//! Contexts, clusters and users of clients as entries in a user's kubeconfig, and the changes of its text. Pure.
+//! Adds the contexts, clusters and users of this program to the text of a user's kubeconfig, and removes them. Without
+//! I/O.
 //!
-//! The text is edited, so that comments, order and unknown fields stay. The result is parsed and compared with the
+//! The text is edited, so that comments, order and unknown fields stay. The edited text is parsed and compared with the
 //! intended document.
 
 use std::collections::BTreeSet;
@@ -11,24 +12,24 @@ use super::mark::prefix_of;
 use crate::yaml::edit::{Edit, apply, lines};
 use crate::yaml::layout::{Layout, ListLayout};
 
-/// Lists of a kubeconfig, and the key of each entry beside its name.
+/// The lists of a kubeconfig, and each list's key for the content of an entry.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
 
 /// The reason why a kubeconfig's text cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// The file is no kubeconfig. The parser's own message is left out, because it quotes the file.
+    /// The text is not a valid kubeconfig. The parser's message is omitted, because the message quotes the file.
     #[error("does not parse{0}: it is not YAML in the form of a kubeconfig")]
     Parse(String),
-    /// An entry of the same name has a different owner.
+    /// The kubeconfig contains an entry with the same name that this program did not add.
     #[error("has {kind} {name:?} already, which tributary did not put in; choose other names by --kubeconfig-prefix")]
     Taken {
-        /// Its list: `clusters`, `contexts` or `users`.
+        /// The list of the entry: `clusters`, `contexts` or `users`.
         kind: &'static str,
-        /// Name of the entry.
+        /// Name of the entry that this program did not add.
         name: String,
     },
-    /// The YAML has a form that cannot be edited.
+    /// The kubeconfig's YAML has a form that cannot be edited, for example anchors.
     #[error(
         "is written in a form that cannot be changed safely (anchors, several documents); put the contexts in a file of \
          their own by --write-kubeconfig, and name both files in KUBECONFIG"
@@ -36,38 +37,39 @@ pub enum ChangeError {
     Form,
 }
 
-/// Entries for a kubeconfig: each has a mark, and its name begins with the prefix.
+/// Entries for a kubeconfig. Each entry is marked as added by this program, and its name begins with the prefix.
 #[derive(Clone, Debug)]
 pub struct Entries {
-    /// Prefix of the names.
+    /// The prefix of the names of all entries.
     pub prefix: String,
-    /// Entries of `clusters`, `contexts` and `users`.
+    /// The entries of `clusters`, `contexts` and `users`.
     pub lists: [Vec<Value>; 3],
 }
 
-/// The result of removing entries.
+/// The result of removing this program's entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// The text without the entries.
+    /// The kubeconfig's text without the entries.
     pub text: String,
-    /// The names of the contexts.
+    /// The names of the removed contexts.
     pub contexts: Vec<String>,
     /// The current context, if it was removed.
     pub current: Option<String>,
 }
 
-/// An entry of another kubeconfig with the same name. If both files are read, the first one hides the second.
+/// An entry with the same name in a second kubeconfig. If both files are in `$KUBECONFIG`, the entry in the first file
+/// hides the entry in the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SameName {
-    /// Its list: `clusters`, `contexts` or `users`.
+    /// The list of the entry: `clusters`, `contexts` or `users`.
     pub kind: &'static str,
-    /// Name of the entry.
+    /// Name of the duplicate entry.
     pub name: String,
-    /// True for an entry of this program.
+    /// True if this program added the duplicate entry.
     pub is_ours: bool,
 }
 
-/// Entry in a second kubeconfig with one of these names; `None` also for an unreadable one.
+/// Returns an entry of a second kubeconfig that has one of these names. Returns `None` for an invalid kubeconfig.
 pub fn same_name(other: &str, entries: &Entries) -> Option<SameName> {
     let document = parse(other).ok()?;
     LISTS.into_iter().zip(&entries.lists).find_map(|((kind, content), own)| {
@@ -78,8 +80,8 @@ pub fn same_name(other: &str, entries: &Entries) -> Option<SameName> {
     })
 }
 
-/// Adds entries to a kubeconfig's text, in place of those with the same prefix; `None` if they are there already. A
-/// namespace that a user has set in such a context stays.
+/// Adds entries to a kubeconfig's text, and replaces this program's entries with the same prefix. Returns `None` if the
+/// text already contains these entries. A namespace that a user has set in a replaced context stays.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -108,7 +110,7 @@ pub fn put(text: &str, entries: &Entries) -> Result<Option<String>, ChangeError>
     if parse(&put)? == expected { Ok(Some(put)) } else { Err(ChangeError::Form) }
 }
 
-/// Removes all entries of this program; `None` without such entries.
+/// Removes all entries of this program from a kubeconfig's text. Returns `None` if there are no such entries.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -132,7 +134,7 @@ pub fn take_out(text: &str) -> Result<Option<Removal>, ChangeError> {
     Ok(Some(Removal { current: current.map(str::to_owned), text: without, contexts }))
 }
 
-/// Checks that entries can be added to this text, and removed from it.
+/// Checks that a kubeconfig's text is valid, so that entries can be added and removed.
 ///
 /// # Errors
 /// [`ChangeError::Parse`].
@@ -153,8 +155,6 @@ fn parse(text: &str) -> Result<Value, ChangeError> {
     }
 }
 
-// Contents of a document
-
 fn name_of(entry: &Value) -> Option<&str> {
     entry.get("name")?.as_str()
 }
@@ -169,7 +169,7 @@ fn retain(document: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
     }
 }
 
-/// Entries, each context with the namespace that it has in the document.
+/// Copies the namespaces of a kubeconfig's contexts into the entries.
 fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     let mut entries = entries.clone();
     let known = document.get("contexts").and_then(Value::as_array).into_iter().flatten();
@@ -182,7 +182,7 @@ fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     entries
 }
 
-/// Returns whether the marked entries of the document are exactly these, in any order.
+/// Returns whether the marked entries of a kubeconfig equal `entries`, in any order.
 fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) -> bool) -> bool {
     LISTS.into_iter().zip(&entries.lists).all(|((list, content), wanted)| {
         let own = document.get(list).and_then(Value::as_array).into_iter().flatten();
@@ -191,7 +191,7 @@ fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) 
     })
 }
 
-/// Document with the entries after the existing ones.
+/// Returns the kubeconfig with the entries appended to its lists.
 fn with(document: Value, entries: &Entries) -> Value {
     let mut document = match document {
         Value::Object(fields) => fields,
@@ -207,20 +207,18 @@ fn with(document: Value, entries: &Entries) -> Value {
     Value::Object(document)
 }
 
-/// Content of a new file.
 fn new_document() -> Map<String, Value> {
     [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
 }
 
-// Positions in the text
-
-/// Text after the edits, in any order; edits at one place keep theirs.
+/// Applies the edits to a kubeconfig's text. Fails for a form that cannot be edited.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
     let layout = Layout::parse(text).map_err(|_| ChangeError::Form)?;
     edits(&layout).and_then(|edits| apply(text, edits)).ok_or(ChangeError::Form)
 }
 
-/// Edits that remove entries. An empty list becomes `[]`, because without a value it would be `null`.
+/// Returns the edits that remove marked entries. An empty list becomes `[]`, because a key without a value would be
+/// `null`.
 fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str) -> bool) -> Option<Vec<Edit>> {
     let mut edits = Vec::new();
     for (list, content) in LISTS {
@@ -241,7 +239,7 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
                 let first_kept = own.iter().position(|own| !own).unwrap_or(own.len());
                 for (index, (start, end)) in entries.iter().copied().enumerate().filter(|(index, _)| own[*index]) {
                     edits.push(Edit::remove(if index < first_kept {
-                        // With its comma, up to the next entry.
+                        // The comma after the removed entry is removed, too.
                         (start, entries.get(index + 1).map_or(end, |next| next.0))
                     } else {
                         (entries[index - 1].1, end)
@@ -254,9 +252,9 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
     Some(edits)
 }
 
-/// Returns the edits that append the entries.
+/// Returns the edits that append entries to a kubeconfig.
 fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
-    // New keys come after the last existing one with its additions.
+    // A new key is appended after the existing last key and the entries that are added to its list.
     let (mut edits, mut new_keys) = (Vec::new(), Vec::new());
     let end = layout.line_end(layout.end());
     if layout.is_empty() {
@@ -315,7 +313,7 @@ mod tests {
         }
     }
 
-    /// A kubeconfig in the form of kubectl, with additions by hand.
+    /// A kubeconfig in kubectl's form, with manual additions.
     const OWN: &str = "# mine
 apiVersion: v1
 clusters:
@@ -392,7 +390,7 @@ users:
             assert!(kept.any(|kept| kept == line), "{line:?} is gone from {put_in}");
         }
         assert_eq!(take_out(&put_in).unwrap().unwrap().text, OWN);
-        // In the midst, too.
+        // The marked entries are not at the end of their lists.
         let more = put_in.replace("users:\n- name: admin", "users:\n- name: other\n  user: {}\n- name: admin")
             + "- name: last\n  user: {}\n";
         let kept = OWN.replace("users:\n- name: admin", "users:\n- name: other\n  user: {}\n- name: admin")
@@ -401,10 +399,10 @@ users:
     }
 
     #[test]
-    fn second_write_replaces_only_its_own_entries() {
+    fn second_kubeconfig_write_replaces_only_its_own_entries() {
         let first = put(OWN, &entries("tributary-", &["all", "eu"])).unwrap().unwrap();
         assert_eq!(put(&first, &entries("tributary-", &["all", "eu"])).unwrap(), None, "nothing to do");
-        // A user has chosen a namespace, as `kubectl config set-context` does.
+        // A user has set a namespace, as `kubectl config set-context` does.
         let chosen = first.replace("    cluster: tributary-eu\n", "    cluster: tributary-eu\n    namespace: blue\n");
         assert_ne!(first, chosen);
         assert_eq!(put(&chosen, &entries("tributary-", &["all", "eu"])).unwrap(), None, "the namespace is theirs");
@@ -421,7 +419,7 @@ users:
     }
 
     #[test]
-    fn kubeconfig_entries_of_others_are_not_overwritten() {
+    fn kubeconfig_entries_of_other_programs_are_not_overwritten() {
         for (text, kind) in [
             ("contexts:\n- name: tributary-all\n  context: {}\n", "contexts"),
             ("users:\n- name: tributary-user\n  user: {}\n", "users"),
@@ -437,7 +435,7 @@ users:
     }
 
     #[test]
-    fn entries_with_the_same_name_in_another_file_are_found() {
+    fn duplicate_entry_name_in_a_second_kubeconfig_is_found() {
         let own = entries("tributary-", &["all"]);
         let of_an_earlier_run = put("", &own).unwrap().unwrap();
         for (other, expected) in [

@@ -1,4 +1,4 @@
-//! Files of the kubeconfig: the flag, otherwise `$KUBECONFIG`, otherwise `~/.kube/config`. Pure.
+//! Resolves the files of the kubeconfig: the flag, or else `$KUBECONFIG`, or else `~/.kube/config`. Without I/O.
 //!
 //! Source: client-go `tools/clientcmd/loader.go` (`ClientConfigLoadingRules.Precedence`).
 
@@ -6,26 +6,26 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// No kubeconfig is named anywhere.
+/// The error that neither a flag nor the environment names a kubeconfig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no kubeconfig: neither --kubeconfig nor KUBECONFIG is given, and HOME is not set; name a file by --kubeconfig"
 )]
 pub struct NoKubeconfig;
 
-/// Files of the kubeconfig; the first one wins in a conflict.
+/// The files of a kubeconfig. In a conflict, the first file takes precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeconfigFiles {
     paths: Vec<PathBuf>,
-    /// Files of a `KUBECONFIG` list may be missing, as kubectl allows it.
+    /// True if missing files are skipped. kubectl allows missing files in the list of `KUBECONFIG`.
     may_be_missing: bool,
 }
 
 impl KubeconfigFiles {
-    /// Resolves flag, environment and home directory.
+    /// Resolves the flag, the environment variable and the home directory.
     ///
     /// # Errors
-    /// [`NoKubeconfig`] if none of them gives a file.
+    /// [`NoKubeconfig`] if all three are missing.
     pub fn resolve(
         flag: Option<&Path>,
         environment: Option<&OsStr>,
@@ -44,17 +44,17 @@ impl KubeconfigFiles {
         Ok(Self::one(home.join(".kube/config")))
     }
 
-    /// One file, which must exist.
+    /// Creates a list with one kubeconfig file, which must exist.
     pub fn one(path: PathBuf) -> Self {
         Self { paths: vec![path], may_be_missing: false }
     }
 
-    /// The files, in the order of precedence.
+    /// Returns the kubeconfig files in the order of precedence.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// Returns whether a missing file is skipped.
+    /// Returns whether missing kubeconfig files are skipped.
     pub fn may_be_missing(&self) -> bool {
         self.may_be_missing
     }

@@ -1,20 +1,19 @@
-//! The mark on contexts, clusters and users that this program added to a user's kubeconfig. kubectl keeps the mark when
-//! it rewrites the file.
+//! The mark on contexts, clusters and users that this program added to a user's kubeconfig. kubectl preserves the mark
+//! when it rewrites the file.
 //!
 //! Source: client-go `tools/clientcmd/api/v1/types.go` (`extensions`).
 
 use serde_json::{Value, json};
 
-/// The name of the extension.
 pub(super) const EXTENSION: &str = "tributary.dev";
 
-/// Creates the `extensions` of an entry of this program, with this prefix.
+/// Creates the `extensions` of an entry that this program adds under this prefix.
 pub(super) fn mark(prefix: &str) -> Value {
     json!([{ "name": EXTENSION, "extension": { "program": "tributary", "prefix": prefix } }])
 }
 
-/// Prefix of an entry that this program added; `None` for other entries. `content` is the value of the entry's
-/// `context`, `cluster` or `user`.
+/// Returns the prefix of an entry that this program added; `None` for all other entries. `content` is the value of the
+/// entry's `context`, `cluster` or `user`.
 pub(super) fn prefix_of(content: &Value) -> Option<&str> {
     let extensions = content.get("extensions").and_then(Value::as_array).into_iter().flatten();
     extensions.filter(|named| named.get("name").and_then(Value::as_str) == Some(EXTENSION)).find_map(|named| {

@@ -1,7 +1,7 @@
-//! Proxy on the way to a server, by kubeconfig and environment, for each server by itself.
+//! Selects the proxy for each server by the kubeconfig and the environment.
 //!
-//! Source: client-go takes `proxy-url`, otherwise `http.ProxyFromEnvironment`, which never uses a proxy for `localhost`
-//! and loopback addresses: a kind or k3d cluster is reached directly on a machine with `HTTPS_PROXY`.
+//! Source: client-go uses `proxy-url`, or else `http.ProxyFromEnvironment`. The latter never uses a proxy for
+//! `localhost` and loopback addresses, so a kind or k3d cluster is reached directly on a machine with `HTTPS_PROXY`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use tributary_apimachinery::without_brackets;
 
-/// Proxies on the way to a cluster's servers.
+/// The proxies through which a cluster's servers are reached.
 #[derive(Clone, Debug)]
 pub enum Proxies {
-    /// The proxy of `proxy-url`, for every server.
+    /// The proxy of `proxy-url`, which applies to every server.
     Explicit(Uri),
-    /// The proxy of `HTTPS_PROXY`, except for servers of `NO_PROXY`.
+    /// The proxy of `HTTPS_PROXY`, which does not apply to servers in `NO_PROXY`.
     Environment {
-        /// The proxy, with its user and password.
+        /// The proxy's URL, including user and password.
         proxy: Option<Uri>,
-        /// Matches the servers of the proxy.
+        /// The matcher of `NO_PROXY`, which decides to which servers the proxy applies.
         matcher: Arc<Matcher>,
     },
 }
 
 impl Proxies {
-    /// Proxies of the process's environment.
+    /// Reads the proxy settings from the process's environment.
     pub fn from_environment() -> Self {
         let given = ["HTTPS_PROXY", "https_proxy"].iter().filter_map(|name| std::env::var(name).ok());
         let proxy = given.filter(|text| !text.is_empty()).find_map(|text| text.parse().ok());
         Self::Environment { proxy, matcher: Arc::new(Matcher::from_env()) }
     }
 
-    /// The proxy of `proxy-url`; `None` for the environment's proxies.
+    /// Returns the proxy of `proxy-url`; `None` for the proxies of the environment.
     pub fn explicit(&self) -> Option<&Uri> {
         match self {
             Self::Explicit(proxy) => Some(proxy),
@@ -40,8 +40,8 @@ impl Proxies {
         }
     }
 
-    /// The proxy for this server; `None` without a proxy. The environment's proxy is not used for servers on this
-    /// machine, or without encryption.
+    /// Returns the proxy for a server; `None` for a direct connection. The environment's proxy does not apply to
+    /// servers on this machine, nor to servers without TLS.
     pub fn on_the_way_to(&self, server: &Uri) -> Option<Uri> {
         match self {
             Self::Explicit(proxy) => Some(proxy.clone()),
@@ -54,7 +54,7 @@ impl Proxies {
     }
 }
 
-/// Returns whether a URL's host is loopback.
+/// Returns whether a URL's host is `localhost` or a loopback address.
 pub(super) fn is_loopback(host: &str) -> bool {
     let address = || without_brackets(host).parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address().is_ok_and(|address| address.to_canonical().is_loopback())
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_server_has_the_proxy_that_is_meant_for_it() {
+    fn each_server_is_reached_through_its_configured_proxy() {
         let proxy = Uri::from_static("http://u:p@proxy.example:3128");
         let matcher = Matcher::builder().https("http://proxy.example:3128").no("direct.example,10.0.0.0/8").build();
         let environment = Proxies::Environment { proxy: Some(proxy.clone()), matcher: Arc::new(matcher) };

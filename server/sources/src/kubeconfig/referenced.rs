@@ -1,4 +1,4 @@
-//! The files and texts that a kubeconfig refers to: read once to check them, and for the fingerprint.
+//! Reads the files and the inline data to which a kubeconfig refers, for their check and for the fingerprint.
 
 use std::fs;
 use std::path::Path;
@@ -9,25 +9,23 @@ use http::HeaderValue;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The reason why referenced bytes cannot be used: the problem and the remedy, without any of the bytes.
+/// The problem with referenced data and its remedy. The texts never quote the data.
 pub(crate) type ReferenceProblem = (String, &'static str);
 
-/// Bytes that stand in a field (base64) or in a file that another field names. The field with the data wins, as in
-/// client-go.
+/// Data in one of two fields: inline as base64, or in a file. Inline data takes precedence, as in client-go.
 pub(crate) struct Referenced<'a> {
-    /// `certificate-authority-data` and its like.
+    /// The value of an inline field, such as `certificate-authority-data`.
     pub(crate) data: Option<&'a str>,
-    /// `certificate-authority` and its like: an absolute path.
+    /// The value of a path field, such as `certificate-authority`: an absolute path.
     pub(crate) file: Option<&'a str>,
 }
 
 impl Referenced<'_> {
-    /// Returns whether both fields are absent.
     pub(crate) fn is_absent(&self) -> bool {
         self.data.is_none_or(str::is_empty) && self.file.is_none_or(str::is_empty)
     }
 
-    /// The bytes, if a field names any.
+    /// Returns the referenced data; `None` if the inline field and the path field are absent.
     pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, ReferenceProblem> {
         if let Some(data) = self.data.filter(|data| !data.is_empty()) {
             let bytes = STANDARD.decode(data.trim()).map_err(|_| {
@@ -42,7 +40,6 @@ impl Referenced<'_> {
     }
 }
 
-/// Reads a file that must exist.
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReferenceProblem> {
     fs::read(path).map_err(|error| {
         let problem = format!("the file {} cannot be read: {error}", path.display());
@@ -50,7 +47,7 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReferenceProblem> {
     })
 }
 
-/// Checks that the content is a bearer token, without surrounding white space. An empty file is allowed, because a
+/// Checks that the data is a bearer token. Surrounding white space is ignored. An empty file is allowed, because a
 /// mount may fill it later.
 pub(super) fn check_token(path: &Path, token: &[u8]) -> Result<(), ReferenceProblem> {
     match std::str::from_utf8(token).map(|token| HeaderValue::from_bytes(token.trim().as_bytes())) {
@@ -62,7 +59,7 @@ pub(super) fn check_token(path: &Path, token: &[u8]) -> Result<(), ReferenceProb
     }
 }
 
-/// Checks that the content has at least one certificate in PEM.
+/// Checks that the referenced data contains at least one certificate in PEM.
 pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
@@ -71,7 +68,7 @@ pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// Checks that the content is a private key in PEM.
+/// Checks that the data is a private key in PEM.
 pub(super) fn check_key(pem: &[u8]) -> Result<(), ReferenceProblem> {
     match PrivateKeyDer::from_pem_slice(pem) {
         Ok(_) => Ok(()),

@@ -1,9 +1,8 @@
-//! A user's own kubeconfig, such as `~/.kube/config`, to which this program adds entries, and from which it removes
-//! them.
+//! Changes a user's own kubeconfig, such as `~/.kube/config`: adds and removes this program's entries.
 //!
-//! A change is written to a new file that replaces the old one, so that it is complete at any time. Owner, links and
-//! mode stay, but only the owner may read a token. Concurrent writers are locked out as in kubectl: by a file with its
-//! name and `.lock`.
+//! A new file replaces the old one, so that readers always get a complete file. Owner, links and mode stay, except that
+//! only the owner may read a file with a token. Concurrent writers are locked out as in kubectl, with a lock file: the
+//! kubeconfig's name and `.lock`.
 //!
 //! Source: client-go `tools/clientcmd/loader.go` (`lockFile`).
 
@@ -19,69 +18,69 @@ use super::entries::{self, ChangeError, Entries, Removal, SameName};
 use super::files::{KubeconfigFiles, NoKubeconfig};
 use crate::data_directory::write_temporary;
 
-/// Time for which a second program may hold the lock: kubectl writes a file in milliseconds; five seconds suffice for a
+/// The time to wait for the lock of another program. kubectl writes a file in milliseconds; five seconds suffice for a
 /// slow disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// Interval of attempts to lock.
+/// The interval between attempts to lock the kubeconfig.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The reason why a kubeconfig was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersFileError {
-    /// The content of the file prevents the change.
+    /// The content of the kubeconfig prevents the change.
     #[error("kubeconfig {path} {obstacle}; it is left as it was")]
     Change {
-        /// Path of the file.
+        /// Path of the kubeconfig.
         path: PathBuf,
-        /// The cause, a part of the message and therefore not a `source`.
+        /// The cause of the refusal. The cause is a part of the message, and therefore not a `source`.
         obstacle: ChangeError,
     },
-    /// A second file in `$KUBECONFIG` has an entry of the same name.
+    /// A second file in `$KUBECONFIG` contains an entry with the same name.
     #[error(
         "{other}, which KUBECONFIG names too, has {kind} {name:?}: one would hide the other; choose other names by \
          --kubeconfig-prefix{}",
         removal(other, *is_ours)
     )]
     Hidden {
-        /// Path of the second file.
+        /// Path of the second kubeconfig.
         other: PathBuf,
-        /// The list: `clusters`, `contexts` or `users`.
+        /// The list of the entry: `clusters`, `contexts` or `users`.
         kind: &'static str,
-        /// Name of the entry.
+        /// Name of the duplicate entry.
         name: String,
-        /// True for an entry of this program.
+        /// True if this program added the duplicate entry.
         is_ours: bool,
     },
-    /// The file does not exist.
+    /// The kubeconfig does not exist.
     #[error("there is no kubeconfig {0}")]
     Missing(PathBuf),
-    /// A pipe, a directory, or a link that leads nowhere.
+    /// The kubeconfig's path is a pipe, a directory, or a dangling link.
     #[error("{0} is not a file; name another kubeconfig")]
     NoFile(PathBuf),
-    /// A different program changes the file.
+    /// Another program has locked the kubeconfig.
     #[error(
         "{path} has existed for {} s: another program changes the kubeconfig; if none does, remove this file",
         LOCK_PATIENCE.as_secs()
     )]
     Locked {
-        /// Path of the lock file.
+        /// Path of the kubeconfig's lock file.
         path: PathBuf,
     },
-    /// The file cannot be read.
+    /// The kubeconfig cannot be read.
     #[error("kubeconfig {path} cannot be read")]
     Read {
-        /// Path of the file.
+        /// Path of the unreadable kubeconfig.
         path: PathBuf,
-        /// Error of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The file cannot be written.
+    /// The kubeconfig cannot be written.
     #[error("kubeconfig {path} cannot be written; it is left as it was")]
     Write {
-        /// Path of the file.
+        /// Path of the kubeconfig that cannot be written.
         path: PathBuf,
-        /// Error of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -93,7 +92,7 @@ fn removal(other: &Path, is_ours: bool) -> String {
     if is_ours { command() } else { String::new() }
 }
 
-/// Default files: those of `$KUBECONFIG`, otherwise `~/.kube/config`.
+/// Returns the default files: `$KUBECONFIG`, or else `~/.kube/config`.
 ///
 /// # Errors
 /// [`NoKubeconfig`].
@@ -102,7 +101,7 @@ pub fn default_files() -> Result<KubeconfigFiles, NoKubeconfig> {
     KubeconfigFiles::resolve(None, std::env::var_os("KUBECONFIG").as_deref(), home.as_deref())
 }
 
-/// Default file for new entries: the first existing one, otherwise the first.
+/// Returns the default file for new entries: the first existing file, or else the first file.
 ///
 /// Source: client-go `tools/clientcmd/loader.go` (`GetDefaultFilename`), where `kubectl config` writes.
 ///
@@ -114,7 +113,7 @@ pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
     paths.iter().find(|path| path.exists()).or(paths.first()).cloned().ok_or(NoKubeconfig)
 }
 
-/// The further files of `$KUBECONFIG`, if the list contains the path; otherwise none.
+/// Returns the files that kubectl merges with `path`: all other files of `$KUBECONFIG`, if it contains the path.
 pub fn read_with(path: &Path) -> Vec<PathBuf> {
     let listed = default_files().map(|files| files.paths().to_vec()).unwrap_or_default();
     others_of(path, listed)
@@ -130,10 +129,10 @@ fn is_same(other: &Path, path: &Path) -> bool {
     fs::canonicalize(path).is_ok_and(|path| path == other)
 }
 
-/// Adds entries to a kubeconfig, in place of those with the same prefix; creates it (0600) if it is missing. Returns
-/// whether it changed. The entries have a token, so the mode is tightened to the owner, with a log line. Waits up to
-/// five seconds for concurrent writers. `read_with` are the files that are read together with it, and that must not
-/// have entries of the same names.
+/// Adds entries to a kubeconfig, and replaces this program's entries with the same prefix. A missing file is created
+/// (mode 0600). Returns whether the file changed. The entries contain a token, so other users lose their access to the
+/// file, which is logged. Waits up to five seconds for concurrent writers. The files of `read_with` are merged with
+/// this file, so they must not contain entries with the same names.
 ///
 /// # Errors
 /// [`UsersFileError`]; the file is then unchanged.
@@ -157,13 +156,13 @@ pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) ->
     .await
 }
 
-/// Removes all entries of this program from a kubeconfig; `None` if there are none.
+/// Removes all entries of this program from a kubeconfig. Returns `None` if there are no such entries.
 ///
 /// # Errors
 /// [`UsersFileError`]; the file is then unchanged.
 pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileError> {
     let text_of = |path: &Path| read(path)?.ok_or_else(|| UsersFileError::Missing(path.to_owned()));
-    // Before the lock: where there is no directory there is no place for one.
+    // The kubeconfig is read before it is locked, because a lock file cannot be created in a missing directory.
     text_of(&path)?;
     locked(path, move |path| {
         let removal = entries::take_out(&text_of(path)?).map_err(|source| change_error(path, source))?;
@@ -175,7 +174,7 @@ pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileErro
     .await
 }
 
-/// Changes a file under the lock, on a thread that may block.
+/// Locks and changes a file on a blocking thread.
 async fn locked<T: Send + 'static>(
     path: PathBuf,
     change: impl FnOnce(&Path) -> Result<T, UsersFileError> + Send + 'static,
@@ -189,7 +188,7 @@ async fn locked<T: Send + 'static>(
     changed.await.unwrap_or_else(|error| Err(write_error(&path, io::Error::other(error))))
 }
 
-/// Checks that a kubeconfig can be read, if it exists.
+/// Checks that a kubeconfig is valid, if the file exists.
 ///
 /// # Errors
 /// [`UsersFileError`].
@@ -206,10 +205,10 @@ fn write_error(path: &Path, source: io::Error) -> UsersFileError {
     UsersFileError::Write { path: path.to_owned(), source }
 }
 
-/// The text of a file; `None` if there is nothing of this name.
+/// Reads the text of a kubeconfig. Returns `None` for a missing file.
 fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
     match fs::metadata(path) {
-        // A pipe would be waited for.
+        // Reading a pipe would wait for a writer.
         Ok(metadata) if !metadata.is_file() => Err(UsersFileError::NoFile(path.to_owned())),
         Ok(_) => match fs::read_to_string(path) {
             Ok(text) => Ok(Some(text)),
@@ -223,19 +222,19 @@ fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
     }
 }
 
-/// Readers of a replaced file.
+/// The users who may read a replaced file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// The readers of the old file.
+    /// The new file is readable by all users who could read the old file.
     AsBefore,
-    /// The owner only, because the file has a token.
+    /// The new file is readable only by its owner, because it contains a token.
     OwnerAlone,
 }
 
-/// The mode bits of the group and of all users but the owner.
+/// The mode bits of all users except the owner.
 const OTHERS: u32 = 0o077;
 
-/// Replaces a file, or the target of a link.
+/// Replaces a kubeconfig, or the target of a symbolic link to it.
 fn replace(path: &Path, text: &str, access: Access) -> Result<(), UsersFileError> {
     let written = match fs::canonicalize(path) {
         Ok(target) => {
@@ -258,7 +257,7 @@ fn replace_target(path: &Path, text: &str, before: Option<(&fs::Metadata, Access
     Ok(())
 }
 
-/// Sets owner and mode of the replaced file.
+/// Copies the owner and the mode of the replaced kubeconfig.
 fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<()> {
     let own = fs::metadata(temporary)?;
     if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
@@ -271,7 +270,7 @@ fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<(
     fs::set_permissions(temporary, permissions)
 }
 
-/// Removes other users' access to a file with a token. Returns whether there was any.
+/// Removes other users' access to a file with a token. Returns whether other users had access.
 fn close_to_others(path: &Path) -> io::Result<bool> {
     let before = fs::metadata(path)?;
     let mode = before.permissions().mode();
@@ -295,7 +294,7 @@ fn say_if_closed(path: &Path, before: &fs::Metadata) {
     }
 }
 
-/// Lock until it is dropped.
+/// A kubeconfig's lock file, which is removed on drop.
 struct Lock(PathBuf);
 
 impl Lock {
@@ -356,7 +355,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
-    /// A file with exec plugins only is not secret, and may be readable by all. A token makes it secret.
+    /// A kubeconfig with only exec plugins is not secret, and all users may read it. A token makes the file secret.
     #[tokio::test]
     async fn token_is_not_written_to_a_file_that_others_can_read() {
         let directory = tempfile::tempdir().unwrap();
@@ -376,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn entry_that_would_hide_one_of_another_kubeconfig_is_refused() {
+    async fn kubeconfig_entry_that_would_hide_another_files_entry_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let [own, other, missing] = ["own", "other", "missing"].map(|name| directory.path().join(name));
         put_into(other.clone(), &[], entries()).await.unwrap();
@@ -422,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn kubeconfig_lock_is_awaited_with_a_time_limit() {
+    async fn wait_for_the_kubeconfig_lock_has_a_time_limit() {
         let directory = tempfile::tempdir().unwrap();
         let (path, lock) = (directory.path().join("config"), directory.path().join("config.lock"));
         fs::write(&lock, "").unwrap();

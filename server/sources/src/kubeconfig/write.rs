@@ -1,4 +1,4 @@
-//! The kubeconfig for clients: context `all`, and one per cluster.
+//! The kubeconfig for clients of this endpoint: the context `all`, and one context for each cluster.
 
 use std::fs;
 use std::io;
@@ -13,56 +13,56 @@ use super::entries::Entries;
 use super::mark::mark;
 use crate::data_directory::{create_private, write_private};
 
-/// The name of the extension that marks a file as ours to replace.
+/// The name of the extension in files that this program may replace.
 const MARKER: &str = "tributary.dev/written-by";
-/// The context of the merged view, and the current one. No cluster may have this name.
+/// The name of the merged view's context, which is the current context. No cluster may have this name.
 pub const ALL: &str = "all";
-/// The prefix of cluster names in the file, and the name of the one user of a personal endpoint.
+/// The prefix of the file's cluster names, and the user name in the kubeconfig of a personal endpoint.
 const USER: &str = "tributary";
-/// Suffix of the name of the user in a shared kubeconfig.
+/// The suffix of the user name in the kubeconfig of a shared endpoint.
 const OWN_USER: &str = "user";
 
-/// The reason why the file was not written.
+/// The reason why the kubeconfig was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigWriteError {
-    /// The path has a file that Tributary did not write for this user.
+    /// The path contains a file that this program did not write for this user.
     #[error(
         "{path} exists and was not written by tributary for user {user:?}, or holds more than it wrote; choose another file \
          by {flag}, or remove it first"
     )]
     Foreign {
-        /// The file of the flag, or the default file.
+        /// The path for the kubeconfig, from the flag or the default.
         path: PathBuf,
-        /// The user of the new kubeconfig.
+        /// The user name in the new kubeconfig.
         user: String,
-        /// The flag for another path.
+        /// The flag that selects a different path.
         flag: &'static str,
     },
-    /// The directory does not exist.
+    /// The directory for the kubeconfig does not exist.
     #[error("{path} cannot be written: {directory} is not a directory; make it, or choose another file by {flag}")]
     NoDirectory {
-        /// Path of the file.
+        /// The path for the kubeconfig.
         path: PathBuf,
-        /// The flag for another path.
+        /// The flag that selects a different path.
         flag: &'static str,
-        /// Directory of the file.
+        /// The missing parent directory.
         directory: PathBuf,
     },
-    /// The file that stands there cannot be looked at.
+    /// The file at the kubeconfig's path cannot be read.
     #[error("{path} exists and cannot be read")]
     Read {
-        /// Path of the file.
+        /// Path of the unreadable file.
         path: PathBuf,
-        /// Error of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The file cannot be written.
+    /// The kubeconfig cannot be written.
     #[error("{path} cannot be written")]
     Write {
-        /// Path of the file.
+        /// Path of the kubeconfig that cannot be written.
         path: PathBuf,
-        /// Error of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -71,42 +71,42 @@ pub enum KubeconfigWriteError {
 /// A cluster with a context in the kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientContext {
-    /// The name of the cluster and of its context.
+    /// The cluster's name, which is also the name of its context.
     pub cluster: ClusterName,
-    /// The namespace of the original context of the cluster; `None` for `default`.
+    /// The default namespace in the cluster's own kubeconfig context; `None` for `default`.
     pub namespace: Option<String>,
 }
 
-/// The user of a kubeconfig, and the flag that names the file.
+/// The user name in a kubeconfig, and the flag that selects the kubeconfig's path.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
-    /// The name of the one user in the file.
+    /// The name of the only user in the kubeconfig.
     pub user: &'a str,
-    /// The flag that names the file.
+    /// The flag that selects the kubeconfig's path.
     pub flag: &'static str,
 }
 
 impl Owner<'static> {
-    /// The owner of a personal endpoint.
+    /// The owner of the kubeconfig of a personal endpoint.
     pub const ONE_USER: Self = Self { user: USER, flag: "--write-kubeconfig" };
 }
 
-/// Content of a client's kubeconfig.
+/// The content of a client's kubeconfig.
 pub struct ClientKubeconfig<'a> {
     /// The server's URL, without a path or a trailing slash.
     pub url: &'a str,
-    /// The certificate authority, PEM; `None` for the system's authorities.
+    /// The certificate authority in PEM; `None` for the system's authorities.
     pub authority_pem: Option<&'a str>,
-    /// The owner of the file.
+    /// The user name and the flag of the kubeconfig.
     pub owner: Owner<'a>,
-    /// The client credential, as the fields of a `user`.
+    /// The client's credential, as the fields of a `user`.
     pub credential: Value,
     /// The clusters, each of which gets a context.
     pub clusters: &'a [ClientContext],
 }
 
 impl ClientKubeconfig<'_> {
-    /// The text of the file, including the credential: JSON, which is YAML.
+    /// Serializes the kubeconfig as JSON, which is valid YAML. The text contains the credential.
     pub fn render(&self) -> String {
         let [clusters, contexts, users] =
             self.lists(|name| name.to_owned(), |name| format!("{USER}-{name}"), self.owner.user, None);
@@ -122,14 +122,14 @@ impl ClientKubeconfig<'_> {
         format!("{config:#}\n")
     }
 
-    /// Converts the content to entries for a user's kubeconfig. Their names begin with `prefix`.
+    /// Converts the content to entries for a user's kubeconfig. The entries' names begin with `prefix`.
     pub fn entries(&self, prefix: &str) -> Entries {
         let named = |name: &str| format!("{prefix}{name}");
         let lists = self.lists(named, named, &named(OWN_USER), Some(mark(prefix)));
         Entries { prefix: prefix.to_owned(), lists }
     }
 
-    /// The entries of `clusters`, `contexts` and `users`, each with these extensions.
+    /// Returns the entries of `clusters`, `contexts` and `users`, each with these extensions.
     fn lists(
         &self,
         context_name: impl Fn(&str) -> String,
@@ -166,7 +166,7 @@ impl ClientKubeconfig<'_> {
         [clusters, contexts, vec![user]]
     }
 
-    /// Writes the file (0600, by a rename). Replaces only a file that this program wrote.
+    /// Writes the kubeconfig (mode 0600) with a rename. Replaces only a file that this program wrote.
     ///
     /// # Errors
     /// [`KubeconfigWriteError`]; an existing file is then unchanged.
@@ -176,34 +176,34 @@ impl ClientKubeconfig<'_> {
             Destination::Ours => write_private,
         };
         write(path, self.render().as_bytes()).map_err(|source| match source.kind() {
-            // A second process has created the file meanwhile.
+            // A second process created the file after the check.
             io::ErrorKind::AlreadyExists => foreign(path, self.owner),
             _ => KubeconfigWriteError::Write { path: path.to_owned(), source },
         })
     }
 }
 
-/// State of the destination.
+/// The state of the path to which a kubeconfig will be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// The path is free.
+    /// The path for the kubeconfig does not exist.
     Free,
-    /// The path has a file of this program.
+    /// The path contains a file that this program wrote.
     Ours,
 }
 
-/// Checks that the path is free, or has a file that this program wrote for the same user.
+/// Checks that the path does not exist, or contains a file that this program wrote for the same user.
 ///
 /// # Errors
 /// [`KubeconfigWriteError`] except `Write`.
 pub fn check_replaceable(path: &Path, owner: Owner<'_>) -> Result<Destination, KubeconfigWriteError> {
     let unreadable = |source| KubeconfigWriteError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {
-        // A pipe or a terminal would be waited for.
+        // Reading a pipe or a terminal would wait for input.
         Ok(metadata) if !metadata.is_file() => Err(foreign(path, owner)),
         Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?, owner.user) => Ok(Destination::Ours),
         Ok(_) => Err(foreign(path, owner)),
-        // A dangling link belongs to the user, too.
+        // A dangling link was created by the user, so it must not be replaced.
         Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
             Err(foreign(path, owner))
         }
@@ -226,10 +226,10 @@ fn foreign(path: &Path, Owner { user, flag }: Owner<'_>) -> KubeconfigWriteError
     KubeconfigWriteError::Foreign { path: path.to_owned(), user: user.to_owned(), flag }
 }
 
-/// Returns whether this program wrote these bytes for this user, without later additions. kubectl rewrites a file as
-/// YAML when a user changes the current context, and the marker survives that; it also survives
-/// `kubectl config view --flatten`, by which users merge files, and then the file has their own clusters as well. An
-/// empty file does not count.
+/// Returns whether this program wrote these bytes for this user, without later additions. kubectl rewrites the file as
+/// YAML when a user changes the current context, and preserves the marker. kubectl also preserves the marker in the
+/// output of `kubectl config view --flatten`, with which users merge files. A merged file contains the users' own
+/// clusters, so additions are not allowed. An empty file does not count.
 fn is_ours(bytes: &[u8], user: &str) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn kube_reads_what_is_written() {
+    fn written_client_kubeconfig_is_readable_by_kube() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("all.kubeconfig");
         write(&path, &["eu", "us"]).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_keep_the_namespace_of_the_original_context() {
+    fn client_contexts_keep_the_namespace_of_the_original_context() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("all.kubeconfig");
         write(&path, &["eu/shop", "us"]).unwrap();
@@ -302,7 +302,7 @@ mod tests {
         let kubeconfig = ClientKubeconfig { url, authority_pem: None, owner, credential, clusters: &clusters };
         let entries = kubeconfig.entries("tributary-");
         assert_eq!(entries.lists[1][1]["context"]["namespace"], "shop");
-        // A namespace that the user set by hand stays.
+        // A namespace that the user has set in a context stays.
         let put = super::super::entries::put("", &entries).unwrap().unwrap().replace("shop", "mine");
         assert_eq!(super::super::entries::put(&put, &entries).unwrap(), None);
     }

@@ -1,8 +1,8 @@
-//! Edits of a text by its bytes.
+//! Edits a text by byte positions.
 
 use serde_json::Value;
 
-/// A range of bytes, and its replacement.
+/// An edit of a text: a range of bytes, and its replacement.
 pub(crate) struct Edit {
     pub(crate) from: usize,
     pub(crate) to: usize,
@@ -19,7 +19,7 @@ impl Edit {
     }
 }
 
-/// Applies edits in any order; edits at one place keep their order. `None` if edits overlap.
+/// Applies edits in any order. Edits at the same position keep their order. Returns `None` if edits overlap.
 pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> Option<String> {
     edits.sort_by_key(|edit| edit.from);
     let (mut changed, mut done) = (String::with_capacity(text.len()), 0);
@@ -34,7 +34,7 @@ pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> Option<String> {
 
 /// Formats a value as YAML lines with this indentation.
 pub(crate) fn lines(value: &Value, indent: usize) -> Option<String> {
-    // Indentation would change folded text.
+    // The indentation would change the content of a block scalar.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options).ok()?;
     Some(text.lines().map(|line| format!("{:indent$}{line}\n", "")).collect())

@@ -1,4 +1,4 @@
-//! Changes of single fields of a YAML document. The lines of all other fields stay. Pure.
+//! Changes single fields of a YAML document. The lines of all other fields stay. Without I/O.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 use super::edit::{Edit, apply, lines};
 use super::layout::{Layout, Mapping, Node};
 
-/// Changes a document from the value `from` to the value `to`; the lines of equal fields stay. `None` for a document in
-/// braces, with fields on common lines, and for a document with anchors.
+/// Changes a document's value from `from` to `to`. The lines of unchanged fields stay. Returns `None` for a document in
+/// braces, for fields that share a line, and for a document with anchors.
 pub fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
     let layout = Layout::parse(text).ok()?;
     let (Value::Object(from), Value::Object(wanted)) = (from, to) else { return None };
     let mut edits = Vec::new();
     collect_edits(&layout, &layout.block_mapping(layout.root()?)?, (from, wanted), &mut edits)?;
     let changed = apply(text, edits)?;
-    // A wrong edit is never written: the result has to have the wanted value.
+    // The changed text is parsed again, so that a wrong edit is never written.
     let is_read: Value = serde_saphyr::from_str(&changed).ok()?;
     (is_read == *to).then_some(changed)
 }
@@ -23,7 +23,7 @@ pub fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
 /// The fields of a mapping before and after the change.
 type BeforeAndAfter<'a> = (&'a Map<String, Value>, &'a Map<String, Value>);
 
-/// Collects the edits of a mapping and of the mappings below it.
+/// Collects the edits of a mapping and of its nested mappings.
 fn collect_edits(
     layout: &Layout<'_>,
     mapping: &Mapping<'_>,
@@ -57,7 +57,7 @@ fn collect_edits(
     Some(())
 }
 
-/// The mapping of a field, if its own fields can change one by one and some of them stay.
+/// Returns the nested mapping of a field, if its fields can be changed one by one and at least one key stays.
 fn find_inner_mapping<'a, 'b>(
     layout: &Layout<'_>,
     node: &'a Node,
@@ -97,7 +97,7 @@ spec:
 # end
 ";
 
-    /// Changes the value of a text, and writes the change into the text.
+    /// Parses a text, changes its value, and applies the change to the text.
     fn changed(text: &str, change: impl FnOnce(&mut Value)) -> Option<String> {
         let from: Value = serde_saphyr::from_str(text).unwrap();
         let mut to = from.clone();
@@ -106,7 +106,7 @@ spec:
     }
 
     #[test]
-    fn a_change_of_one_field_keeps_all_other_lines() {
+    fn change_of_one_yaml_field_keeps_all_other_lines() {
         assert_eq!(changed(TEXT, |_| {}).as_deref(), Some(TEXT));
         for (name, change, before, after) in [
             ("replace", (|to| to["spec"]["last"] = json!("other")) as fn(&mut Value), "  last: x\n", "  last: other\n"),

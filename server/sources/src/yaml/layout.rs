@@ -1,13 +1,13 @@
-//! Positions of lists and fields in the text of a YAML document, for edits that keep all other bytes. Pure.
+//! The positions of lists and fields in a YAML text, for edits that preserve all other bytes. Without I/O.
 
 use granit_parser::{Event, Parser, ScanError, Span};
 
-/// A part of a YAML document.
+/// A node of a YAML document.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// The index of the first byte; for a list in block form, of the first entry's content.
+    /// The index of the node's first byte. For a list in block form: the first byte of the first entry's content.
     start: usize,
-    /// Index after its last byte.
+    /// The index after the YAML node's last byte.
     pub(crate) end: usize,
     shape: Shape,
 }
@@ -15,66 +15,66 @@ pub(crate) struct Node {
 #[derive(Debug)]
 enum Shape {
     Scalar(String),
-    /// `[…]` or lines that begin with `-`.
+    /// A list: `[…]`, or lines that begin with `-`.
     Sequence(Vec<Node>),
-    /// `{…}` or lines; keys with their values.
+    /// A mapping: `{…}`, or lines with keys and values.
     Mapping(Vec<(Node, Node)>),
 }
 
-/// Position of a list in the text.
+/// The position of a list in a YAML text.
 #[derive(Debug)]
 pub(crate) enum ListLayout {
-    /// There is no such key.
+    /// The document does not contain the list's key.
     Absent,
-    /// An empty list. `colon` is the index after the key's colon, `end` the index after the value.
+    /// An empty list. `colon` is the index after the key's colon, and `end` is the index after the value.
     Empty { colon: usize, end: usize },
-    /// `[…]`, with the bytes of each entry.
+    /// A list in brackets, `[…]`. Contains the byte range of each entry.
     Flow { entries: Vec<(usize, usize)> },
-    /// Lines, with the lines of each entry.
+    /// A list in block form. Contains the byte range of each entry's lines.
     Block { colon: usize, indent: usize, entries: Vec<(usize, usize)> },
 }
 
-/// A mapping in block form: each field begins a line.
+/// A mapping in block form: each field begins on its own line.
 pub(crate) struct Mapping<'a> {
-    /// The column of its keys.
+    /// The column of the mapping's keys.
     pub(crate) indent: usize,
     pub(crate) fields: Vec<MappingField<'a>>,
 }
 
-/// A field of a [`Mapping`].
 pub(crate) struct MappingField<'a> {
     pub(crate) key: &'a str,
-    /// The first byte of the first line, and the byte after the last line.
+    /// The indexes of the first byte of the field's first line, and of the byte after its last line.
     pub(crate) lines: (usize, usize),
     pub(crate) value: &'a Node,
 }
 
-/// The text of a document, with the positions of its parts.
+/// The text of a document, with the positions of its nodes.
 pub(crate) struct Layout<'a> {
     text: &'a str,
-    /// `None` for a document without content.
+    /// The root node; `None` for a document without content.
     root: Option<Node>,
 }
 
 impl<'a> Layout<'a> {
-    /// Parses the first document.
+    /// Parses the first document of the text.
     ///
     /// # Errors
-    /// Invalid YAML.
+    /// The text is invalid YAML.
     pub(crate) fn parse(text: &'a str) -> Result<Self, ScanError> {
         let mut events = Events { parser: Parser::new_from_str(text) };
         let root = events.document()?;
-        // A document of nothing but comments is an empty scalar.
+        // The parser returns an empty scalar for a document that contains only comments.
         let root = root.filter(|root| !matches!(&root.shape, Shape::Scalar(text) if text.is_empty()));
         Ok(Self { text, root })
     }
 
-    /// The root node; `None` for an empty text.
+    /// Returns the root node; `None` for an empty document.
     pub(crate) fn root(&self) -> Option<&Node> {
         self.root.as_ref()
     }
 
-    /// The fields of a mapping, with their lines; `None` for another node, and for fields that share a line.
+    /// Returns the fields of a mapping, with their lines. Returns `None` for a node that is no mapping, and for fields
+    /// that share a line.
     pub(crate) fn block_mapping<'b>(&self, node: &'b Node) -> Option<Mapping<'b>> {
         let Shape::Mapping(entries) = &node.shape else { return None };
         let begin = self.line_start(entries.first()?.0.start);
@@ -91,37 +91,38 @@ impl<'a> Layout<'a> {
         is_apart.then_some(Mapping { indent, fields })
     }
 
-    /// The end of a node without the blank lines at the end of a block scalar.
+    /// Returns the end of a node without the blank lines at the end of a block scalar.
     fn trimmed(&self, end: usize) -> usize {
         self.text[..end].trim_end().len()
     }
 
-    /// Returns whether the text has no content but comments.
+    /// Returns whether the text contains only comments and white space.
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    /// Returns whether the document is written with braces, as JSON is.
+    /// Returns whether the document is written in braces, as JSON is.
     pub(crate) fn is_flow(&self) -> bool {
         self.root.as_ref().is_some_and(|root| self.text[root.start..].starts_with('{'))
     }
 
-    /// Returns whether the document's mapping has no keys: `{}`.
+    /// Returns whether the document is an empty mapping, `{}`.
     pub(crate) fn has_no_keys(&self) -> bool {
         self.root.as_ref().is_some_and(|root| matches!(&root.shape, Shape::Mapping(entries) if entries.is_empty()))
     }
 
-    /// The column at which the document's keys begin.
+    /// Returns the column of the document's keys.
     pub(crate) fn indent(&self) -> usize {
         self.root.as_ref().map_or(0, |root| root.start - self.line_start(root.start))
     }
 
-    /// The byte after the last one of the document's mapping.
+    /// Returns the index after the last byte of the document's mapping.
     pub(crate) fn end(&self) -> usize {
         self.root.as_ref().map_or(self.text.len(), |root| root.end)
     }
 
-    /// Position of a list of the document; `None` for a form that cannot be edited, such as an alias.
+    /// Returns the position of the list with this key. Returns `None` for a form that cannot be edited, such as an
+    /// alias.
     pub(crate) fn list(&self, key: &str) -> Option<ListLayout> {
         let Some(Shape::Mapping(entries)) = self.root.as_ref().map(|root| &root.shape) else {
             return Some(ListLayout::Absent);
@@ -147,12 +148,12 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The first byte of the line in which a byte stands.
+    /// Returns the index of the first byte of the line that contains `at`.
     fn line_start(&self, at: usize) -> usize {
         self.text[..at].rfind('\n').map_or(0, |newline| newline + 1)
     }
 
-    /// Index after the line that contains `end`.
+    /// Returns the index after the line that contains `end`.
     pub(crate) fn line_end(&self, end: usize) -> usize {
         if end > 0 && self.text[..end].ends_with('\n') {
             return end;
@@ -160,7 +161,7 @@ impl<'a> Layout<'a> {
         self.text[end..].find('\n').map_or(self.text.len(), |newline| end + newline + 1)
     }
 
-    /// Text for the begin of a line, with a newline before it if the text ends without one.
+    /// Prepends a newline to `lines` if the text before `at` ends without one.
     pub(crate) fn with_newline(&self, at: usize, lines: String) -> String {
         let begins_line = at == 0 || self.text[..at].ends_with('\n');
         if begins_line { lines } else { format!("\n{lines}") }
@@ -172,20 +173,21 @@ impl<'a> Layout<'a> {
         rest[spaces..].starts_with(':').then_some(key_end + spaces + 1)
     }
 
-    /// Position of the dash before an entry's content, if the line has no other text before it.
+    /// Returns the index of the dash before an entry's content. Returns `None` if other text precedes the dash on its
+    /// line.
     fn dash_before(&self, content: usize) -> Option<usize> {
         let dash = self.text[..content].trim_end().strip_suffix('-')?.len();
         self.text[self.line_start(dash)..dash].chars().all(|c| c == ' ').then_some(dash)
     }
 }
 
-/// Reads nodes from a parser's events.
+/// Builds YAML nodes from a parser's events.
 struct Events<'a> {
     parser: Parser<'a, granit_parser::StrInput<'a>>,
 }
 
 impl<'a> Events<'a> {
-    /// The root of the first document; `None` for an empty text.
+    /// Returns the root of the first document; `None` for an empty text.
     fn document(&mut self) -> Result<Option<Node>, ScanError> {
         while let Some((event, span)) = self.next()? {
             match event {
@@ -206,7 +208,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The node that an event begins. A parser allows nesting 255 deep.
+    /// Builds the node that begins with an event. The parser limits nesting to a depth of 255.
     fn node(&mut self, event: Event<'a>, span: Span) -> Result<Node, ScanError> {
         let (start, end) = (offset(&span.start), offset(&span.end));
         match event {
@@ -233,7 +235,7 @@ impl<'a> Events<'a> {
                     let key = self.node(event, span)?;
                     let Some((event, span)) = self.next()? else { break };
                     let mut value = self.node(event, span)?;
-                    // Without text after the colon, the position belongs to the next token.
+                    // For an empty YAML value, the parser reports the position of the next token.
                     if matches!(&value.shape, Shape::Scalar(_)) && value.start == value.end {
                         (value.start, value.end) = (key.end, key.end);
                     }
@@ -248,13 +250,14 @@ impl<'a> Events<'a> {
     }
 }
 
-/// The end of a collection: its bracket's, or in block form, where no character ends it, that of its last node.
+/// Returns the end of a collection: the end of its closing bracket. In block form, where no character ends a
+/// collection, returns the end of its last node.
 fn end_of(span: &Span, last: usize) -> usize {
     let (start, end) = (offset(&span.start), offset(&span.end));
     if end > start { end } else { last }
 }
 
 fn offset(marker: &granit_parser::Marker) -> usize {
-    // A parser of a string knows it.
+    // The position is always known, because the parser reads a string.
     marker.byte_offset().unwrap_or_default()
 }

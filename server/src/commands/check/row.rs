@@ -1,4 +1,4 @@
-//! Text about a user's rights on one resource of one cluster. Pure.
+//! Describes a user's rights on one resource of one cluster. Without I/O.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,37 @@ use tributary_authorization::{Attributes, Fleet, RbacUser, ResourceAttributes, U
 
 use crate::cli::GroupResource;
 
-/// Limit of namespaces and names that are listed with their bindings; more are counted.
+/// The most namespaces and object names that are listed with their bindings. The remainder is counted.
 pub(super) const PLACES_MAX: usize = 10;
 
-/// Answer of a cluster about lists of a user.
+/// A cluster's answer to access reviews about `list` requests of a user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterAnswer {
-    /// Whether all namespaces may be listed.
+    /// True if the user may list all namespaces.
     pub(super) all: bool,
-    /// Whether all objects may be listed, for each of these namespaces.
+    /// True if the user may list all objects of each namespace.
     pub(super) within: BTreeMap<String, bool>,
-    /// Namespaces with rights by roles for which the cluster was not asked.
+    /// The number of namespaces with rights by roles for which no access review was sent.
     pub(super) unasked: usize,
-    /// Whether the endpoint's account may cache the resource, or list it in users' names.
+    /// True if the endpoint's account may cache the resource, or list it with impersonation.
     pub(super) is_reached: bool,
 }
 
-/// A resource of a cluster, with the user.
+/// A resource of a cluster, and the user whose rights are described.
 #[derive(Clone, Copy)]
 pub(super) struct CheckRow<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) cluster: &'a ClusterName,
-    /// Method by which rights in the cluster are decided.
+    /// The method that decides about rights in the cluster.
     pub(super) authorization: ClusterAuthorization,
     pub(super) user: RbacUser<'a>,
     pub(super) of: &'a GroupResource,
-    /// Whether the resource is namespaced; `None` where the cluster does not serve it.
+    /// True if the resource is namespaced; `None` if the cluster does not serve it.
     pub(super) namespaced: Option<bool>,
 }
 
 impl CheckRow<'_> {
-    /// The namespaces of which roles and bindings let the user list everything.
+    /// Returns the namespaces in which the user may list all objects, according to roles and bindings.
     pub(super) fn proposed(&self) -> Vec<String> {
         match (self.visible(), self.namespaced) {
             (Visible::Part(part), Some(true)) => part.namespaces.iter().map(ToString::to_string).collect(),
@@ -50,7 +50,7 @@ impl CheckRow<'_> {
         self.fleet.rights(self.cluster, self.user, "list", &self.of.group, &self.of.resource)
     }
 
-    /// The bindings that let the user list a place.
+    /// Returns the bindings that allow the user to list this namespace or object.
     fn by(&self, namespace: &str, name: &str) -> String {
         let GroupResource { group, resource } = self.of;
         let asked =
@@ -59,7 +59,7 @@ impl CheckRow<'_> {
         allowed_by.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
-    /// The lines, one for each place.
+    /// Returns the lines of the report, one for each namespace or object name.
     pub(super) fn lines(&self, said: &ClusterAnswer) -> String {
         let mut places = match (self.namespaced, self.authorization) {
             (None, _) => vec!["not served".to_owned()],
@@ -95,7 +95,8 @@ impl CheckRow<'_> {
         lines.collect()
     }
 
-    /// Difference between the cluster's answer and its roles and bindings, if these decide.
+    /// Returns the contradiction between the cluster's answer and its roles and bindings. Only applies if roles and
+    /// bindings decide.
     fn doubt(&self, said: &ClusterAnswer) -> Option<&'static str> {
         let is_whole = self.namespaced.is_some() && self.visible() == Visible::Whole;
         match (self.authorization, said.all, is_whole) {
@@ -109,7 +110,7 @@ impl CheckRow<'_> {
         }
     }
 
-    /// Lines by the cluster's own answer.
+    /// Returns the lines of the report that follow from the cluster's answer.
     fn by_word(&self, said: &ClusterAnswer) -> Vec<String> {
         if said.all {
             return vec!["all, as the cluster itself says".to_owned()];
@@ -121,8 +122,8 @@ impl CheckRow<'_> {
         within.chain(unasked).collect()
     }
 
-    /// Places that roles and bindings allow, with the bindings. RoleBindings give no rights on cluster-scoped
-    /// resources.
+    /// Returns the lines that follow from roles and bindings, with the bindings. RoleBindings grant no rights on
+    /// cluster-scoped resources.
     fn places(&self) -> Vec<String> {
         let Visible::Part(part) = self.visible() else { return vec![format!("all, by {}", self.by("", ""))] };
         let named = part.names.iter().map(|name| format!("the one named {name}, by {}", self.by("", name)));
@@ -138,7 +139,7 @@ impl CheckRow<'_> {
     }
 }
 
-/// Lines about bindings of a user to missing roles.
+/// Returns the lines of the report about bindings of a user to missing roles.
 pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> String {
     let bindings = fleet.without_role(cluster, user);
     let line = |binding: &UserBinding<'_>| format!("{binding} gives nothing: {}", binding.role_not_found());
@@ -163,7 +164,7 @@ mod tests {
         ClusterName::new("eu").unwrap()
     }
 
-    /// Ann has a role in twelve namespaces, and the group dev everywhere.
+    /// The user ann has a role in twelve namespaces, and the group dev has roles in the whole cluster.
     fn fleet() -> Fleet {
         let mut fleet = Fleet::default();
         let mut put = |kind: RbacKind, object: Value| {
@@ -188,7 +189,7 @@ mod tests {
         fleet
     }
 
-    /// Lines for a user with an optional group; `said`: whether the cluster allows the whole list.
+    /// Returns the lines for a user with an optional group. `said` contains the cluster's answer.
     fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, said: &ClusterAnswer) -> String {
         let (name, group) = who.split_once('/').unwrap_or((who, ""));
         let groups: Vec<_> = Some(group.to_owned()).filter(|group| !group.is_empty()).into_iter().collect();
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_report_states_what_the_endpoint_account_cannot_reach() {
+    fn rights_report_names_resources_beyond_the_account_profile() {
         let unreached = ClusterAnswer { is_reached: false, ..said(true) };
         let told = lines("bob/dev", "pods", ClusterAuthorization::Auto, &unreached);
         assert!(told.contains("but not through the endpoint") && told.contains("--name eu --profile read)"), "{told}");

@@ -1,5 +1,5 @@
-//! Objects that a user would see in each cluster, with the bindings: asked with Tributary's own account, and decided as
-//! in the server.
+//! Lists the objects that a user can read in each cluster, with the bindings. Tributary's own account reads the roles
+//! and sends the access reviews, and the decision is the server's.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,18 @@ use crate::commands::member::{ClusterAccess, MemberError};
 use crate::exit::Failure;
 use crate::output::print;
 
-/// Remedy for missing rights of the account, as in a server's report.
+/// The remedy for missing rights of Tributary's account, as in a server's report.
 const MAY_ASK: &str = "tributary join CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
-/// Clusters that are asked at once.
+/// The maximum number of clusters that are queried concurrently.
 const AT_ONCE: usize = 16;
-/// Objects in a page, as in kubectl.
+/// The number of objects in a page of a list, as in kubectl.
 const PAGE: usize = 500;
 
-/// Prints the rights, cluster by cluster.
+/// Prints the user's rights, cluster by cluster.
 ///
 /// # Errors
-/// A usage failure for wrong names of clusters; a runtime failure if a cluster cannot be asked, after the others.
+/// A usage failure for unknown cluster names. A runtime failure if a cluster does not answer, after the output of all
+/// other clusters.
 pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Result<(), Failure> {
     let named = ConfigurationPlaces {
         config: arguments.config.as_deref(),
@@ -77,7 +78,8 @@ pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Resu
     Err(Failure::runtime(anyhow::anyhow!("not all clusters were asked: {}", failed.join(", "))))
 }
 
-/// A user of this name and groups, and whether it is a ServiceAccount, which has groups by its name.
+/// Returns a user with this name and groups, and whether the user is a ServiceAccount. A ServiceAccount's name implies
+/// its groups.
 fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
     let account = ServiceAccount::of_user(name);
     let mut groups = groups.to_vec();
@@ -88,13 +90,9 @@ fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
     (user.authenticated(), account.is_some())
 }
 
-/// A cluster with its discovery.
 struct ServedCluster<'a> {
-    /// Configuration of the cluster.
     cluster: &'a ClusterSpec,
-    /// The way to ask it.
     member: ClusterAccess,
-    /// The resources that it serves.
     served: Served,
 }
 
@@ -106,7 +104,7 @@ impl<'a> ServedCluster<'a> {
         Ok(Self { cluster, member, served })
     }
 
-    /// Text about a user's rights, by resource.
+    /// Describes a user's rights, resource by resource.
     async fn of_user(self, user: &UserInfo, is_account: bool, resources: &[GroupResource]) -> anyhow::Result<String> {
         let Self { cluster, member, served } = &self;
         let authority = match is_account {
@@ -142,7 +140,7 @@ impl<'a> ServedCluster<'a> {
         Ok(text)
     }
 
-    /// The cluster's own answer about a resource.
+    /// Sends the access reviews about a resource to the cluster.
     async fn cluster_answer(&self, row: &CheckRow<'_>) -> anyhow::Result<ClusterAnswer> {
         let all = says(&self.member, row.user, row.of, "").await?;
         let mut within = BTreeMap::new();
@@ -159,7 +157,7 @@ impl<'a> ServedCluster<'a> {
     }
 }
 
-/// The roles and bindings of a cluster.
+/// Reads the roles and bindings of a cluster.
 async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result<Fleet> {
     let mut objects = Vec::new();
     for kind in RbacKind::ALL {
@@ -169,7 +167,7 @@ async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result
             let path = format!("/apis/rbac.authorization.k8s.io/v1/{resource}?limit={PAGE}&continue={token}");
             let page = member.send_request(Method::GET, &path, None, &[]).await?;
             for object in page["items"].as_array().into_iter().flatten() {
-                // An unreadable object grants nothing, as in the server.
+                // An unreadable role or binding grants nothing, as in the server.
                 objects.extend(RbacObject::parse(kind, object.to_string().as_bytes()));
             }
             match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
@@ -183,7 +181,7 @@ async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result
     Ok(fleet)
 }
 
-/// Returns whether the cluster allows the user to list all objects of a resource, or of a namespace.
+/// Returns whether the cluster allows the user to list all objects of a resource, or of a resource in a namespace.
 async fn says(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource, namespace: &str) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let asked = json!({"verb": "list", "group": group, "resource": resource, "namespace": namespace});
@@ -191,8 +189,8 @@ async fn says(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource, na
     review(member, "SubjectAccessReview", &spec).await
 }
 
-/// Returns whether Tributary's account may cache a resource, or list it in the user's name: with constrained
-/// impersonation (KEP-5284), or with full impersonation, which ServiceAccounts need.
+/// Returns whether Tributary's account may cache a resource, or list it with impersonation of the user. Constrained
+/// impersonation (KEP-5284) suffices, except for ServiceAccounts, which need full impersonation.
 async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let may = async |verb: &str| {
@@ -213,7 +211,7 @@ async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResour
     review(member, "SelfSubjectAccessReview", &json!({"resourceAttributes": anybody})).await
 }
 
-/// Answer of a cluster to an access review.
+/// Sends an access review. Returns whether the request is allowed.
 async fn review(member: &ClusterAccess, kind: &str, spec: &Value) -> anyhow::Result<bool> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
     let path = format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase());
@@ -231,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_account_has_groups_by_its_name() {
+    fn service_account_name_implies_its_groups() {
         let groups = |name: &str| {
             let (user, is_account) = user_of(name, &["dev".to_owned()]);
             (user.groups.join(" "), is_account)

@@ -1,4 +1,4 @@
-//! Resources of clusters, and suggestions for unknown names. Pure.
+//! The resources of clusters, and suggestions for unknown names. Without I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,18 @@ use tributary_apimachinery::ResourceNames;
 
 use crate::cli::GroupResource;
 
-/// Resources of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
-    /// Each resource, and whether its objects live in namespaces.
+    /// Each served resource, and whether it is namespaced.
     by_resource: BTreeMap<String, bool>,
-    /// The names of each.
+    /// The singular, plural and short names of each resource.
     names: ResourceNames,
-    /// Whether resources are missing, because some aggregated servers do not answer.
+    /// True if resources are missing, because some aggregated API servers do not answer.
     is_incomplete: bool,
 }
 
 impl Served {
-    /// Resources in a cluster's discovery.
+    /// Reads the served resources from a cluster's discovery.
     pub(super) fn from_discovery(discovered: &[APIGroupDiscoveryList]) -> Self {
         let mut served = Self::default();
         for group in discovered.iter().flat_map(|list| &list.items) {
@@ -37,13 +36,14 @@ impl Served {
         served
     }
 
-    /// Returns whether a resource is namespaced; `None` if it is not served.
+    /// Returns whether a resource is namespaced; `None` if the cluster does not serve it.
     pub(super) fn is_namespaced(&self, resource: &GroupResource) -> Option<bool> {
         self.by_resource.get(&resource.to_string()).copied()
     }
 }
 
-/// Messages about resources that no cluster serves, with suggestions. None if discovery of a cluster is missing.
+/// Returns messages about resources that no cluster serves, with suggestions. Returns no messages if discovery of a
+/// cluster is missing.
 pub(super) fn unknown<'a>(wanted: &[GroupResource], clusters: impl Iterator<Item = Option<&'a Served>>) -> Vec<String> {
     let Some(clusters) = clusters.collect::<Option<Vec<_>>>() else { return Vec::new() };
     if clusters.is_empty() || clusters.iter().any(|served| served.is_incomplete) {

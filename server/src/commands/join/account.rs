@@ -1,5 +1,5 @@
-//! Account of Tributary in a cluster: the only source of `join`'s objects and of the manifests in `deploy/members`.
-//! Pure.
+//! Tributary's account in a cluster: the only source of the objects of `join` and of the manifests in `deploy/members`.
+//! Without I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,22 @@ use tributary_authorization::RbacKind;
 use super::resources::{KnownResources, ON_BEHALF, READS};
 use crate::cli::{Profile, TokenLifetime};
 
-/// Label of the objects.
+/// The label of all objects that `join` creates.
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "tributary");
-/// The group of users, of uids and of extras.
+/// The API group of users, uids and extras in RBAC rules for impersonation.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const SECRETS: &str = "secrets";
-/// Annotation of the ClusterRole with the account's purpose.
+/// The annotation of the ClusterRole with the account's purpose.
 const RECORD: &str = "tributary.dev/join";
-/// Subresources of Kubernetes' own resources for which a get is no read.
+/// The subresources of Kubernetes' own resources for which `get` is not a read.
 const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
-/// Subresources of other resources for which a get is a read, as in custom resources (apiextensions-apiserver
-/// `pkg/apiserver/customresource_handler.go`). Further subresources of other APIs may be consoles.
+/// The subresources of all other resources for which `get` is a read, as in custom resources (apiextensions-apiserver
+/// `pkg/apiserver/customresource_handler.go`). Unknown subresources may be consoles.
 const READABLE: [&str; 2] = ["scale", "status"];
-/// APIs with the name of a measurement in place of resource and subresource (kubernetes-sigs/custom-metrics-apiserver).
+/// API groups that have the name of a metric in place of resource and subresource
+/// (kubernetes-sigs/custom-metrics-apiserver).
 const METRICS: [&str; 2] = ["custom.metrics.k8s.io", "external.metrics.k8s.io"];
-/// Paths that all users may get: the patterns of apiserver's role `system:discovery`.
+/// The paths that all users may `get`: the patterns of apiserver's role `system:discovery`.
 const OPEN_PATHS: [&str; 11] = [
     "/api",
     "/api/*",
@@ -40,57 +41,58 @@ const OPEN_PATHS: [&str; 11] = [
     "/version/",
 ];
 
-/// Impersonation rights of an account.
+/// The impersonation rights of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Impersonation {
-    /// Only for the requests of the profile: constrained impersonation (KEP-5284), on in Kubernetes 1.36 and later.
+    /// Impersonation only for the requests of the profile: constrained impersonation (KEP-5284), enabled in Kubernetes
+    /// 1.36 and later.
     Constrained,
-    /// For all requests: full impersonation gives the rights of every user.
+    /// Full impersonation for all requests. The account then has the rights of every user.
     Any,
 }
 
-/// An account in a cluster.
+/// Tributary's account in a cluster: a ServiceAccount with its role and binding.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// The name of the ServiceAccount, its role and its binding.
+    /// The name of the ServiceAccount, its ClusterRole and its ClusterRoleBinding.
     pub name: String,
-    /// Namespace of the account.
+    /// The namespace of the ServiceAccount.
     pub namespace: String,
-    /// Purpose of the account.
+    /// The purpose of the account, which determines its rights.
     pub purpose: Purpose,
 }
 
-/// Purpose of an account. The cluster stores it, so that a later `join` needs no flags.
+/// The purpose of an account. The cluster stores the purpose, so that a later `join` needs no flags.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Purpose {
-    /// Requests that users may make through the account.
+    /// The requests that users may make through the account.
     pub profile: Profile,
-    /// Impersonation rights of the account.
+    /// The impersonation rights of the account.
     pub impersonation: Impersonation,
-    /// Whether the account may impersonate uids.
+    /// True if the account may impersonate uids.
     pub uid: bool,
-    /// Extras that the account may impersonate.
+    /// The extras that the account may impersonate.
     pub extra: Vec<String>,
-    /// Whether the account may create TokenReviews.
+    /// True if the account may create TokenReviews.
     pub tokens: bool,
-    /// Lifetime of the token. A permanent one is in a Secret.
+    /// The lifetime of the account's token. A permanent token is stored in a Secret.
     pub token_lifetime: TokenLifetime,
 }
 
 impl Purpose {
-    /// Stored purpose of this role's account; `None` without a record.
+    /// Reads the stored purpose from an account's ClusterRole; returns `None` without one.
     pub(super) fn recorded(role: &Value) -> Option<Self> {
         serde_json::from_str(role["metadata"]["annotations"][RECORD].as_str()?).ok()
     }
 
-    /// The purpose as text, for the record.
+    /// Serializes the account's purpose for the annotation of its ClusterRole.
     fn record(&self) -> String {
         json!(self).to_string()
     }
 
-    /// Flag and value of each choice.
+    /// Returns the flag and the value of each setting in the purpose.
     pub(super) fn choices(&self) -> [(&'static str, String); 6] {
         let impersonation = match self.impersonation {
             Impersonation::Constrained => "constrained",
@@ -108,7 +110,7 @@ impl Purpose {
 }
 
 impl Account {
-    /// All objects, in the order of their creation.
+    /// Returns all objects of the account, in the order of their creation.
     pub fn objects(&self, known: &KnownResources) -> Vec<Value> {
         let Self { name, namespace, .. } = self;
         let mut objects = vec![
@@ -143,7 +145,7 @@ impl Account {
         metadata
     }
 
-    /// Numbers of cached kinds and of their groups.
+    /// Returns the number of cached resources and the number of their API groups.
     pub fn count_kinds(&self, known: &KnownResources) -> (usize, usize) {
         let held: Vec<_> = known.iter().filter(|(group, resource, verbs)| self.holds(group, resource, verbs)).collect();
         (held.len(), held.iter().map(|(group, ..)| group).collect::<BTreeSet<_>>().len())
@@ -155,7 +157,7 @@ impl Account {
         is_followed && (!is_secret || self.purpose.profile == Profile::ReadWithSecrets)
     }
 
-    /// Rules of the ClusterRole.
+    /// Returns the rules of the account's ClusterRole.
     pub fn rules(&self, known: &KnownResources) -> Vec<Value> {
         let mut rules = RuleSet::default();
         for (group, resource, verbs) in known.iter() {
@@ -167,14 +169,14 @@ impl Account {
                 rules.allow(group, resource, passed.map(|verb| format!("{ON_BEHALF}{verb}")));
             }
         }
-        // Memory shows objects by these rights.
+        // Roles and bindings decide which cached objects a user may read.
         for resource in ["clusterrolebindings", "clusterroles", "rolebindings", "roles"] {
             rules.allow(RbacKind::GROUP, resource, ["list", "watch"]);
         }
         rules.allow("authorization.k8s.io", "subjectaccessreviews", ["create"]);
         self.impersonate(&mut rules);
         let mut rules = rules.written();
-        // The uid identifies the cluster.
+        // The uid of this namespace identifies the cluster.
         rules.push(
             json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}),
         );
@@ -187,7 +189,7 @@ impl Account {
         rules
     }
 
-    /// Returns whether users may make the request through the account, if their own rights allow it.
+    /// Returns whether users may make a request through the account, if their own rights allow the request.
     fn passes(&self, group: &str, resource: &str, verb: &str) -> bool {
         let is_read = READS.contains(&verb) && is_reading(group, resource);
         match self.purpose.profile {
@@ -207,7 +209,7 @@ impl Account {
         let extras = extra.iter().map(|key| format!("userextras/{key}"));
         extras.chain(uid.then(|| "uids".to_owned())).for_each(|it| rules.allow(AUTHENTICATION, &it, [verb]));
         if *impersonation == Impersonation::Constrained {
-            // All users may ask about their own rights.
+            // All users may create reviews of their own rights.
             let create = || [format!("{ON_BEHALF}create")];
             rules.allow(AUTHENTICATION, "selfsubjectreviews", create());
             rules.allow("authorization.k8s.io", "selfsubjectaccessreviews", create());
@@ -215,7 +217,7 @@ impl Account {
         }
         if *tokens {
             rules.allow(AUTHENTICATION, "tokenreviews", ["create"]);
-            // Names of the cluster's own users are impersonated unchanged.
+            // The cluster's own ServiceAccounts and their attributes are impersonated unchanged.
             rules.allow("", "serviceaccounts", ["impersonate"]);
             let own = ["credential-id", "node-name", "node-uid", "pod-name", "pod-uid"];
             own.iter().for_each(|key| {
@@ -226,7 +228,7 @@ impl Account {
     }
 }
 
-/// Returns whether a get, list or watch of this resource, or of `resource/subresource`, has no effect beside the read.
+/// Returns whether `get`, `list` and `watch` of `resource`, or of `resource/subresource`, only read.
 fn is_reading(group: &str, resource: &str) -> bool {
     match resource.split_once('/') {
         None => true,
@@ -235,7 +237,7 @@ fn is_reading(group: &str, resource: &str) -> bool {
     }
 }
 
-/// Verbs by group and resource, written with as few rules as there are sets of verbs in a group.
+/// Verbs by group and resource. Resources of a group with equal verbs share a rule.
 #[derive(Default)]
 struct RuleSet(BTreeMap<String, BTreeMap<String, BTreeSet<String>>>);
 
@@ -291,9 +293,9 @@ mod tests {
         assert_eq!(Purpose::recorded(&Value::Null), None);
     }
 
-    /// A get opens KubeVirt's consoles, and other shells.
+    /// A `get` may open a console, as in KubeVirt.
     #[test]
-    fn get_of_an_unknown_custom_subresource_is_not_reading() {
+    fn get_of_an_unknown_custom_subresource_is_not_a_read() {
         for (group, resource, expected) in [
             ("", "pods", true),
             ("", "pods/log", true),
@@ -311,7 +313,7 @@ mod tests {
         }
     }
 
-    /// RBAC's decision about the account.
+    /// Returns RBAC's decision about a request of the account.
     fn allows(account: &Account, verb: &str, [group, resource, name]: [&str; 3]) -> bool {
         let (here, mut fleet) = (ClusterName::new("here").unwrap(), Fleet::default());
         for object in account.objects(&KnownResources::usual()) {

@@ -1,4 +1,4 @@
-//! Requests of `join` to a cluster: with the user's rights, and then with the account's.
+//! Sends the requests of `join` to a cluster, first with the user's credentials, then with the account's.
 
 use anyhow::{Context, bail};
 use base64::Engine;
@@ -15,18 +15,18 @@ use crate::cli::TokenLifetime;
 use crate::commands::member::{ClusterAccess, MemberError};
 use crate::output::print;
 
-/// Field manager in the cluster's `managedFields`.
+/// The field manager of `join` in `managedFields`.
 const MANAGER: &str = "tributary-join";
 
 impl ClusterAccess {
-    /// Minor version of Kubernetes.
+    /// Returns the cluster's minor version of Kubernetes.
     pub(super) async fn minor(&self) -> anyhow::Result<u32> {
         let version = self.send_request(Method::GET, "/version", None, &[]).await?;
         let minor = version["minor"].as_str().unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_digit());
         minor.parse().with_context(|| format!("{} does not say its version", self.url))
     }
 
-    /// Name of the user in the cluster.
+    /// Returns the kubeconfig user's name in the cluster.
     pub(super) async fn user(&self) -> anyhow::Result<String> {
         self.user_as(&[]).await
     }
@@ -38,7 +38,7 @@ impl ClusterAccess {
         Ok(printable(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default()).into_owned())
     }
 
-    /// The existing object with the same kind and name; `None` if it does not exist.
+    /// Reads the existing object with the same kind and name; returns `None` if there is none.
     pub(super) async fn present(&self, object: &Value) -> anyhow::Result<Option<Value>> {
         match self.send_request(Method::GET, &path(object)?, None, &[]).await {
             Ok(present) => Ok(Some(present)),
@@ -49,17 +49,17 @@ impl ClusterAccess {
         }
     }
 
-    /// The ClusterRole with this name; `None` if it does not exist.
+    /// Reads the ClusterRole with this name; returns `None` if there is none.
     pub(super) async fn role(&self, name: &str) -> anyhow::Result<Option<Value>> {
         self.present(&json!({"kind": "ClusterRole", "metadata": {"name": name}})).await
     }
 
-    /// The Secret of a token of the account that does not end; `None` where there is none.
+    /// Reads the Secret with the account's permanent token; returns `None` if there is none.
     pub(super) async fn secret(&self, Account { name, namespace, .. }: &Account) -> anyhow::Result<Option<Value>> {
         self.present(&json!({"kind": "Secret", "metadata": {"name": name, "namespace": namespace}})).await
     }
 
-    /// uid of the namespace kube-system, which identifies the cluster.
+    /// Returns the uid of the namespace kube-system, which identifies the cluster.
     pub(super) async fn uid(&self) -> anyhow::Result<String> {
         let namespace = self.send_request(Method::GET, "/api/v1/namespaces/kube-system", None, &[]).await?;
         let uid = namespace["metadata"]["uid"].as_str();
@@ -70,8 +70,8 @@ impl ClusterAccess {
         self.send_request(Method::DELETE, &path(object)?, None, &[]).await.map(drop)
     }
 
-    /// Applies an object on the server side, also over changes of other writers, because the label says that it is
-    /// Tributary's; `for_real`, or as a dry run.
+    /// Applies an object on the server side, `for_real` or as a dry run. Overwrites the changes of other field
+    /// managers, because the object's label marks it as Tributary's.
     pub(super) async fn apply(&self, object: &Value, for_real: bool) -> anyhow::Result<()> {
         let dry_run = if for_real { "" } else { "&dryRun=All" };
         let path = format!("{}?fieldManager={MANAGER}&force=true{dry_run}", path(object)?);
@@ -79,7 +79,7 @@ impl ClusterAccess {
         applied.map(drop).with_context(|| format!("{} {}", object["kind"], object["metadata"]["name"]))
     }
 
-    /// Token of the account: the permanent one of its Secret, or one with a lifetime.
+    /// Returns a token of the account: the permanent token of its Secret, or a new token with a limited lifetime.
     pub(super) async fn token(&self, account: &Account) -> anyhow::Result<SecretString> {
         let Account { name, namespace, purpose } = account;
         if let TokenLifetime::Ends(lifetime) = purpose.token_lifetime {
@@ -101,7 +101,7 @@ impl ClusterAccess {
         Ok(String::from_utf8(bytes).context("the token of the Secret is no text")?.into())
     }
 
-    /// Waits until the cluster's authorizer knows the account's rights.
+    /// Waits until the cluster's authorizer applies the account's rights.
     pub(super) async fn may_all(&self, account: &Account) -> anyhow::Result<()> {
         let mut refused = None;
         let tried = until_there("the cluster lets the account do what it is for", print, async || {
@@ -146,7 +146,7 @@ impl ClusterAccess {
     }
 }
 
-/// Remedy if the cluster puts no token into the account's Secret.
+/// Returns the remedy for a cluster that stores no token in the account's Secret.
 fn no_token(Account { name, namespace, .. }: &Account) -> String {
     format!(
         "the cluster has put no token into Secret {namespace}/{name} within {} s; start its kube-controller-manager, which \
@@ -155,7 +155,7 @@ fn no_token(Account { name, namespace, .. }: &Account) -> String {
     )
 }
 
-/// The path of an object of an account.
+/// Returns the API path of an account's object.
 fn path(object: &Value) -> anyhow::Result<String> {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().context("an object without a name")?;

@@ -1,5 +1,5 @@
 //! The fields of an UpstreamCluster that `join` owns: address, credentials and impersonation. All other fields belong
-//! to the user. Pure.
+//! to the user. Without I/O.
 
 use anyhow::bail;
 use base64::Engine;
@@ -13,37 +13,36 @@ use super::account::Purpose;
 use crate::cli::JoinArguments;
 use crate::credentials::pem;
 
-/// The fields that `join` sets.
 #[derive(Clone, Debug)]
 pub(super) struct OwnedFields {
-    /// The uid of the cluster's namespace kube-system.
+    /// The uid of the namespace kube-system, which identifies the cluster.
     uid: String,
     url: String,
-    /// The certificate authorities in the form of `caData`; `None` for `insecure-skip-tls-verify`.
+    /// The certificate authorities, in the form of `caData`. `None` if the kubeconfig sets `insecure-skip-tls-verify`.
     authorities: Option<String>,
     tls_server_name: Option<String>,
     proxy: Option<String>,
-    /// `None` leaves the field unchanged; the same for `reviews_tokens`.
+    /// True if Tributary sends users' uids to the cluster. `None` leaves the field of the UpstreamCluster unchanged.
     tells_uid: Option<bool>,
     extra: Extra,
     reviews_tokens: Option<bool>,
 }
 
-/// The extras of users that the cluster gets.
+/// The extras of users that Tributary sends to the cluster.
 #[derive(Clone, Debug)]
 enum Extra {
-    /// Only the keys of `--impersonate-extra`.
+    /// The cluster gets only the extras in `--impersonate-extra`.
     Exactly(Vec<String>),
-    /// The keys of the account, in addition to the keys in the file.
+    /// The extras that the account may impersonate, in addition to the extras in the file.
     AtLeast(Vec<String>),
 }
 
 impl OwnedFields {
-    /// Collects the fields of the cluster with this uid, from its kubeconfig. `proxy` is the kubeconfig's own proxy: a
-    /// proxy of the environment belongs to one machine, and the file may serve another.
+    /// Collects the fields of the cluster with this uid from its kubeconfig. `proxy` is the proxy in the kubeconfig.
+    /// The environment's proxy belongs to one machine, and a different machine may read the file.
     ///
     /// # Errors
-    /// For a kubeconfig that an UpstreamCluster cannot express.
+    /// The kubeconfig has a setting that an UpstreamCluster does not support.
     pub(super) fn new(
         arguments: &JoinArguments,
         uid: &str,
@@ -76,13 +75,12 @@ impl OwnedFields {
         })
     }
 
-    /// The URL of the cluster's server.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns whether an UpstreamCluster describes this cluster: it has the same uid, or no uid and the same address
-    /// and authorities.
+    /// Returns whether an UpstreamCluster describes this cluster. Their uids must be equal. Without a uid in the
+    /// UpstreamCluster, address and authorities must be equal.
     pub(super) fn describe_same_cluster(&self, present: &Value) -> bool {
         match present["metadata"]["annotations"][CLUSTER_UID].as_str() {
             Some(uid) => self.uid == uid,
@@ -93,7 +91,7 @@ impl OwnedFields {
         }
     }
 
-    /// Sets these fields in an UpstreamCluster, and keeps all others.
+    /// Sets the owned fields in an UpstreamCluster. All other fields stay.
     pub(super) fn apply_to(&self, name: &ClusterName, present: Option<&Value>) -> Value {
         let mut object = present.cloned().unwrap_or_else(|| {
             json!({"apiVersion": tributary_crds::API_VERSION, "kind": "UpstreamCluster",
@@ -105,7 +103,7 @@ impl OwnedFields {
             spec["endpoints"] = json!([self.url]);
         }
         spec["credentials"] = json!({"tokenFile": format!("{name}.token")});
-        // The user may choose a file of authorities, which can change without `join`.
+        // A user may have replaced `caData` by `caFile`, which can change without `join`.
         if spec["caFile"].is_null() {
             set_or_remove(spec, "caData", self.authorities.clone().map(Value::from));
             set_or_remove(spec, "insecureSkipVerify", self.authorities.is_none().then_some(true.into()));
@@ -120,7 +118,7 @@ impl OwnedFields {
         object
     }
 
-    /// Sets the impersonated fields of users, and whether the cluster reviews tokens.
+    /// Sets the impersonated attributes of users, and whether the cluster reviews tokens.
     fn set_impersonation(&self, spec: &mut Value) {
         let told = &mut spec["impersonation"];
         if let Some(tells_uid) = self.tells_uid {
@@ -149,7 +147,7 @@ impl OwnedFields {
     }
 }
 
-/// Sets a field of an object, or removes it.
+/// Sets a field of an object, or removes the field.
 fn set_or_remove(object: &mut Value, field: &str, value: Option<Value>) {
     match (value, object) {
         (Some(value), object) => object[field] = value,
@@ -158,8 +156,8 @@ fn set_or_remove(object: &mut Value, field: &str, value: Option<Value>) {
     }
 }
 
-/// Lists the changes between two states of an object, a line for each field. The line of a long field, or of one that
-/// may contain a secret, has no value.
+/// Lists the changes between two states of an object, one line per field. A line omits a long value, and a value that
+/// may contain a secret.
 pub(super) fn list_changes(from: &Value, to: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     collect_changes("", (from, to), &mut lines);
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_user_stay() {
+    fn join_keeps_upstream_cluster_fields_of_the_user() {
         let first = owned("", |_| {}).apply_to(&eu(), None);
         let mut present = first.clone();
         for (field, value) in [
@@ -229,7 +227,7 @@ mod tests {
         present["metadata"]["labels"] = json!({"region": "eu"});
         assert_eq!(owned("", |_| {}).apply_to(&eu(), Some(&present)), present);
         assert_eq!(list_changes(&present, &present), Vec::<String>::new());
-        // A file of authorities replaces the authorities that `join` would write.
+        // The user has replaced `caData` by a file of authorities.
         let spec = present["spec"].as_object_mut().unwrap();
         spec.remove("caData");
         spec.insert("caFile".to_owned(), "eu.crt".into());

@@ -1,17 +1,17 @@
-//! Steps in a cluster, object by object: a pure comparison, and its text.
+//! Plans the step for each object in a cluster, and describes the steps. Without I/O.
 
 use serde_json::Value;
 
 use super::account::{Account, Impersonation, MANAGED_BY, Purpose};
 use crate::cli::Profile;
 
-/// Step for an object.
+/// The change that `join` makes to an object in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The object is missing.
+    /// The object does not exist, and will be created.
     Create,
     Change,
-    /// The object is right.
+    /// The object exists, and needs no change.
     Keep,
 }
 
@@ -25,7 +25,7 @@ impl Step {
     }
 }
 
-/// The reason why an object is left alone.
+/// The error that a role belongs to a different owner, so `join` must not change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name:?} is there already and was not made by tributary join; choose another name by {flag}")]
 pub(super) struct Foreign {
@@ -34,10 +34,10 @@ pub(super) struct Foreign {
     flag: &'static str,
 }
 
-/// Step by the wanted and the present object.
+/// Returns the step for an object by its wanted and its present state.
 ///
 /// # Errors
-/// [`Foreign`]: a role of a different owner is not changed. A namespace may have any owner.
+/// [`Foreign`] for a role without Tributary's label. A namespace may belong to anybody.
 pub(super) fn step(wanted: &Value, present: Option<&Value>) -> Result<Step, Foreign> {
     let Some(present) = present else { return Ok(Step::Create) };
     let kind = wanted["kind"].as_str().unwrap_or_default();
@@ -52,8 +52,8 @@ pub(super) fn step(wanted: &Value, present: Option<&Value>) -> Result<Step, Fore
     Ok(if is_within(wanted, present) { Step::Keep } else { Step::Change })
 }
 
-/// Returns whether the present object has all wanted fields. Lists are compared as a whole, because surplus rules have
-/// to go.
+/// Returns whether the present object contains all wanted fields. Lists must be equal, because surplus rules must be
+/// removed.
 fn is_within(wanted: &Value, present: &Value) -> bool {
     match (wanted, present) {
         (Value::Object(wanted), Value::Object(present)) => {
@@ -63,7 +63,7 @@ fn is_within(wanted: &Value, present: &Value) -> bool {
     }
 }
 
-/// Changes of the purpose: `profile write to read`.
+/// Describes the changes of the purpose, for example `profile write to read`.
 pub(super) fn differences(before: &Purpose, after: &Purpose) -> impl Iterator<Item = String> + use<> {
     let both = before.choices().into_iter().zip(after.choices());
     let shown = |choice: String| if choice.is_empty() { "none".to_owned() } else { choice };
@@ -71,7 +71,7 @@ pub(super) fn differences(before: &Purpose, after: &Purpose) -> impl Iterator<It
         .map(move |((flag, before), (_, after))| format!("{flag} {} to {}", shown(before), shown(after)))
 }
 
-/// Note about rights that a profile does not limit.
+/// Returns a note about rights that a profile does not limit.
 pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
     if purpose.impersonation != Impersonation::Any || purpose.profile == Profile::Write {
         return None;
@@ -83,7 +83,7 @@ pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
     ))
 }
 
-/// Objects that remain in a cluster if the token cannot be read.
+/// Describes the objects that remain in a cluster after a failed read of the token.
 pub(super) fn stays(Account { name, namespace, .. }: &Account) -> String {
     format!(
         "Namespace {namespace}, and ServiceAccount, ClusterRole and ClusterRoleBinding {name} stay there; running join again \
@@ -91,7 +91,7 @@ pub(super) fn stays(Account { name, namespace, .. }: &Account) -> String {
     )
 }
 
-/// One line for an object.
+/// Returns the line that describes the step for an object.
 pub(super) fn line(step: Step, object: &Value) -> String {
     let metadata = &object["metadata"];
     let kind = object["kind"].as_str().unwrap_or_default();

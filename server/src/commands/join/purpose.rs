@@ -1,24 +1,25 @@
-//! Purpose of an account: by the flags, otherwise by the stored purpose. Pure.
+//! Determines the purpose of an account by the flags and the stored purpose. Without I/O.
 
 use anyhow::ensure;
 
 use super::account::{Impersonation, Purpose};
 use crate::cli::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
 
-/// The first minor version of Kubernetes with constrained impersonation by default (KEP-5284, beta in 1.36).
+/// The first minor version of Kubernetes that enables constrained impersonation by default (KEP-5284, beta in 1.36).
 const CONSTRAINED_SINCE: u32 = 36;
 
-/// Purpose by the flags. Absent flags have the value `before`, otherwise the least sufficient one.
+/// Returns the purpose. Flags take precedence over `before`. Without a stored purpose, the default has the least
+/// rights.
 ///
 /// # Errors
-/// A combination that constrained impersonation does not allow.
+/// A combination of flags that constrained impersonation does not support.
 pub(super) fn read_purpose(arguments: &JoinArguments, before: Option<&Purpose>, minor: u32) -> anyhow::Result<Purpose> {
     let tokens = arguments.tokens.or(before.map(|before| before.tokens)).unwrap_or(false);
     let extra = match &arguments.impersonate_extra {
         Some(keys) => keys.iter().filter(|key| !key.is_empty()).map(|key| key.to_lowercase()).collect(),
         None => before.map(|before| before.extra.clone()).unwrap_or_default(),
     };
-    // An account that acted as anybody for the sake of tokens need not any longer.
+    // If `--tokens` was removed, the account no longer needs full impersonation.
     let kept = before.filter(|before| before.tokens == tokens).map(|before| before.impersonation);
     let impersonation = match arguments.impersonation {
         ImpersonationChoice::Constrained => Impersonation::Constrained,
@@ -90,7 +91,7 @@ mod tests {
         ] {
             assert_eq!(of(flags, Some(&before), 36), expected, "{flags}");
         }
-        // The cluster has become newer, or tokens are not reviewed any longer.
+        // The cluster was upgraded, or `--tokens` was removed.
         let any = asked("--impersonation any", None, 36).unwrap();
         assert_eq!(of("", Some(&any), 36), text(&any));
         let reviewing = asked("--tokens", None, 36).unwrap();

@@ -1,4 +1,4 @@
-//! Kinds of a cluster for the rules of roles.
+//! The resources of a cluster, from which the rules of roles are built.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,26 @@ use serde_json::Value;
 use tributary_apimachinery::built_in::served_by_default;
 use tributary_authorization::RbacKind;
 
-/// Verbs that only read.
 pub(super) const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// Prefix of the verb for requests in users' names (KEP-5284).
+/// The prefix of verbs for impersonated requests (KEP-5284).
 pub(super) const ON_BEHALF: &str = "impersonate-on:user-info:";
 
-/// The group of roles and bindings.
 const RBAC: &str = RbacKind::GROUP;
 
-/// Freshness of a version with an aggregated server that does not answer.
+/// The discovery freshness of a version whose aggregated API server does not answer.
 const STALE: &str = "Stale";
 
-/// Verbs that are allowed on each resource, or `resource/subresource`, of each group.
+/// The allowed verbs for each group and resource, or `resource/subresource`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownResources {
     by_name: BTreeMap<(String, String), BTreeSet<String>>,
-    /// Groups with unknown kinds: their aggregated servers do not answer.
+    /// The API groups with unknown resources, because their aggregated API servers do not answer.
     stale: BTreeSet<String>,
 }
 
 impl KnownResources {
-    /// Kinds in a cluster's discovery, of all versions together.
+    /// Reads the resources of all versions from a cluster's discovery.
     pub fn from_discovery(discovered: &[APIGroupDiscoveryList]) -> Self {
         let mut known = Self::default();
         for group in discovered.iter().flat_map(|list| &list.items) {
@@ -49,7 +47,7 @@ impl KnownResources {
         known
     }
 
-    /// Kinds of every cluster, for manifests that are written without one.
+    /// Returns the resources of every cluster, for manifests that are generated without a cluster.
     pub fn usual() -> Self {
         let mut known = Self::default();
         for (group, verbs, resource) in served_by_default() {
@@ -58,12 +56,12 @@ impl KnownResources {
         known
     }
 
-    /// The groups of which not all is known.
+    /// Returns the API groups whose resources are partly unknown.
     pub fn stale(&self) -> impl Iterator<Item = &str> {
         self.stale.iter().map(String::as_str)
     }
 
-    /// Checks that the cluster can have roles.
+    /// Checks that the cluster serves the RBAC API.
     ///
     /// # Errors
     /// The missing API, and the remedy.
@@ -78,7 +76,7 @@ impl KnownResources {
         Ok(())
     }
 
-    /// Keeps the rules of an existing role for [stale](Self::stale) groups.
+    /// Adds the rules of an existing role for [stale](Self::stale) groups, so that they are kept.
     pub(super) fn take_from(&mut self, role: &Value) {
         let words = |rule: &Value, field: &str| -> Vec<String> {
             rule[field].as_array().into_iter().flatten().filter_map(|word| Some(word.as_str()?.to_owned())).collect()
@@ -101,7 +99,7 @@ impl KnownResources {
         own.extend(verbs.map(str::to_owned));
     }
 
-    /// All of them: group, resource and verbs.
+    /// Iterates over all resources: group, resource and verbs.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &BTreeSet<String>)> {
         self.by_name.iter().map(|((group, resource), verbs)| (&**group, &**resource, verbs))
     }
@@ -114,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_for_a_cluster_without_rbac_names_what_join_needs() {
+    fn error_for_a_cluster_without_rbac_names_the_remedy() {
         assert!(KnownResources::usual().has_roles().is_ok());
         let mut without = KnownResources::usual();
         without.by_name.retain(|(group, _), _| group != RBAC);
@@ -124,7 +122,7 @@ mod tests {
         }
     }
 
-    /// A kube-apiserver knows nothing, or old facts, about an aggregated server that does not answer.
+    /// Discovery contains no resources, or outdated ones, of an aggregated API server that does not answer.
     #[test]
     fn rules_for_an_unavailable_api_group_are_kept() {
         let discovered = json!({"items": [

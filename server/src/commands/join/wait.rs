@@ -1,17 +1,18 @@
-//! Waits for controllers of a cluster, with messages for the user at the terminal.
+//! Waits for controllers of a cluster, and prints messages for the user.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Time limit of a wait: a token in a Secret, or a role in the authorizer, takes seconds in a healthy cluster.
+/// The time limit of a wait. In a healthy cluster, a controller stores a token in a Secret, or the authorizer applies a
+/// role, within seconds.
 pub(super) const SETTLED_WITHIN: Duration = Duration::from_secs(30);
-/// The pause between two calls of `look`.
+/// The pause between two calls of the function `look`.
 const PAUSE: Duration = Duration::from_millis(500);
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// Calls `look` until it returns a value, for [`SETTLED_WITHIN`]; `None` after that. Calls `say` with `what` every
-/// [`TOLD_EVERY`].
+/// Calls `look` until it returns a value, or returns `None` after [`SETTLED_WITHIN`]. Every [`TOLD_EVERY`], calls `say`
+/// with `what`.
 ///
 /// # Errors
 /// Errors of `look`. Cancel: safe if `look` is.
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn long_wait_prints_what_it_waits_for() {
+    async fn long_wait_prints_its_subject_and_time_limit() {
         let told = RefCell::new(Vec::new());
         let say = |line: &str| told.borrow_mut().push(line.to_owned());
         let begun = Instant::now();
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn short_wait_prints_nothing() {
+    async fn wait_of_two_seconds_prints_nothing() {
         let begun = Instant::now();
         let look = async || Ok((begun.elapsed() >= Duration::from_secs(2)).then_some(1));
         let found = until_there("it is there", |line| panic!("{line}"), look).await.unwrap();

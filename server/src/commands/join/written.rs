@@ -1,5 +1,5 @@
 //! The files that `join` writes into the configuration directory: an UpstreamCluster, and the account's token. A second
-//! run changes only the fields that `join` owns.
+//! `join` changes only the fields that `join` owns.
 
 use std::fs;
 use std::io;
@@ -19,31 +19,31 @@ use super::account::Purpose;
 use super::owned::{OwnedFields, list_changes};
 use crate::cli::JoinArguments;
 
-/// The first words of each file that `join` wrote. `join` changes no file without them.
+/// The first words of each file that `join` writes. `join` never changes a file without these words.
 const MARK: &str = "# Written by tributary join";
 
-/// The first line of a new or changed file.
+/// The first line of a new or changed UpstreamCluster file.
 const FIRST_LINE: &str = "# Written by tributary join. Another run of join sets endpoints, authorities, credentials, \
     impersonation and tokenReview; all other changes stay.";
 
-/// The files of one cluster.
 #[derive(Debug)]
 pub(super) struct WrittenFiles {
-    /// File with the UpstreamCluster.
+    /// Path of the file with the UpstreamCluster.
     pub(super) cluster: PathBuf,
-    /// File with the token.
+    /// Path of the file with the token.
     pub(super) token: PathBuf,
-    /// The changes of a present UpstreamCluster, a line for each field; `None` for a new one.
+    /// The changes of an existing UpstreamCluster, one line per field; `None` for a new UpstreamCluster.
     pub(super) changes: Option<Vec<String>>,
     text: String,
 }
 
 impl WrittenFiles {
-    /// Plans the files of the cluster with this uid, from its kubeconfig. `proxy` is the kubeconfig's own proxy.
+    /// Plans the files for the cluster with this uid from its kubeconfig. `proxy` is the proxy in the kubeconfig.
     ///
     /// # Errors
-    /// For a kubeconfig that an UpstreamCluster cannot express; for an existing file that `join` did not write, or of
-    /// another cluster; for a directory that has the cluster under another name than `--name`.
+    /// The kubeconfig has a setting that an UpstreamCluster does not support; an existing file was not written by
+    /// `join`, or belongs to a different cluster; or the directory contains the cluster under a name that differs from
+    /// `--name`.
     pub(super) fn plan(
         arguments: &JoinArguments,
         uid: &str,
@@ -80,10 +80,11 @@ impl WrittenFiles {
         Ok(Self { cluster, token, changes, text })
     }
 
-    /// Writes the files, the token first, because a running server reads the UpstreamCluster at once.
+    /// Writes the token's file and then the UpstreamCluster, because a running server reads the UpstreamCluster at
+    /// once.
     ///
     /// # Errors
-    /// The system's error, with the file.
+    /// The error of the operating system, with the path.
     pub(super) fn write(&self, token: &SecretString) -> anyhow::Result<()> {
         let write = |path: &Path, bytes: &[u8]| {
             write_private(path, bytes).with_context(|| format!("{} cannot be written", path.display()))
@@ -92,7 +93,7 @@ impl WrittenFiles {
         write(&self.cluster, self.text.as_bytes())
     }
 
-    /// Lists the files and the changes for the user.
+    /// Describes the files and the changes for the user.
     pub(super) fn describe(&self) -> Vec<String> {
         let mut lines = vec![format!("  {}  its token", self.token.display())];
         let cluster = self.cluster.display();
@@ -110,7 +111,6 @@ impl WrittenFiles {
     }
 }
 
-/// An UpstreamCluster in the directory.
 struct WrittenCluster {
     file: PathBuf,
     name: String,
@@ -118,7 +118,7 @@ struct WrittenCluster {
 }
 
 impl WrittenCluster {
-    /// Finds the UpstreamClusters in the directory that describe the cluster.
+    /// Finds the UpstreamClusters in the directory that describe the same cluster.
     fn find_in(directory: &Path, owned: &OwnedFields) -> Vec<Self> {
         let documents = tributary_crds::documents_of(directory);
         let same = documents
@@ -133,7 +133,7 @@ impl WrittenCluster {
         known.collect()
     }
 
-    /// The message that refuses a second name for the cluster.
+    /// Returns the error message for a second name of the same cluster.
     fn refuse_name(&self, name: Option<&ClusterName>) -> String {
         let Self { file, name: own, is_ours } = self;
         let file = file.display();
@@ -150,7 +150,8 @@ impl WrittenCluster {
     }
 }
 
-/// Chooses the name of the cluster: `--name`, otherwise the name in the directory, otherwise one from the context.
+/// Returns the name of the cluster: `--name`, or else the name in the directory, or else a name that is derived from
+/// the context.
 fn choose_name(arguments: &JoinArguments, same: &[WrittenCluster]) -> anyhow::Result<ClusterName> {
     if let Some(name) = &arguments.name {
         return Ok(name.clone());
@@ -171,10 +172,10 @@ fn choose_name(arguments: &JoinArguments, same: &[WrittenCluster]) -> anyhow::Re
     }
 }
 
-/// Reads the file of the UpstreamCluster; `None` if there is none.
+/// Reads the file of the UpstreamCluster; returns `None` without a file.
 ///
 /// # Errors
-/// If `join` did not write the file, or if there is a token file alone.
+/// `join` did not write the file, or the token's file exists without an UpstreamCluster.
 fn read_present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> {
     let foreign = |path: &Path| {
         anyhow::anyhow!(
@@ -188,16 +189,16 @@ fn read_present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> 
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| cluster.display().to_string())
         }
-        // A token file without an UpstreamCluster is not `join`'s.
+        // A token's file without an UpstreamCluster file was not written by `join`.
         Err(_) if token.symlink_metadata().is_ok() => Err(foreign(token)),
         Err(_) => Ok(None),
     }
 }
 
-/// Sets the owned fields in the text of an UpstreamCluster; returns the new text and its changes.
+/// Sets the owned fields in the text of an UpstreamCluster. Returns the new text and the changes.
 ///
 /// # Errors
-/// If the file has further objects, or the result would not be valid.
+/// The file contains more than one object, or the result would be invalid.
 fn update_text(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::Result<(String, Vec<String>)> {
     let file = PathBuf::from(format!("{name}.yaml"));
     let objects: Vec<_> = tributary_crds::documents(text, &file).collect();
@@ -224,7 +225,7 @@ fn update_text(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::R
     Ok((written, changes))
 }
 
-/// Validates the objects of a text, and returns the errors.
+/// Returns the validation errors of the objects in a text.
 fn validation_errors(text: &str) -> Vec<String> {
     let Ok(objects) = tributary_crds::parse(text, Path::new("")) else { return Vec::new() };
     let errors = objects.validate().into_iter().filter(|problem| problem.severity == Severity::Error);
@@ -239,7 +240,6 @@ mod tests {
     use crate::cli::{Cli, Command};
     use crate::commands::join::purpose;
 
-    /// A configuration directory for `join`.
     struct Folder(tempfile::TempDir);
 
     impl Folder {
@@ -261,13 +261,13 @@ mod tests {
             let Command::Join(arguments) = Cli::parse_from(line.split_whitespace()).command else { panic!("{line}") };
             let mut config = kube::Config::new(url.parse().unwrap());
             config.root_cert = Some(vec![b"authority".to_vec()]);
-            // The proxy of the environment.
+            // The test's proxy comes from the environment, not from the kubeconfig.
             config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
             let purpose = purpose::read_purpose(&arguments, None, 36).unwrap();
             WrittenFiles::plan(&arguments, uid, &config, proxy, &purpose)
         }
 
-        /// Joins, and returns the description of the files.
+        /// Writes the files, and returns their description.
         fn join(&self, line: &str, cluster: (&str, &str)) -> String {
             let planned = self.plan(line, cluster, None).unwrap();
             planned.write(&SecretString::from("t")).unwrap();
@@ -281,9 +281,9 @@ mod tests {
 
     const ONE: (&str, &str) = ("u1", "https://one");
 
-    /// `serve` has to accept the files.
+    /// The written UpstreamCluster must be valid for `serve`.
     #[test]
-    fn a_proxy_is_written_only_where_the_kubeconfig_names_it() {
+    fn join_writes_a_proxy_only_if_the_kubeconfig_names_it() {
         let folder = Folder::new();
         let named = Uri::from_static("socks5h://proxy.example:1080");
         let plan = |proxy| folder.plan("eu", ONE, proxy).unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_join_keeps_policies_and_comments() {
+    fn second_join_keeps_policies_and_comments() {
         let folder = Folder::new();
         folder.join("eu", ONE);
         let written = folder.read("eu.yaml");
@@ -319,7 +319,7 @@ mod tests {
         {
             assert!(said.contains(part), "{part} in {said}");
         }
-        // `join` rewrites an object in braces, with all fields.
+        // An object in braces is written anew, with all its fields.
         let object: Value = serde_saphyr::from_str(&own).unwrap();
         fs::write(folder.file("eu.yaml"), format!("{MARK} once\n{object}\n")).unwrap();
         let said = folder.join("eu --tokens", ONE);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_join_cannot_change_is_left_alone() {
+    fn join_plan_does_not_change_existing_files() {
         let folder = Folder::new();
         folder.join("eu", ONE);
         let written = folder.read("eu.yaml");
@@ -340,7 +340,7 @@ mod tests {
             (written.replacen(FIRST_LINE, "# mine", 1), "is there already and was not written by tributary join"),
             (
                 written.replace("spec:\n", "spec:\n  caFile: eu.crt\n"),
-                // The file is unchanged.
+                // An empty text expects a successful plan, which writes nothing.
                 "",
             ),
         ] {
@@ -357,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_another_cluster_is_left_alone() {
+    fn join_refuses_the_file_of_another_cluster() {
         let folder = Folder::new();
         folder.join("eu", ONE);
         folder.join("eu", ("u1", "https://moved"));
         let refused = folder.refused("eu", ("u2", "https://moved"));
         assert!(refused.contains("eu.yaml is of another cluster than https://moved"), "{refused}");
-        // A file from before the uid was stored.
+        // Early versions of `join` stored no uid in the UpstreamCluster.
         let text = folder.read("eu.yaml");
         let lines: Vec<_> =
             text.lines().filter(|line| !line.contains("annotations") && !line.contains("cluster-uid")).collect();
@@ -373,10 +373,11 @@ mod tests {
     }
 
     #[test]
-    fn cluster_already_in_the_folder_keeps_its_name() {
+    fn join_keeps_the_name_of_a_known_cluster() {
         let folder = Folder::new();
         folder.join("eu-admin --name eu", ONE);
-        // Without --name, `join` updates the same file for any context, also for a context that gives no name.
+        // Without `--name`, `join` updates the same file for every context, even if no name can be derived from the
+        // context.
         for context in ["eu-admin", "other", "_"] {
             let planned = folder.plan(context, ONE, None).unwrap();
             assert_eq!(planned.cluster, folder.file("eu.yaml"), "{context}");
@@ -385,9 +386,9 @@ mod tests {
         for part in ["eu.yaml has this cluster already, as \"eu\"", "leave --name out", "as \"europe\""] {
             assert!(refused.contains(part), "{part} in {refused}");
         }
-        // A further cluster gets the name of its context.
+        // The second cluster gets a name that is derived from its context.
         assert_eq!(folder.plan("us", ("u2", "https://two"), None).unwrap().cluster, folder.file("us.yaml"));
-        // A user wrote this UpstreamCluster by hand, in a file with another object.
+        // A user wrote this UpstreamCluster, in a file with a second object.
         let by_hand = folder.read("eu.yaml").replacen(FIRST_LINE, "# mine", 1);
         fs::remove_file(folder.file("eu.yaml")).unwrap();
         fs::write(folder.file("all.yml"), format!("{}---\n{by_hand}", by_hand.replace("eu", "us").replace("u1", "u3")))

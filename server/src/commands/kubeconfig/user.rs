@@ -1,5 +1,5 @@
-//! `tributary kubeconfig user`: makes a kubeconfig for a user of a shared endpoint, with a certificate that the
-//! authority for clients signs.
+//! `tributary kubeconfig user`: creates a kubeconfig for a user of a shared endpoint, with a certificate that an
+//! authority for client certificates signs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use crate::credentials::user_certificate::{AuthorityKey, ClientAuthority, NamedU
 use crate::exit::Failure;
 use crate::output::print;
 
-/// Makes the kubeconfig, and prints its validity.
+/// Creates the kubeconfig, and prints its validity.
 ///
 /// # Errors
-/// A usage failure that names the flag to correct; a runtime failure if the file cannot be written.
+/// A usage failure that names the flag to correct, and a runtime failure if the file cannot be written.
 pub fn user(arguments: &UserArguments) -> Result<(), Failure> {
     check_identity(&arguments.name, &arguments.groups).map_err(Failure::Usage)?;
     let path = choose_path(arguments).map_err(Failure::Usage)?;
@@ -47,7 +47,8 @@ pub fn user(arguments: &UserArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that clusters get the name and each group. A name or group that no cluster gets gives no right.
+/// Checks that Tributary sends the name and each group to clusters. A name or group that clusters never receive grants
+/// no rights.
 fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
     for (what, text) in std::iter::once(("NAME", name)).chain(groups.iter().map(|group| ("--group", &**group))) {
         if text.chars().any(char::is_control) {
@@ -68,7 +69,7 @@ fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Chooses the file of the kubeconfig.
+/// Returns the path of the kubeconfig, from the flag or the user's name.
 fn choose_path(arguments: &UserArguments) -> anyhow::Result<PathBuf> {
     let name = &arguments.name;
     let is_plain = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
@@ -79,7 +80,7 @@ fn choose_path(arguments: &UserArguments) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Reads the authority of the endpoint's certificate, PEM; `None` for the system's authorities.
+/// Reads the certificate authority of the endpoint as PEM. Returns `None` for the system's authorities.
 fn read_server_authority(path: Option<&Path>) -> anyhow::Result<Option<String>> {
     let Some(path) = path else { return Ok(None) };
     let text = read_file(path, "--certificate-authority")?;
@@ -128,9 +129,9 @@ fn describe(arguments: &UserArguments, path: &Path, made: &UserCertificate) -> S
     )
 }
 
-/// Formats a duration in minutes, hours or days: the greatest unit with a number of two or more.
+/// Formats a duration in minutes, hours or days: the largest unit with a number of at least two.
 fn format_duration(duration: Duration) -> String {
-    // Adds half a minute for the time since the certificate was made.
+    // Rounding up by half a minute covers the time since the certificate was created.
     let minutes = (duration.as_secs() + 30) / 60;
     match minutes {
         0..120 => format!("{minutes} minutes"),

@@ -1,4 +1,4 @@
-//! `kubectl tributary diff`: how objects of one name differ between clusters. Pure.
+//! `kubectl tributary diff`: shows the differences between objects of the same name in several clusters. Without I/O.
 
 use serde_json::{Map, Value};
 use similar::TextDiff;
@@ -6,33 +6,33 @@ use tributary_apimachinery::ClusterName;
 
 use super::found::{Found, NamedObject};
 
-/// Lines around a difference, as in diff(1).
+/// The number of lines around a difference, as in diff(1).
 const CONTEXT_LINES: usize = 3;
-/// Metadata that a cluster sets by itself, or that follows from compared fields.
+/// Metadata that a cluster sets itself, or that follows from compared fields.
 const OWN_METADATA: [&str; 6] =
     ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"];
-/// Annotation in which `kubectl apply` stores the applied object.
+/// The annotation in which `kubectl apply` stores the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Fields of a Secret with secret values.
+/// The fields of a Secret with secret values.
 const SECRET_FIELDS: [&str; 2] = ["data", "stringData"];
 
-/// Objects that cannot be compared.
+/// The reason why objects of several clusters cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotComparable {
-    /// There is one alone.
+    /// Only one cluster has the requested object.
     #[error("only {cluster} has {wanted}: there is nothing to compare it with")]
     Alone { cluster: String, wanted: String },
-    /// A requested cluster has no such object.
+    /// A requested cluster does not have the object.
     #[error("--clusters: {cluster} does not have {wanted}; it is in {clusters}")]
     NotThere {
         cluster: ClusterName,
         wanted: String,
-        /// The clusters that have it.
+        /// The clusters that have the object, as a list for the message.
         clusters: String,
     },
 }
 
-/// Chooses at least two objects; the others are compared with the first.
+/// Chooses at least two objects. The first object is compared with all others.
 ///
 /// # Errors
 /// [`NotComparable`].
@@ -58,10 +58,10 @@ pub(super) fn chosen(
     }
 }
 
-/// Unified diff of the first object with each other one; empty if all are equal.
+/// Returns unified diffs of the first object with each of the others. Returns an empty text if all objects are equal.
 ///
 /// # Errors
-/// An object without a YAML form.
+/// An object cannot be serialized as YAML.
 pub(super) fn render(
     wanted: &NamedObject,
     compared: &[Found],
@@ -88,11 +88,11 @@ pub(super) fn render(
 }
 
 fn yaml(object: &Value) -> Result<String, serde_saphyr::ser::Error> {
-    // Text of several lines is shown as lines; a long line stays one.
+    // Text with several lines is shown in lines. A long line is not folded.
     serde_saphyr::to_string_with_options(object, serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX })
 }
 
-/// Removes fields that always differ.
+/// Removes fields that differ between any two clusters.
 fn leave_out(object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
@@ -112,7 +112,7 @@ fn leave_out_annotation(metadata: &mut Map<String, Value>, name: &str) {
     }
 }
 
-/// Replaces the values of a Secret, so that only equality is visible.
+/// Replaces the values of a Secret, so that the diff only shows whether they are equal.
 fn mask(one_cluster: &str, one: &mut Value, two_cluster: &str, two: &mut Value) {
     for field in SECRET_FIELDS {
         let known = one.get(field).cloned().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Endpoint of a kubeconfig's context, asked as kubectl asks: with the context's user, and Warnings on standard error.
+//! The endpoint of a kubeconfig context, requested as kubectl does: as the context's user, with Warnings on standard
+//! error.
 
 use std::time::Duration;
 
@@ -16,10 +17,10 @@ use tributary_sources::kubeconfig::ChosenContext;
 use crate::cli::EndpointArguments;
 use crate::exit::Failure;
 
-/// Time limit of an answer: the endpoint itself gives up after 60 s.
+/// The time limit of an answer. The endpoint itself gives up after 60 s.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 
-/// An endpoint, and the context that leads to it.
+/// A client for an endpoint, and the kubeconfig context.
 pub(super) struct PluginEndpoint {
     client: kube::Client,
     context: String,
@@ -30,12 +31,12 @@ impl PluginEndpoint {
     /// Reads the kubeconfig.
     ///
     /// # Errors
-    /// A usage failure for a kubeconfig or context that cannot be used.
+    /// A usage failure for an invalid kubeconfig or context.
     pub(super) async fn open(arguments: &EndpointArguments) -> Result<Self, Failure> {
         let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await;
         let ChosenContext { context, target, .. } = chosen.map_err(Failure::usage)?;
         let mut config = target.config;
-        // The user at the terminal wants the reason, not a retry.
+        // The user at the terminal needs the error at once, without retries.
         config.default_retry = false;
         config.read_timeout = Some(ANSWER_PATIENCE);
         let server = config.cluster_url.clone();
@@ -43,17 +44,17 @@ impl PluginEndpoint {
         Ok(Self { client, context, server })
     }
 
-    /// Name of the context.
+    /// Returns the name of the kubeconfig context.
     pub(super) fn context(&self) -> &str {
         &self.context
     }
 
-    /// Namespace of the context, or `default`.
+    /// Returns the namespace of the kubeconfig context, or `default`.
     pub(super) fn namespace(&self) -> &str {
         self.client.default_namespace()
     }
 
-    /// Discovery of the endpoint: of the core group, and of the named groups.
+    /// Fetches the endpoint's discovery of the core group and of the named groups.
     ///
     /// # Errors
     /// The reason for a missing answer.
@@ -66,7 +67,7 @@ impl PluginEndpoint {
     /// Gets a path and prints the answer's Warnings.
     ///
     /// # Errors
-    /// The reason for a missing answer, or the endpoint's refusal.
+    /// The reason for a missing answer, or the endpoint's error.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let request = Request::get(path).header("accept", "application/json").body(Body::empty());
         let answer = self.client.send(request.context("the request cannot be made")?).await;
@@ -91,7 +92,7 @@ impl PluginEndpoint {
         anyhow::anyhow!("context {:?} ({}) cannot be asked: {said}", self.context, self.server)
     }
 
-    /// An error as one sentence.
+    /// Formats a client error as one sentence.
     fn describe_error(&self, error: kube::Error) -> anyhow::Error {
         match error {
             kube::Error::Api(status) => anyhow::anyhow!(refusal(&status.message)),
@@ -101,14 +102,14 @@ impl PluginEndpoint {
     }
 }
 
-/// A refusal's text, on one line.
+/// Formats the message of a refusal on one line.
 fn refusal(message: &str) -> String {
     printable(message).replace('\n', " ")
 }
 
-/// The texts of the `Warning` headers, which have the form `299 - "text"`.
+/// Returns the texts of the `Warning` headers, which have the form `299 - "text"`.
 ///
-/// Source: RFC 7234, section 5.5; Kubernetes sends one text a header.
+/// Source: RFC 7234, section 5.5; Kubernetes sends one text in each header.
 fn warnings(headers: &HeaderMap) -> Vec<String> {
     let text = |value: &http::HeaderValue| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warning_headers_are_read() {
+    fn warning_header_texts_are_parsed() {
         let mut headers = HeaderMap::new();
         headers.append(WARNING, r#"299 - "cluster \"us\" is down""#.parse().unwrap());
         headers.append(WARNING, "299 -".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Objects of one name in all clusters, from a list of the merged view. Pure.
+//! Finds the objects of one name in all clusters, in a list of the merged view. Without I/O.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 
 use super::resource_type::ResourceType;
 
-/// A question that cannot be asked, or an unexpected answer.
+/// The reason why an object cannot be requested, or why the answer is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotMeant {
-    /// Arguments that name no object.
+    /// The command's arguments select no object.
     #[error("{0:?} names no object; write TYPE/NAME, for example deploy/web")]
     Arguments(String),
-    /// The endpoint is no merged view.
+    /// The endpoint of the kubeconfig context is not a merged view.
     #[error(
         "context {0:?} does not lead to Tributary's merged view, but to one cluster; choose one that does by --context, for \
          example all or tributary-all"
@@ -22,39 +22,38 @@ pub(super) enum NotMeant {
     Endpoint(String),
 }
 
-/// Type, namespace and name of the requested object.
+/// The type, namespace and name of the requested object.
 pub(super) struct NamedObject {
     resource: ResourceType,
     name: String,
-    /// `None` for a cluster-scoped resource.
+    /// The object's namespace; `None` for a cluster-scoped resource.
     namespace: Option<String>,
 }
 
 impl NamedObject {
-    /// An object; the namespace counts only where its type lives in one.
+    /// Creates the request for an object. The namespace is ignored for a cluster-scoped type.
     pub(super) fn new(resource: ResourceType, name: &str, namespace: &str) -> Self {
         let namespace = resource.is_namespaced.then(|| namespace.to_owned());
         Self { resource, name: name.to_owned(), namespace }
     }
 
-    /// Path of the list with the object.
+    /// Returns the path of a list that contains only the object.
     pub(super) fn path(&self) -> String {
         let ResourceType { group, version, resource, .. } = &self.resource;
         let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
         let namespace = self.namespace.as_ref().map(|name| format!("/namespaces/{}", escape(name))).unwrap_or_default();
-        // Source: apimachinery `fields.EscapeValue`.
+        // The escaping follows apimachinery's `fields.EscapeValue`.
         let value = self.name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
         let selector = escape(&format!("metadata.name={value}"));
         format!("{root}/{version}{namespace}/{resource}?fieldSelector={selector}")
     }
 
-    /// Returns whether the object is a Secret.
     pub(super) fn is_secret(&self) -> bool {
         self.resource.group.is_empty() && self.resource.resource == "secrets"
     }
 
-    /// Type, namespace and name, as a path.
+    /// Formats the object's type, namespace and name as a path.
     pub(super) fn label(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         format!("{}/{namespace}{}", self.resource, self.name)
@@ -68,16 +67,14 @@ impl fmt::Display for NamedObject {
     }
 }
 
-/// An object with its cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
-    /// Name of the cluster.
     pub(super) cluster: String,
-    /// Complete object as JSON.
+    /// The complete object as JSON.
     pub(super) object: Value,
 }
 
-/// The type and name in `TYPE/NAME`, or in two arguments.
+/// Splits the arguments into type and name: `TYPE/NAME`, or two arguments.
 ///
 /// # Errors
 /// [`NotMeant::Arguments`].
@@ -92,13 +89,15 @@ pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), NotMea
         .ok_or_else(|| NotMeant::Arguments(arguments.join(" ")))
 }
 
-/// Objects of a list, in its order.
+/// Returns the objects of a list, in its order.
 ///
 /// # Errors
-/// [`NotMeant::Endpoint`] if one has no cluster, or the list's version belongs to one cluster.
+/// [`NotMeant::Endpoint`] if an object has no cluster annotation, or if the list's resourceVersion belongs to a single
+/// cluster.
 pub(super) fn items(wanted: &NamedObject, mut list: Value, context: &str) -> Result<Vec<Found>, NotMeant> {
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    // An empty list shows its origin only by its version: the merged view's is composite.
+    // In an empty list, only the resourceVersion shows whether the list comes from the merged view, whose versions are
+    // composite.
     if version.parse::<u64>().is_ok() {
         return Err(NotMeant::Endpoint(context.to_owned()));
     }
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_name_an_object() {
+    fn object_type_and_name_are_parsed_from_arguments() {
         let read = |arguments: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
             type_and_name(&arguments).map(|(kind, name)| format!("{kind} {name}")).ok()

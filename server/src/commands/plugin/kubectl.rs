@@ -1,7 +1,7 @@
-//! `kubectl tributary get|exec|logs|…`: kubectl with the API of one cluster as its server.
+//! `kubectl tributary get|exec|logs|…`: runs kubectl against the API of one cluster.
 //!
-//! In the merged view, kubectl selects the pods of a Deployment or Service among the pods of all clusters. Below
-//! `/clusters/NAME` it finds the cluster's own pods.
+//! In the merged view, kubectl would select the pods of a Deployment or Service among the pods of all clusters. Below
+//! `/clusters/NAME`, kubectl finds only the cluster's own pods.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -17,48 +17,48 @@ use crate::cli::KubectlCommand;
 use crate::exit::Failure;
 use crate::output::terminal::plain;
 
-/// The error of arguments without a usable cluster.
+/// The reason why the arguments select no cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum KubectlArgumentsError {
-    /// No cluster is named.
+    /// The arguments contain no `--cluster`.
     #[error("--cluster is missing: kubectl tributary {verb} … --cluster NAME{}", known.as_ref().map(|known| format!("; the clusters are: {known}")).unwrap_or_default())]
     NoCluster {
-        /// The command of kubectl.
+        /// The kubectl command, for example `get`.
         verb: &'static str,
-        /// Names of the clusters, if the server gives them.
+        /// The clusters' names, if the server returns them.
         known: Option<String>,
     },
-    /// A flag is the last argument.
+    /// The last argument is a flag that needs a value.
     #[error("{0} has no value")]
     NoValue(&'static str),
-    /// The arguments name a server.
+    /// The arguments contain kubectl's flag for a server.
     #[error("{0} cannot be combined with --cluster, which sets the server")]
     Server(String),
-    /// The server has no such cluster.
+    /// The server has no cluster with the name in `--cluster`.
     #[error("--cluster: there is no cluster {cluster:?}; the clusters are: {known}")]
     Unknown {
-        /// The name that `--cluster` gives.
+        /// The value of `--cluster`.
         cluster: String,
-        /// Names of the clusters.
+        /// The names of the server's clusters.
         known: String,
     },
 }
 
-/// The arguments of a kubectl command, split into Tributary's and kubectl's.
+/// A kubectl command's arguments, split into Tributary's flags and kubectl's arguments.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SplitArguments {
     cluster: Option<String>,
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
-    /// Remaining arguments, for kubectl.
+    /// The arguments that are passed to kubectl.
     others: Vec<OsString>,
 }
 
 /// Replaces this process by kubectl. Returns only after a failure.
 ///
 /// # Errors
-/// A usage failure for invalid arguments, an invalid kubeconfig or an unknown cluster; a runtime failure without
-/// kubectl.
+/// A usage failure for invalid arguments, an invalid kubeconfig or an unknown cluster. A runtime failure if kubectl
+/// cannot be run.
 pub(super) async fn run(verb: &'static str, arguments: &KubectlCommand) -> Result<u8, Failure> {
     let split = split_arguments(&arguments.arguments).map_err(Failure::usage)?;
     let (kubeconfig, context) = (split.kubeconfig.as_deref(), split.context.as_deref());
@@ -75,7 +75,7 @@ pub(super) async fn run(verb: &'static str, arguments: &KubectlCommand) -> Resul
     Err(Failure::Runtime(anyhow::anyhow!("kubectl cannot be run; it has to be on the PATH: {error}")))
 }
 
-/// Checks the name of `--cluster` against the known clusters.
+/// Checks the value of `--cluster` against the known clusters.
 ///
 /// # Errors
 /// [`KubectlArgumentsError`].
@@ -94,8 +94,8 @@ fn check_cluster<'a>(
     }
 }
 
-/// Asks the server for the names of its clusters. `None` if it refuses: one of many users may lack the right. kubectl
-/// then gets the 404 for an unknown cluster.
+/// Fetches the clusters' names from the server. Returns `None` if the server refuses, because a user may lack the
+/// permission. kubectl then receives the 404 for an unknown cluster.
 async fn fetch_cluster_names(split: &SplitArguments) -> Option<Vec<String>> {
     let server = RunningServer::from_kubeconfig(split.kubeconfig.as_deref(), split.context.as_deref()).await.ok()?;
     let page = Page { path: report::PATH, query: String::new(), called: "its report" };
@@ -103,7 +103,7 @@ async fn fetch_cluster_names(split: &SplitArguments) -> Option<Vec<String>> {
     Some(report.clusters.into_iter().map(|cluster| cluster.name).collect())
 }
 
-/// Takes Tributary's flags out of the arguments. The command of an exec follows `--`.
+/// Removes Tributary's flags from the arguments. The arguments after `--` belong to the command of an exec.
 ///
 /// # Errors
 /// [`KubectlArgumentsError`].
@@ -132,7 +132,7 @@ fn split_arguments(arguments: &[OsString]) -> Result<SplitArguments, KubectlArgu
     Ok(split)
 }
 
-/// The URL of a cluster's own API, on the server of any context.
+/// Returns the URL of a cluster's own API, from the server URL of any context.
 fn cluster_server(url: &Uri, cluster: &str) -> String {
     format!("{}/clusters/{cluster}", merged_view(url).to_string().trim_end_matches('/'))
 }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_of_an_unknown_cluster_lists_the_clusters() {
+    fn error_for_an_unknown_cluster_lists_the_clusters() {
         let known = || Some(vec!["eu".to_owned(), "us".to_owned()]);
         assert_eq!(check_cluster("logs", Some("eu"), known()), Ok("eu"));
         assert_eq!(check_cluster("logs", Some("euu"), None), Ok("euu"), "the server says it");

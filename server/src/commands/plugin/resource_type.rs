@@ -1,4 +1,4 @@
-//! Resolves the name of a resource, as kubectl does. Pure.
+//! Resolves the name of a resource type, as kubectl does. Without I/O.
 //!
 //! Source: client-go `restmapper/shortcut.go`; apimachinery `api/meta/priority.go`, `schema.ParseResourceArg`.
 
@@ -6,16 +6,16 @@ use std::fmt;
 
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
 
-/// A resource that can be listed.
+/// A resource type that supports `list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourceType {
-    /// The API group; empty for the core group.
+    /// The API group of the resource; empty for the core group.
     pub(super) group: String,
-    /// The version that is read.
+    /// The API version in requests for the resource.
     pub(super) version: String,
-    /// Plural name of the resource.
+    /// The plural name of the resource.
     pub(super) resource: String,
-    /// Whether its objects live in namespaces.
+    /// True if the resource type is namespaced.
     pub(super) is_namespaced: bool,
 }
 
@@ -26,12 +26,12 @@ impl fmt::Display for ResourceType {
     }
 }
 
-/// No cluster serves it.
+/// The error that no cluster serves a resource type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the clusters serve no resource type {0:?}; `kubectl api-resources` lists what they do")]
 pub(super) struct UnknownType(String);
 
-/// Precision of a match; the least value is the best.
+/// The quality of a match between a name and a resource type. The least value is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Name,
@@ -39,8 +39,8 @@ enum Fit {
     BeginOfGroup,
 }
 
-/// Resolves a plural, a singular, a kind or a short name, alone or before a group or before a version and a group.
-/// Among several matches the first in discovery wins; the core group comes first.
+/// Resolves a plural, a singular, a kind or a short name, optionally followed by a group, or by a version and a group.
+/// The first match in discovery wins. The core group comes first.
 ///
 /// # Errors
 /// [`UnknownType`].
@@ -90,7 +90,7 @@ fn fit_of_name(name: &str, resource: &APIResourceDiscovery) -> Option<Fit> {
     }
 }
 
-/// Precision of the part after the name, for a group and version.
+/// Returns the quality of a match between the suffix of a type's name, such as `.v1.apps`, and a group and version.
 fn fit_of_place(place: Option<&str>, group: &str, version: &str) -> Option<Fit> {
     let Some(place) = place else { return Some(Fit::Name) };
     let is_whole =
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_words_resolve_as_in_kubectl() {
+    fn resource_names_resolve_as_in_kubectl() {
         let (core, named) = discovery();
         for (word, expected) in [
             ("pods", "v1 pods true"),

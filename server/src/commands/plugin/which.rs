@@ -1,11 +1,11 @@
-//! `kubectl tributary which`: how the clusters that have an object are shown. Pure.
+//! `kubectl tributary which`: formats the clusters that have an object. Without I/O.
 
 use serde_json::{Value, json};
 
 use super::found::Found;
 use crate::cli::WhichOutput;
 
-/// Text of the output.
+/// Formats the found objects as a table, names or JSON.
 pub(super) fn render(found: &[Found], output: WhichOutput) -> String {
     match output {
         WhichOutput::Name => found.iter().map(|found| format!("{}\n", found.cluster)).collect(),
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_render_as_table_names_or_json() {
+    fn which_output_is_a_table_names_or_json() {
         let object = |namespace: Option<&str>| json!({ "metadata": { "name": "web", "namespace": namespace, "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" } });
         let found = |namespace| {
             ["eu", "america"].map(|cluster| Found { cluster: cluster.to_owned(), object: object(namespace) })

@@ -1,4 +1,4 @@
-//! Doubtful questions about policies, which themselves accept any word. Pure.
+//! Checks described requests for mistakes, because policies accept any verb and any resource. Without I/O.
 
 use anyhow::ensure;
 use tributary_apimachinery::Verb;
@@ -7,10 +7,10 @@ use tributary_policy::{group_doubt, resource_doubt};
 
 use crate::front::policy_question::{PolicyQuestion, QuestionResource, QuestionTarget};
 
-/// Checks that the verb exists for a resource. Paths are checked elsewhere.
+/// Checks that the verb exists for a resource. The verbs of paths are checked elsewhere.
 ///
 /// # Errors
-/// The verb, and the existing ones.
+/// The verb, and the valid verbs.
 pub(super) fn check_verb(question: &PolicyQuestion) -> anyhow::Result<()> {
     let verbs = Verb::OF_RESOURCES.map(Verb::as_str);
     let is_one = matches!(question.target, QuestionTarget::Path(_)) || verbs.contains(&&*question.verb);
@@ -18,8 +18,7 @@ pub(super) fn check_verb(question: &PolicyQuestion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line for a question about a resource that Kubernetes does not have. Resources of other groups are unknown and get
-/// no line.
+/// Returns a warning about a resource that Kubernetes does not have. Resources of unknown groups get no warning.
 pub(super) fn warning(question: &PolicyQuestion) -> Option<String> {
     let QuestionTarget::Resource(QuestionResource { group, resource, subresource, .. }) = &question.target else {
         return None;

@@ -1,4 +1,4 @@
-//! Authentication of clients in shared mode, kept up to date with its files.
+//! The authentication of clients in shared mode, whose files are watched for changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authe
 use crate::cli::SharedArguments;
 use crate::exit::Failure;
 
-/// Verifiers of clients, their files, and the authorities in the TLS handshake.
+/// The authenticators of clients, their files, and the authorities in the TLS handshake.
 pub(super) struct SharedClients {
     arguments: SharedArguments,
     files: AuthenticationFiles,
@@ -57,7 +57,7 @@ impl SharedClients {
         Ok(Self { arguments, files, authenticator, tokens, certificate, tls: Arc::clone(tls), watch })
     }
 
-    /// Follows the keys by which clusters sign their ServiceAccounts' tokens, for ever. Cancel: safe.
+    /// Fetches the keys with which clusters sign ServiceAccount tokens, forever. Cancel: safe.
     pub(super) fn follow_member_keys(
         &self,
         router: &Arc<Router>,
@@ -66,7 +66,7 @@ impl SharedClients {
         follow_member_keys(Arc::clone(router), Arc::clone(&self.tokens), directory.clone())
     }
 
-    /// Reviews the tokens of open streams again, for ever. Cancel: safe.
+    /// Repeats the reviews for tokens of open streams, forever. Cancel: safe.
     pub(super) fn review_followed_tokens(&self, router: &Arc<Router>) -> impl Future<Output = ()> + Send + 'static {
         review_followed_tokens(Arc::clone(router), Arc::clone(&self.tokens))
     }
@@ -90,7 +90,7 @@ impl SharedClients {
         Ok(())
     }
 
-    /// Checks that no client certificate of a host could pass as a front proxy.
+    /// Checks that no client certificate of a host could count as a front proxy's certificate.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::AnyClientOfAHostMayBeAProxy`].
@@ -107,8 +107,8 @@ impl SharedClients {
         self.watch.changed().await;
     }
 
-    /// Reads the files again. Requests on open connections use the new content; an unusable file is logged, and the old
-    /// content stays.
+    /// Reads the files again. Requests on open connections use the new content. If a file is invalid, the error is
+    /// logged, and the previous content stays.
     pub(super) fn reload(&mut self) {
         match self.reload_all() {
             Ok(()) => tracing::info!("the authorities for clients, and the serving certificates, were read anew"),
@@ -117,7 +117,7 @@ impl SharedClients {
                 tracing::error!(reason, "the new authorities or certificates are refused; the old ones stay");
             }
         }
-        // Links may lead elsewhere now.
+        // Symbolic links to the files may have new targets.
         self.watch.set(self.files.paths());
     }
 
@@ -137,7 +137,7 @@ impl SharedClients {
     }
 }
 
-/// Beside clients with certificates, proxies have to be named.
+/// Checks that front proxies have configured names, if clients of a host have certificates.
 fn are_no_proxies(authenticator: &SharedAuthenticator, hosts: &HostTable) -> Result<(), AuthenticationFilesError> {
     match hosts.vouching().next().filter(|_| authenticator.any_name_is_a_proxys()) {
         Some((cluster, _)) => Err(AuthenticationFilesError::AnyClientOfAHostMayBeAProxy(cluster.clone())),

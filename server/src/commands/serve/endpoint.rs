@@ -1,4 +1,4 @@
-//! The endpoint: opens its port before it knows clusters, and answers once the clusters are known.
+//! The endpoint, which opens its port before it connects to clusters, and answers once the clusters are known.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,35 +32,33 @@ use crate::process::memory::Memory;
 use crate::process::threads::{Threads, cores};
 use crate::replicas;
 
-/// An endpoint with a port that does not answer yet.
+/// An endpoint whose port is open, and which does not answer yet.
 pub(super) struct BoundEndpoint {
-    /// The parts that a new configuration changes.
+    /// The parts of the endpoint that a new configuration changes.
     pub(super) running: Running,
     socket: TcpListener,
     parts: Parts,
 }
 
-/// An endpoint that answers clients.
 pub(super) struct Answering {
-    /// The parts that a new configuration changes.
     pub(super) running: Running,
-    /// Ends when everything has drained.
+    /// The task of the listener, which ends after the drain.
     serving: JoinHandle<Drained>,
     parts: Parts,
 }
 
-/// The fixed parts of the endpoint.
+/// The parts that a new configuration does not change.
 struct Parts {
     logs: Logs,
-    /// Ends the streams of all clusters.
+    /// Cancelling this token ends the streams of all clusters.
     shutdown: CancellationToken,
     _denied: Option<AbortOnDropHandle<()>>,
-    /// Threads for clients. The threads of the caller's runtime process answers of clusters.
+    /// The threads for clients. The caller's runtime processes the answers of clusters.
     clients: Threads,
 }
 
 impl BoundEndpoint {
-    /// Opens the port, without clusters and answers.
+    /// Opens the port. Connects to no cluster and answers no request.
     ///
     /// # Errors
     /// [`Failure`] for a port or a file that cannot be opened.
@@ -102,10 +100,10 @@ impl BoundEndpoint {
         Ok(Self { running, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
     }
 
-    /// Answers clients on their threads, until `stop` is cancelled, which follows `leaving` after the configured delay.
+    /// Answers clients on separate threads until `stop` is cancelled, which happens the shutdown delay after `leaving`.
     ///
     /// # Errors
-    /// [`Failure`] without a way to authenticate clients.
+    /// [`Failure`] if no authentication of clients is configured.
     pub(super) fn begin_answering(
         self,
         leaving: &CancellationToken,
@@ -144,14 +142,14 @@ impl BoundEndpoint {
 }
 
 impl Answering {
-    /// Waits for the drain, cuts the remaining streams, and writes the logs.
+    /// Waits for the drain, closes the remaining streams, and flushes the logs.
     ///
     /// # Errors
-    /// [`Failure`] if the listener has ended by itself.
+    /// [`Failure`] if the listener ended by itself.
     pub(super) async fn shut_down(self) -> Result<(), Failure> {
         let Parts { logs, shutdown, clients, _denied } = self.parts;
         let drained = self.serving.await.context("the listener ended").map_err(Failure::runtime)?;
-        // Before the logs end, so that they have the last lines of the streams.
+        // The streams end before the logs, so that the logs contain their last lines.
         clients.end().await;
         self.running.router.last_heard_is_kept().await;
         shutdown.cancel();
@@ -161,7 +159,8 @@ impl Answering {
     }
 }
 
-/// After `leaving`, lets `/readyz` fail, and cancels `stop` after the delay, so that load balancers notice meanwhile.
+/// After `leaving`, makes `/readyz` fail, and cancels `stop` after the delay. Load balancers detect the failure during
+/// the delay.
 async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Router>, stop: CancellationToken) {
     leaving.cancelled().await;
     router.leave();
@@ -169,12 +168,12 @@ async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Rou
     stop.cancel();
 }
 
-/// Follows the file of denied users while the returned handle lives.
+/// Watches the file of denied users, until the returned handle is dropped.
 async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropHandle<()>, DeniedUsersFileError> {
     let mut file = DeniedUsersFile::open(path).await?;
     let router = Arc::clone(router);
     router.deny(file.denied().clone());
-    // In a task of its own, because the configuration may wait for a credential plugin.
+    // The file is read in a separate task, because reading the configuration may wait for a credential plugin.
     Ok(AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             file.changed().await;
@@ -183,7 +182,7 @@ async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropH
     })))
 }
 
-/// Authenticator of clients, by the mode.
+/// Returns the authenticator for personal mode or shared mode.
 fn known_clients(running: &Running) -> Result<Authenticator, Failure> {
     if let Some(clients) = &running.clients {
         return Ok(clients.authenticator());
@@ -207,7 +206,8 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
     }
 }
 
-/// Limits of memory. The log shows those that follow from the available memory; in the demo only if it is too small.
+/// Returns the limits of memory, and logs the limits that were derived from the available memory. In the demo, they are
+/// only logged if the memory is too small.
 fn limits(arguments: &ServeArguments) -> Limits {
     let Memory { bytes: memory, bound } = Memory::of_this_process();
     let limits = arguments.limits.router(memory);
@@ -237,8 +237,9 @@ fn limits(arguments: &ServeArguments) -> Limits {
     limits
 }
 
-/// Connections to a cluster over which many clients' requests spread: half of the cores, at most four, which is more
-/// than one kube-apiserver answers; one on two cores, where a second had no effect.
+/// Returns the number of connections to a cluster, among which clients' requests are distributed: half of the cores, at
+/// most four. In measurements, four connections carry more than one kube-apiserver answers, and a second connection has
+/// no effect on two cores.
 fn spread_over(cores: usize) -> usize {
     (cores / 2).clamp(1, 4)
 }

@@ -1,4 +1,4 @@
-//! Credentials of an endpoint, opened at the start and renewed while it runs.
+//! The credentials of an endpoint, opened at the start and renewed at runtime.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::cli::ServeArguments;
 use crate::credentials::{BearerToken, Certificates, certificates};
 use crate::exit::Failure;
 
-/// Certificate of the endpoint, and the token of its only client.
+/// The serving certificate, and the token of the only client in personal mode.
 pub(super) struct ServingIdentity {
     pub(super) directory: DataDirectory,
-    /// Token of personal mode; none in shared mode.
+    /// The token of personal mode; `None` in shared mode.
     pub(super) token: Option<BearerToken>,
     listen: ListenAddress,
-    /// The authority of the certificate, PEM, for kubeconfigs; `None` where the certificate is a file's.
+    /// The authority of the serving certificate in PEM, for kubeconfigs. `None` if the certificate comes from a file.
     pub(super) authority_pem: Option<String>,
     pub(super) certificate: Arc<ServingCertificate>,
 }
@@ -29,7 +29,7 @@ impl ServingIdentity {
             None => default_data_directory().map_err(Failure::usage)?,
         };
         let directory = DataDirectory::open(path).map_err(Failure::runtime)?;
-        // Two processes that begin at once must not make two authorities.
+        // Two processes that start at the same time must not create two authorities.
         let _lock = directory.lock().await.map_err(Failure::runtime)?;
         let is_shared = arguments.shared.is_shared();
         let token = (!is_shared).then(|| BearerToken::open(&directory)).transpose().map_err(Failure::runtime)?;
@@ -47,7 +47,8 @@ impl ServingIdentity {
         Ok(Self { directory, token, listen: arguments.listen, authority_pem, certificate })
     }
 
-    /// Replaces the serving certificate near its end. The administrator replaces one from a file.
+    /// Replaces the serving certificate near its end. A certificate from a file is never replaced, because the
+    /// administrator renews it.
     pub(super) async fn renew(&mut self) -> Result<(), certificates::CertificateError> {
         if self.authority_pem.is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Preparation of the start without connections: flags, first configuration, logs and identity.
+//! Prepares the start without connections: flags, first configuration, logs and identity.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::cli::{Replicas, ServeArguments};
 use crate::exit::Failure;
 use crate::front::Observers;
 
-/// Prepared parts of an endpoint.
+/// The parts of an endpoint that are ready before the port is opened.
 pub(super) struct Prepared {
     pub(super) arguments: ServeArguments,
     pub(super) sources: ConfigurationSources,
-    /// The user's own kubeconfig, if contexts are put into it.
+    /// The user's own kubeconfig, if contexts are added to it.
     pub(super) merged_kubeconfig: Option<PathBuf>,
     pub(super) identity: ServingIdentity,
     pub(super) logs: Logs,
 }
 
-/// Logs about requests of clients.
+/// The audit log, access log and traces of clients' requests.
 #[derive(Clone)]
 pub(super) struct Logs {
     pub(super) audit: Option<Arc<Auditor>>,
@@ -35,7 +35,7 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Writes the remaining lines, and ends.
+    /// Writes the queued records of all logs, and closes the logs.
     pub(super) async fn shut_down(self) {
         if let Some(audit) = self.audit {
             audit.shut_down().await;
@@ -49,11 +49,11 @@ impl Logs {
     }
 }
 
-/// Checks the flags, reads the configuration, and opens the logs and the data directory; `None` where `leaving` is
-/// cancelled meanwhile.
+/// Checks the flags, reads the configuration, and opens the logs and the data directory. Returns `None` if `leaving` is
+/// cancelled.
 ///
 /// # Errors
-/// [`Failure`] of the first that cannot be used.
+/// [`Failure`] of the first invalid part.
 pub(super) async fn prepare(
     leaving: &CancellationToken,
     mut arguments: ServeArguments,
@@ -67,7 +67,7 @@ pub(super) async fn prepare(
     let sources = sources(&arguments, merged_kubeconfig.as_deref())?;
     let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(None) };
     let configuration = configuration.map_err(Failure::usage)?;
-    // From here on the mode is known.
+    // The configuration decides about shared mode, so the flags are checked after this point.
     arguments.shared.hosts_vouch = configuration.vouching_cluster().is_some();
     check_access(&arguments).map_err(Failure::Usage)?;
     let audit = Auditor::open(&arguments.audit.settings()).await.map_err(|error| match error {
@@ -80,7 +80,7 @@ pub(super) async fn prepare(
     Ok(Some((Prepared { arguments, sources, merged_kubeconfig, identity, logs }, configuration)))
 }
 
-/// The access log and the traces that the flags ask for.
+/// Opens the configured access log and tracer.
 fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
     let access_log = arguments.access_log.settings().map(AccessLog::open).transpose().map_err(Failure::runtime)?;
     let tracer = match &arguments.tracing_config_file {
@@ -93,8 +93,8 @@ fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
     Ok(Observers { access_log, tracer })
 }
 
-/// Sources of the configuration; none may be a kubeconfig that will be written. Contexts can be added to
-/// `merged_kubeconfig`.
+/// Returns the sources of the configuration, and checks that the process will not write into one of them. Contexts may
+/// be added to `merged_kubeconfig`.
 fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Result<ConfigurationSources, Failure> {
     let sources = ConfigurationSources::new(arguments.configuration_places()).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
@@ -107,7 +107,7 @@ fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Resu
     Ok(sources)
 }
 
-/// The user's own kubeconfig, if contexts are to be put into it.
+/// Returns the path of the user's own kubeconfig, if contexts are added to it.
 fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
     match &arguments.merge.merge_into_kubeconfig {
         None => Ok(None),
@@ -116,12 +116,12 @@ fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Fail
     }
 }
 
-/// Returns whether the flags alone determine the mode: with `--config`, hosts of clusters may have authorities.
+/// Returns whether the flags alone determine the mode. With `--config`, an UpstreamCluster may enable shared mode.
 fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
     arguments.shared.is_shared() || arguments.config.is_none()
 }
 
-/// Checks that the flags about addresses and authentication fit together.
+/// Checks that the flags for addresses and authentication are consistent.
 fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shared = &arguments.shared;
     if !shared.is_shared() {

@@ -1,23 +1,22 @@
-//! Causes of a reload.
+//! The causes of a reload of the configuration.
 
-/// Cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReloadCause {
-    /// A file of the configuration has changed, or is gone.
+    /// A configuration file has changed, or was removed.
     FilesChanged,
-    /// The process got SIGHUP.
+    /// The process received the signal SIGHUP.
     Hangup,
-    /// A retry after a refused configuration, or for a cluster without a client.
+    /// A retry follows an invalid configuration, or a cluster without a client.
     Retry,
 }
 
 impl ReloadCause {
-    /// Returns whether a reload without changes is logged. Retries are not, because they are frequent.
+    /// Returns whether a reload without changes is logged. Frequent retries are not logged.
     pub(super) fn is_news_by_itself(self) -> bool {
         self != Self::Retry
     }
 
-    /// Words for the log.
+    /// Returns the reload's cause as text for the log.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::FilesChanged => "the files have changed",

@@ -1,4 +1,4 @@
-//! State of a running endpoint, kept up to date with its sources.
+//! The state of a running endpoint, which follows changes of its sources.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,59 +29,56 @@ use crate::cli::ServeArguments;
 use crate::exit::Failure;
 use crate::output::print;
 
-/// Time for which the start waits for the clusters' first answers. Clusters that are out of reach are then subject to
-/// `partial`.
+/// The time for which the start waits for the clusters' first answers. Unreachable clusters are then handled by the
+/// `partial` rule.
 const FIRST_ANSWERS: Duration = Duration::from_secs(5);
-/// Time for which the start waits for users' rights, because a load balancer would send requests that are refused until
-/// then. As long as the roles of a thousand clusters take to compile; clusters out of reach, or without the right to
-/// read roles, are not waited for.
+/// The time for which the start waits for users' rights. Otherwise a load balancer would send requests that would be
+/// refused. Compiling the roles of a thousand clusters takes this long. The start does not wait for unreachable
+/// clusters, nor for clusters whose roles the account may not read.
 const FIRST_RIGHTS: Duration = Duration::from_secs(30);
-/// Interval of checks for two names of one cluster, and for resources that no cluster serves, which clusters may show
-/// late.
+/// The interval of checks for two names of one cluster, and for resources that no cluster serves. A cluster may be
+/// reachable only after the start.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// Interval of retries of a refused configuration, or of a cluster without a client: a missing file may have come back
-/// unnoticed.
+/// The interval of retries after an invalid configuration, or for a cluster without a client. The file watch may miss a
+/// file that exists again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// Interval of checks of the serving certificate; it is renewed 30 days before its end.
+/// The interval of checks of the serving certificate, which is renewed 30 days before its end.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Facts for the message that the server is ready.
+/// The facts that are reported when the server is ready.
 pub struct Ready<'a> {
     /// The URL of the merged view.
     pub url: &'a str,
-    /// Directory of persistent state.
+    /// The directory of persistent state.
     pub directory: &'a DataDirectory,
-    /// The clusters, by name.
+    /// The names of all clusters.
     pub clusters: &'a [ClusterName],
 }
 
-/// State that changes while the server runs.
 pub(super) struct Running {
     pub(super) arguments: ServeArguments,
     pub(super) sources: ConfigurationSources,
-    /// The user's own kubeconfig, if contexts are put into it.
+    /// The user's own kubeconfig, if contexts are added to it.
     pub(super) merged_kubeconfig: Option<PathBuf>,
     pub(super) clusters: Clusters,
     pub(super) router: Arc<Router>,
     pub(super) identity: ServingIdentity,
-    /// Authentication in shared mode.
+    /// The authentication in shared mode; `None` in personal mode.
     pub(super) clients: Option<SharedClients>,
-    /// The access log; `None` without `--access-log-path`.
     pub(super) access_log: Option<Arc<AccessLog>>,
-    /// TLS configuration of the listener.
+    /// The TLS configuration of the listener.
     pub(super) tls: Arc<TlsSettings>,
-    /// API of each host.
+    /// The host table, which selects the API of each host.
     pub(super) hosts: Arc<Hosts>,
-    /// Address of the listener.
+    /// The socket address of the listener.
     pub(super) address: SocketAddr,
-    /// Configured resources that no cluster serves.
     pub(super) unserved: Unserved,
-    /// Reason for which the last configuration was refused.
+    /// The reason why the last configuration was refused.
     pub(super) refused: Option<String>,
 }
 
 impl Running {
-    /// The first configuration: here everything that is wrong ends the start.
+    /// Applies the first configuration. Every error ends the start.
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS).await;
@@ -93,7 +90,7 @@ impl Running {
         }
     }
 
-    /// Applies a new configuration, or refuses the whole configuration.
+    /// Applies a new configuration, or refuses it as a whole.
     async fn apply(&mut self, mut configuration: LoadedConfiguration) -> anyhow::Result<()> {
         let hosts = self.hosts_of(&configuration)?;
         different_from(self.address, &hosts, &configuration.clusters)?;
@@ -105,11 +102,12 @@ impl Running {
             indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }
         self.review_tokens_of(&configuration.clusters)?;
-        // Before the policies that refer to its schemas; after a refusal the rest is unchanged.
+        // Flow control is applied before the policies that refer to its schemas. An error leaves all later parts
+        // unchanged.
         self.router.set_flow_control(configuration.flow_control)?;
         self.sources.watch_files(configuration.files);
         self.clusters.update(configuration.clusters).await;
-        // Applied before the clusters that the policies concern.
+        // New policies are applied before the clusters to which they belong.
         self.router.set_dispatch(configuration.dispatch);
         if let Some(log) = &self.access_log {
             log.set_modes(configuration.logging);
@@ -120,7 +118,7 @@ impl Running {
         self.serve_hosts(hosts)
     }
 
-    /// Hosts of a configuration, if they fit together and to the authentication.
+    /// Returns the hosts of a configuration, if they are consistent with each other and with the authentication.
     fn hosts_of(&self, configuration: &LoadedConfiguration) -> anyhow::Result<HostTable> {
         let named = configuration.clusters.iter().map(|spec| (&spec.name, &spec.hosts));
         let (merged, local) = (&self.arguments.merged_hosts, self.arguments.listen.local_hosts());
@@ -159,12 +157,12 @@ impl Running {
         }
         self.tls.serve_hosts(&hosts)?;
         self.hosts.replace(hosts);
-        // Users of a cluster's own authorities may be unknown now.
+        // The authentication of users by a cluster's own authorities may have changed.
         self.router.authentication_changed();
         Ok(())
     }
 
-    /// Applies the set of clusters that review tokens.
+    /// Applies the configured set of clusters that review tokens.
     fn review_tokens_of(&self, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let all = clusters.iter().map(|spec| spec.name.clone()).collect();
@@ -189,19 +187,19 @@ impl Running {
         )
     }
 
-    /// Follows changes until cancelled.
+    /// Applies changes of the configuration sources until cancelled.
     pub(super) async fn keep_up(&mut self, reload: &Notify) {
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut certificate = tokio::time::interval(CERTIFICATE_INTERVAL);
-        // The first tick is at once, and the start has just done it.
+        // The first tick would complete at once, but the start has just checked the certificate.
         certificate.reset();
         let mut retry = tokio::time::interval(RETRY_INTERVAL);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.sources.changed() => self.reload(ReloadCause::FilesChanged).await,
-                // Files of the shared mode.
+                // The authentication files of shared mode have changed.
                 () = or_never(self.clients.as_mut().map(SharedClients::changed)) => self.reload_clients(),
                 () = reload.notified() => {
                     self.reload_clients();
@@ -219,7 +217,8 @@ impl Running {
         }
     }
 
-    /// Reads the configuration again. An unusable one is logged, and the old one stays.
+    /// Reads the configuration again. If the configuration is invalid, the error is logged, and the previous
+    /// configuration stays.
     async fn reload(&mut self, why: ReloadCause) {
         let (before, revisions) = (self.clusters.client_contexts(), self.clusters.revisions());
         let applied = match self.sources.read().await {
@@ -245,7 +244,7 @@ impl Running {
         }
     }
 
-    /// Logs why a configuration is refused, once for each reason.
+    /// Logs why a configuration is refused. Repeated refusals for the same reason are logged once.
     fn refuse(&mut self, why: ReloadCause, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
             tracing::error!(why = why.as_str(), reason, "the new configuration is refused; the old one stays");
@@ -266,7 +265,8 @@ impl Running {
         }
     }
 
-    /// A cluster that was out of reach at the start may turn out to be a second name.
+    /// Refuses clusters that turn out to be a second name of another cluster. At the start, such a cluster may have
+    /// been unreachable.
     fn refuse_same_clusters(&mut self) {
         while let Some((first, second)) = self.router.same_cluster_twice() {
             let reason = self.same_cluster(&first, &second).to_string();
@@ -294,10 +294,10 @@ impl Running {
     /// Writes the kubeconfig for clients, and adds its contexts to the user's own kubeconfig.
     ///
     /// # Errors
-    /// A usage failure for a file that the user has to change or rename; a runtime failure of the machine.
+    /// A usage failure for a file that the user must change or rename, and a runtime failure of the machine.
     pub(super) async fn write_kubeconfigs(&self) -> Result<(), Failure> {
         let clusters = self.clusters.client_contexts();
-        // Many users have credentials of their own; the flags that would write ours are refused then.
+        // In shared mode, users have their own credentials, and the flags for kubeconfigs are refused.
         let (Some(token), Some(authority_pem)) = (&self.identity.token, &self.identity.authority_pem) else {
             return Ok(());
         };
@@ -314,7 +314,7 @@ impl Running {
         Ok(())
     }
 
-    /// The one line on standard output.
+    /// Prints the `ready:` line, the only line on standard output.
     pub(super) fn announce(&self, on_ready: impl FnOnce(&Ready<'_>)) {
         let (url, clusters) = (self.url(), self.clusters.names());
         print(&ready_line(&url, self.arguments.write_kubeconfig.as_deref(), &clusters));
@@ -329,13 +329,13 @@ impl Running {
         on_ready(&Ready { url: &url, directory: &self.identity.directory, clusters: &clusters });
     }
 
-    /// The URL of the merged view.
+    /// Returns the URL of the merged view.
     fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 }
 
-/// Refuses a cluster that is this endpoint: each of its requests would come back for ever.
+/// Refuses a cluster whose address is this endpoint, because its requests would loop forever.
 fn different_from(address: SocketAddr, hosts: &HostTable, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
     let leads_here = |server: &http::Uri| {
         let host = without_brackets(server.host().unwrap_or_default());
@@ -362,13 +362,13 @@ fn ready_line(url: &str, kubeconfig: Option<&Path>, clusters: &[ClusterName]) ->
     format!("ready: {url}{kubeconfig} clusters={}\n", names.join(","))
 }
 
-/// A command for the user's own kubeconfig after it got the contexts; `file` is the file of the flag.
+/// Returns a command for the user to try the added contexts. `file` is the value of the flag.
 fn line_to_try(context: &str, file: Option<&Path>) -> String {
     let file = file.map(|file| format!(" --kubeconfig {}", file.display())).unwrap_or_default();
     format!("Try it: kubectl{file} --context {context} get pods -A\n")
 }
 
-/// Names in `one` and not in `other`.
+/// Returns the cluster names in `one` that `other` does not contain.
 fn difference(one: &[ClusterName], other: &[ClusterName]) -> String {
     let names: Vec<&str> = one.iter().filter(|name| !other.contains(name)).map(ClusterName::as_str).collect();
     names.join(",")
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ready_line_is_one_line() {
+    fn ready_message_is_a_single_line() {
         let clusters = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let line = ready_line("https://127.0.0.1:1", Some(Path::new("all.kubeconfig")), &clusters);
         assert_eq!(line, "ready: https://127.0.0.1:1 kubeconfig=all.kubeconfig clusters=a,b\n");

@@ -1,10 +1,10 @@
-//! Log lines about configured resources that no cluster serves, usually misspelt names.
+//! Logs configured resources that no cluster serves, which are usually misspelt.
 
 use tributary_apimachinery::ResourceNames;
 use tributary_router::ServedResources;
 use tributary_sources::policies::NamedResource;
 
-/// Configured resources, and those that no cluster serves by the last check.
+/// The configured resources, and the resources that no cluster served at the last check.
 #[derive(Debug, Default)]
 pub(super) struct Unserved {
     named: Vec<NamedResource>,
@@ -12,14 +12,14 @@ pub(super) struct Unserved {
 }
 
 impl Unserved {
-    /// Sets the configured resources.
+    /// Sets the resources that the configuration names.
     pub(super) fn set(&mut self, named: Vec<NamedResource>) {
         self.told.retain(|own| named.contains(own));
         self.named = named;
     }
 
-    /// Compares with the clusters' discovery, and logs each resource once when no cluster serves it, and when one does
-    /// again. `None` if discovery of a cluster is missing.
+    /// Compares the configured resources with the clusters' discovery. Logs a resource once when no cluster serves it,
+    /// and once when a cluster serves it again. `served` is `None` if discovery of a cluster is missing.
     pub(super) fn look(&mut self, served: Option<&ServedResources>) {
         let Some(served) = served else { return };
         let (begun, ended) = self.news(|named| served.has(&named.pattern));
@@ -37,7 +37,7 @@ impl Unserved {
         }
     }
 
-    /// Resources that are newly unserved, and newly served.
+    /// Returns the resources that no cluster serves any more, and the resources that a cluster serves again.
     fn news(&mut self, is_served: impl Fn(&NamedResource) -> bool) -> (Vec<NamedResource>, Vec<NamedResource>) {
         let unserved: Vec<_> = self.named.iter().filter(|named| !is_served(named)).cloned().collect();
         let begun = unserved.iter().filter(|own| !self.told.contains(own)).cloned().collect();
@@ -64,19 +64,19 @@ mod tests {
     }
 
     #[test]
-    fn unserved_resource_is_logged_when_it_begins_and_ends() {
+    fn unserved_resource_is_logged_once_and_again_when_served() {
         let (pods, carts) = (named("pods"), named("carts.shop.example"));
         let mut unserved = Unserved::default();
         unserved.set(vec![pods.clone(), carts.clone()]);
         let before = |own: &NamedResource| *own == pods;
         assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]));
         assert_eq!(unserved.news(before), (vec![], vec![]), "once");
-        // A reload with the same resources logs nothing.
+        // A reload with the same configured resources logs nothing.
         unserved.set(vec![carts.clone(), pods.clone()]);
         assert_eq!(unserved.news(before), (vec![], vec![]));
         assert_eq!(unserved.news(|_| true), (vec![], vec![carts.clone()]));
         assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]), "its CustomResourceDefinition is gone");
-        // Removed resources are not logged.
+        // Resources that were removed from the configuration are not logged.
         unserved.set(vec![pods.clone()]);
         assert_eq!(unserved.news(before), (vec![], vec![]));
     }

@@ -1,4 +1,4 @@
-//! Text of a report: pure, without control characters of clusters' texts.
+//! Formats a report for a terminal. Control characters in texts from clusters are removed. Without I/O.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,20 @@ use tributary_router::report::{
 
 use crate::output::terminal::{cut, plain, width};
 
-/// The widest line, in columns: as the program's help.
+/// The maximum width of a line in columns, as in the program's help.
 pub(super) const COLUMNS_MAX: usize = 110;
 
-/// The most that is shown of a name in a table, in columns. 30: names of clusters and resources are shorter, and so six
-/// short columns have room beside it.
+/// The maximum width of a name in a table, in columns. Names of clusters and resources are shorter, and six short
+/// columns fit beside a name.
 const NAME_COLUMNS: usize = 30;
 
-/// Space between two columns.
 const GAP: &str = "  ";
 
-/// Resources with repeated names that are shown, by number. 8: those repeated everywhere (ConfigMaps, ServiceAccounts,
-/// Namespaces) and some more.
+/// The most resources with repeated names that are shown. Names of ConfigMaps, ServiceAccounts and Namespaces are
+/// repeated everywhere, and some more resources should be visible.
 const REPEATED_SHOWN: usize = 8;
 
-/// The report in lines of at most so many columns.
+/// Formats a report in lines of at most this many columns.
 pub(super) fn render(report: &Report, columns: usize) -> Vec<String> {
     let mut lines = summary(report);
     let blocks = [clusters(report), behind(report), repeated(&report.resources), limits(&report.limits)];
@@ -34,7 +33,7 @@ pub(super) fn render(report: &Report, columns: usize) -> Vec<String> {
     lines.iter().map(|line| cut(line.trim_end(), columns)).collect()
 }
 
-/// A line of a table, with aligned cells, or a line of its own below one.
+/// A line of a table with aligned cells, or an unaligned line below a row.
 struct ScreenRow(Vec<String>);
 
 impl ScreenRow {
@@ -43,7 +42,8 @@ impl ScreenRow {
     }
 }
 
-/// Cells below headings, as wide as the widest of their column but for the last one; a line below a row has no cells.
+/// Formats rows below headings. Each column is as wide as its widest cell, except the last column. Each row may have
+/// unaligned lines below it.
 fn table(headings: &[&str], rows: Vec<(Vec<String>, Vec<String>)>) -> Vec<ScreenRow> {
     let last = headings.len() - 1;
     let shown = |(at, cell): (usize, String)| {
@@ -87,7 +87,7 @@ fn summary(report: &Report) -> Vec<String> {
     ]
 }
 
-/// Clusters, those with faults first, with the faults below.
+/// Formats the clusters. Clusters with problems come first, with the problems below them.
 fn clusters(report: &Report) -> Vec<ScreenRow> {
     let mut clusters: Vec<_> = report.clusters.iter().collect();
     clusters.sort_by_key(|cluster| cluster.condition);
@@ -107,7 +107,7 @@ fn clusters(report: &Report) -> Vec<ScreenRow> {
     table(&headings, clusters.into_iter().map(|cluster| (row(cluster), troubles(cluster))).collect())
 }
 
-/// The most that is shown of a version, in columns: `v1.30.2-gke.1100`.
+/// The maximum width of a version, in columns: `v1.30.2-gke.1100` fits.
 const VERSION_COLUMNS: usize = 16;
 
 fn none() -> String {
@@ -128,7 +128,7 @@ fn word(condition: ClusterCondition) -> &'static str {
     }
 }
 
-/// Faults of a cluster, without refused collections.
+/// Returns the problems of a cluster, without refused collections.
 fn troubles(cluster: &ClusterReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(problem) = &cluster.problem {
@@ -138,7 +138,7 @@ fn troubles(cluster: &ClusterReport) -> Vec<String> {
     lines.extend(cluster.credentials_problem.as_ref().map(|problem| format!("credentials: {problem}")));
     lines.extend(cluster.rights_problem.as_ref().map(|problem| format!("what users may do is not known: {problem}")));
     lines.extend(cluster.identity_problem.as_ref().map(|problem| format!("identity: {problem}")));
-    // For an only endpoint, the cluster's own fault suffices, except for the configuration's reasons.
+    // For a single endpoint, the cluster's own problem suffices, unless the configuration drains the endpoint.
     let is_only = cluster.endpoints.len() == 1;
     let told = cluster.endpoints.iter().filter(|it| !is_only || it.left_out.as_deref() == Some("drain"));
     let lost = told.filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
@@ -146,7 +146,7 @@ fn troubles(cluster: &ClusterReport) -> Vec<String> {
     lines
 }
 
-/// Collections that are not current, joined by cluster and reason.
+/// Formats the collections that are outdated, grouped by cluster and reason.
 fn behind(report: &Report) -> Vec<ScreenRow> {
     let mut groups: BTreeMap<_, Vec<&CollectionReport>> = BTreeMap::new();
     for collection in &report.behind {
@@ -169,7 +169,7 @@ fn behind(report: &Report) -> Vec<ScreenRow> {
     if rows.is_empty() { Vec::new() } else { table(&["CLUSTER", "BEHIND", "HELD", "FOR", "REASON"], rows) }
 }
 
-/// Short description of collections.
+/// Describes a group of collections in a few words.
 fn counted(collections: &[&CollectionReport], all: u64) -> String {
     let named = |collection: &CollectionReport| match &collection.namespace {
         Some(namespace) => format!("{} in {namespace}", collection.resource),
@@ -186,7 +186,7 @@ fn counted(collections: &[&CollectionReport], all: u64) -> String {
     }
 }
 
-/// The resources with names that several clusters have, the most first.
+/// Formats the resources with names that occur in several clusters, the most frequent first.
 fn repeated(resources: &[ResourceReport]) -> Vec<ScreenRow> {
     let mut repeated: Vec<_> = resources.iter().filter(|resource| resource.repeated_names > 0).collect();
     repeated.sort_by_key(|resource| std::cmp::Reverse(resource.repeated_names));
@@ -210,7 +210,7 @@ fn repeated(resources: &[ResourceReport]) -> Vec<ScreenRow> {
     lines
 }
 
-/// The bounds that are nearly reached, or because of which requests were refused.
+/// Formats the limits that are nearly reached, or that have refused requests.
 fn limits(limits: &[LimitReport]) -> Vec<ScreenRow> {
     let is_shown = |limit: &&LimitReport| limit.is_near() || limit.refused.is_some_and(|refused| refused > 0);
     let row = |limit: &LimitReport| {
@@ -227,7 +227,7 @@ fn limits(limits: &[LimitReport]) -> Vec<ScreenRow> {
     if rows.is_empty() { Vec::new() } else { table(&["LIMIT", "USED", "OF", "REFUSED", "FOR"], rows) }
 }
 
-/// Seconds as kubectl writes ages: `90s`, `5m`, `3h`, `4d`.
+/// Formats seconds as kubectl formats ages: `90s`, `5m`, `3h`, `4d`.
 fn age(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -237,7 +237,7 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// A time that is short if all is well: `0.4ms`, `12ms`, `3s`.
+/// Formats a latency: `0.4ms`, `12ms`, `3s`.
 fn latency(microseconds: u64) -> String {
     match microseconds {
         0..10_000 => format!("{}.{}ms", microseconds / 1_000, microseconds % 1_000 / 100),
@@ -249,7 +249,7 @@ fn latency(microseconds: u64) -> String {
 /// Formats bytes in the largest unit with a number of ten or more: `900B`, `12KiB`, `3500MiB`.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    /// The number from which the next larger unit is used.
+    /// The number of bytes from which the next larger unit is used.
     const SEVERAL: u64 = 10 << 10;
     let (mut amount, mut unit) = (bytes, 0);
     while amount >= SEVERAL && unit + 1 < UNITS.len() {
@@ -395,7 +395,7 @@ short_to_member     90    100   -        eu
         assert!(render(&Report::default(), COLUMNS_MAX)[1].starts_with("clusters: no cluster; 0 objects in 0B"));
     }
 
-    /// Every text of a report that a member, a configuration or another server may have chosen.
+    /// A report whose texts, as chosen by a member, a configuration or a server, contain control characters.
     fn hostile() -> Report {
         let bad = || "x\u{1b}[2J\u{7}\n\u{202e}\u{9b}y".to_owned() + &"界".repeat(200);
         let cluster = ClusterReport {

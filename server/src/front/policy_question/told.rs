@@ -1,4 +1,4 @@
-//! Explanations of policies' decisions on a request, as text.
+//! Explains policies' decisions on a request as text.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use tributary_policy::{
 /// The verdict for the server's own paths, for example `/tributary/status`.
 pub(super) const ANSWERED_HERE: &str = "This endpoint answers it itself: it passes no policies";
 
-/// The view of a request to a cluster whose dispatch is `DenyAll`.
+/// The view through which a request reaches a cluster whose dispatch is `DenyAll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrozenFor {
-    /// The cluster's own view.
+    /// The request is for the cluster's own view.
     Itself,
-    /// The merged view of all clusters.
+    /// The request is for the merged view of all clusters.
     MergedView,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn describe_policies(
     policies: &DispatchPolicies,
     asked: &DispatchAttributes<'_>,
 ) -> String {
-    // Writing to a string cannot fail.
+    // `writeln!` to a `String` never fails.
     let mut out = format!("{object}:\n");
     match frozen {
         None => {}
@@ -64,8 +64,8 @@ pub(super) fn describe_policies(
     out
 }
 
-/// Describes the result in the merged view for a user that one cluster alone authenticates, if the result differs.
-/// `counted` has the name and the groups that count for such a user.
+/// Describes the decision for a user that only one cluster authenticates, if the decision in the merged view differs.
+/// `counted` contains the name and the groups that count for such a user.
 pub(super) fn of_member(
     policies: &DispatchPolicies,
     asked: &DispatchAttributes<'_>,
@@ -77,7 +77,7 @@ pub(super) fn of_member(
         Verdict::Taken { place, outcome } => Some((Some(place), becomes(outcome))),
     };
     let own = policies.decide(asked).verdict;
-    // A request that is refused anyway needs no second result.
+    // A request that is already refused needs no second decision.
     let is_refused = match own {
         Verdict::Ungoverned => false,
         Verdict::Unmatched => true,
@@ -121,7 +121,7 @@ pub(super) fn becomes(outcome: &Outcome) -> String {
     text
 }
 
-/// Explains why a field of a rule accepts or rejects a request.
+/// Explains why a field of a rule matches, or does not match, a request.
 fn why(verdict: &FieldVerdict, rule: &Rule, asked: &DispatchAttributes<'_>) -> String {
     let field = verdict.field.as_str();
     let entries = rule.entries(verdict.field);
@@ -140,7 +140,7 @@ fn why(verdict: &FieldVerdict, rule: &Rule, asked: &DispatchAttributes<'_>) -> S
     }
 }
 
-/// The value of a request that a field is compared with.
+/// Returns the request's value that a field is compared with.
 fn value(field: RuleField, asked: &DispatchAttributes<'_>) -> String {
     let quoted = |text: &str| format!("{text:?}");
     let of_resource = |text: fn(&tributary_apimachinery::RequestedResource<'_>) -> String| match &asked.target {

@@ -1,4 +1,4 @@
-//! The verdicts on a request as text: a line for the merged view, and a line for each cluster's path.
+//! Formats the verdicts on a request: a line for the merged view, and a line for each cluster's path.
 
 use std::fmt::Write;
 
@@ -7,9 +7,9 @@ use tributary_policy::{Action, DispatchAttributes, DispatchPolicies, Outcome, Ve
 use super::told::{ANSWERED_HERE, becomes};
 use super::{Compiled, CompiledCluster};
 
-/// Lists a verdict for each path. `merged` is `None` for a request that cannot reach the merged view. Otherwise
-/// `merged` tells whether this endpoint itself answers the request, and whether the request is for a resource, so that
-/// clusters' policies apply.
+/// Lists the verdicts. `merged` is `None` for a request that cannot reach the merged view. Otherwise, `merged` tells
+/// whether the server itself answers the request, and whether the request is for a resource. The policies of clusters
+/// apply only to resources.
 pub(super) fn list_verdicts(
     compiled: &Compiled<'_>,
     merged: Option<(bool, bool)>,
@@ -21,7 +21,7 @@ pub(super) fn list_verdicts(
             true => ANSWERED_HERE.to_owned(),
             false => judge_merged_view(compiled, is_for_resource, asked),
         };
-        // Writing to a string cannot fail.
+        // `writeln!` to a `String` never fails.
         let _ = writeln!(out, "  the merged view: {verdict}");
     }
     for cluster in &compiled.clusters {
@@ -32,20 +32,20 @@ pub(super) fn list_verdicts(
         let _ = writeln!(out, "  /clusters/{}: {verdict}", cluster.name);
     }
     if compiled.clusters.is_empty() {
-        // The contexts of a kubeconfig are clusters without policies of their own.
+        // The clusters of kubeconfig contexts have no policies of their own.
         let _ = writeln!(out, "  /clusters/NAME: {}", judge_at_place(compiled, &DispatchPolicies::default(), asked));
     }
     out
 }
 
-/// The verdict of the global policies, and then of the policies of a place.
+/// Returns the verdict of the global policies, followed by the policies of the merged view or of a cluster.
 fn judge_at_place(compiled: &Compiled<'_>, place: &DispatchPolicies, asked: &DispatchAttributes<'_>) -> String {
     let mut lists = compiled.global.iter().chain([place]);
     lists.find_map(|policies| find_refusal(policies, asked)).unwrap_or_else(|| describe_pass(compiled, place, asked))
 }
 
-/// The verdict on a request to the merged view, which leaves out clusters whose policies refuse a request for a
-/// resource.
+/// Returns the verdict on a request to the merged view. For a resource, the merged view omits clusters whose policies
+/// refuse the request.
 fn judge_merged_view(compiled: &Compiled<'_>, is_for_resource: bool, asked: &DispatchAttributes<'_>) -> String {
     let verdict = judge_at_place(compiled, &compiled.merged, asked);
     let mut lists = compiled.global.iter().chain([&compiled.merged]);
@@ -65,7 +65,7 @@ fn judge_merged_view(compiled: &Compiled<'_>, is_for_resource: bool, asked: &Dis
     }
 }
 
-/// The refusal of a request by these policies; `None` if the request goes on.
+/// Returns the refusal by these policies; `None` if they allow the request.
 fn find_refusal(policies: &DispatchPolicies, asked: &DispatchAttributes<'_>) -> Option<String> {
     match policies.decide(asked).verdict {
         Verdict::Ungoverned => None,
@@ -77,7 +77,7 @@ fn find_refusal(policies: &DispatchPolicies, asked: &DispatchAttributes<'_>) -> 
     }
 }
 
-/// The verdict on a request that all policies let pass, with the schema that the request passes.
+/// Returns the verdict on a request that all policies allow, with its flow-control schema.
 fn describe_pass(compiled: &Compiled<'_>, place: &DispatchPolicies, asked: &DispatchAttributes<'_>) -> String {
     let outcome = |policies: &DispatchPolicies| match policies.decide(asked).verdict {
         Verdict::Taken { outcome, .. } => Some(outcome.clone()),
