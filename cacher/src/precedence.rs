@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// Names the collections of a member that precede its others: after a loss of contact, no other collection is read
-/// until these are current again. They contain the rules for the visibility of objects, and must not be older than the
-/// objects. Clones share the state.
+/// Makes the collections of a member wait for its preceding collections: after a loss of contact, no other collection
+/// is read until the preceding collections are current again.
 ///
-/// By default there are none.
+/// The preceding collections contain the rules for the visibility of objects (RBAC), and must not be older than the
+/// objects. Clones share the state. By default there are no preceding collections.
 #[derive(Clone, Debug, Default)]
 pub struct Precedence(Arc<Shared>);
 
@@ -19,12 +19,11 @@ struct Shared {
     wanted: Notify,
 }
 
-/// The state of the preceding collections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FirstCollections {
     #[default]
     Nothing,
-    /// The preceding collections are current as of this time, or only as of a time before the loss of contact (`None`).
+    /// The time as of which the preceding collections are current; `None` if contact with one of them was lost since.
     Collections(Option<Instant>),
 }
 
@@ -47,7 +46,7 @@ impl Precedence {
         self.set(|_| FirstCollections::Collections(None));
     }
 
-    /// Records the time as of which all preceding collections are current. Without preceding collections, does nothing.
+    /// Records the time as of which all preceding collections are current. Does nothing without preceding collections.
     pub fn mark_known(&self, as_of: Instant) {
         self.set(|first| match first {
             FirstCollections::Nothing => first,
@@ -55,7 +54,7 @@ impl Precedence {
         });
     }
 
-    /// Completes when a collection waits for them to become current. Cancelling loses no wakeup.
+    /// Completes when a collection waits for the preceding collections to become current. Cancelling loses no wakeup.
     pub async fn until_awaited(&self) {
         self.0.wanted.notified().await;
     }
@@ -105,7 +104,7 @@ mod tests {
         precedence.until_awaited().await;
         precedence.mark_known(before);
         assert!(futures::poll!(&mut waiting).is_pending());
-        // The wait is reported again.
+        // A time before `moment` does not release the waiter, and the wait is reported again.
         precedence.until_awaited().await;
         precedence.mark_known(now);
         precedence.begin();
