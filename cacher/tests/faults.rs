@@ -1,4 +1,4 @@
-//! Faults of the member and of the connection, and the recovery of the cacher.
+//! Failures of the member and of the connection, and the cacher's recovery from each.
 
 mod common;
 
@@ -60,7 +60,7 @@ async fn ended_watch_is_resumed_at_once_from_the_last_version() {
         assert_eq!(asked.at, ended);
         feed = asked.stream();
     }
-    // A first watch that ends without data is reopened at once, the next is not.
+    // The first watch that ends without data is reopened at once; the second one after a delay.
     drop(feed);
     let ended = Instant::now();
     let asked = member.expect(&["resourceVersion=9"]).await;
@@ -91,7 +91,7 @@ async fn silent_watch_is_dropped_and_resumed() {
     member.expect(&["watch=1", "resourceVersion=6"]).await;
 }
 
-/// A proxy may open watches on behalf of a member, and deliver nothing.
+/// A proxy in front of a failed member may accept watches and deliver nothing.
 #[tokio::test(start_paused = true)]
 async fn collection_with_silent_watches_is_stale_until_one_delivers_data() {
     let (cacher, mut member, mut updates) = start();
@@ -106,15 +106,15 @@ async fn collection_with_silent_watches_is_stale_until_one_delivers_data() {
         assert!(matches!(state, CacherState::Stale { since, .. } if since == heard), "{state:?}, not since {heard:?}");
         assert_eq!(*cacher.continuity().borrow(), Continuity::Broken);
     }
-    // The watch delivers only the current version.
+    // The watch delivers a bookmark with the current version, and no event.
     let feed = feeds.pop().unwrap();
     feed.send(bookmark(5));
     state(&cacher, |state| *state == CacherState::Synced).await;
     assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
 }
 
-/// A healthy quiet collection is silent each 90 s. Its check takes a moment if preceding collections are refreshed
-/// first and the round trip is long.
+/// A healthy quiet collection is silent every 90 s. The request for the latest version takes longer if preceding
+/// collections are refreshed first and the round trip is long.
 #[tokio::test(start_paused = true)]
 async fn quiet_collection_is_not_stale_during_its_check() {
     let precedence = Precedence::default();
@@ -141,7 +141,7 @@ async fn quiet_collection_is_not_stale_during_its_check() {
         assert!(!states.has_changed().unwrap(), "{cacher:?}");
         assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
     }
-    // The next watch delivers nothing.
+    // The short watch after the silence delivers nothing.
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let silent = Instant::now();
     precedence.until_awaited().await;
@@ -161,7 +161,7 @@ async fn request_without_answer_times_out() {
     assert_eq!(started.elapsed(), Duration::from_secs(30));
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Unreachable(text)) if text.contains("30 s")))
         .await;
-    // The same applies to a list that stops in the middle.
+    // A list whose body stops in the middle times out as well.
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let feed = member.expect(&["limit"]).await.stream();
     feed.send(r#"{"items":["#);
@@ -215,7 +215,7 @@ async fn retry_after_is_respected_up_to_a_limit() {
     let again = member.asked().await;
     assert_eq!((again.at - started).as_secs(), 7);
     assert_eq!(cacher.state().reason(), Some(&StaleReason::TooManyRequests));
-    // The value in an ERROR event counts too, up to a limit.
+    // The Retry-After of an ERROR event counts as well, up to a limit.
     let feed = again.stream();
     let failed = Instant::now();
     feed.send(event("ERROR", r#"{"code":500,"message":"boom","details":{"retryAfterSeconds":86400}}"#));
@@ -240,7 +240,7 @@ async fn each_refusal_has_its_reason_and_the_cacher_recovers() {
     }
     let feed = member.sync(&[], 5).await;
     state(&cacher, |state| *state == CacherState::Synced).await;
-    // After the first sync, the same refusals make the state stale, and it stays served.
+    // After the first list, the same refusals make the state stale, and the collection stays served.
     feed.cut();
     let lost = Instant::now();
     while !matches!(cacher.state(), CacherState::Stale { .. }) {
@@ -291,9 +291,9 @@ async fn member_whose_revisions_went_back_is_reset() {
     let feed = member.sync(&[pod("a", 90), pod("b", 91)], 100).await;
     updates.synced().await;
     feed.cut();
-    // The member was restored to an older state: a watch from 100 would be accepted and silent.
+    // The member was restored to version 50: it would accept a watch from 100, and stay silent.
     member.expect(&["limit=1"]).await.text(list(&[], 50, None));
-    // The member passes the old version before the list.
+    // The member passes version 100 again before the list.
     member.sync(&[pod("a", 90), pod("b", 101)], 120).await;
     let Update::Reset { before, after } = updates.next().await else { panic!("not reset") };
     assert_eq!((before.resource_version().revision().0, after.resource_version().revision().0), (100, 120));
@@ -301,7 +301,8 @@ async fn member_whose_revisions_went_back_is_reset() {
     assert_eq!(cacher.state(), CacherState::Synced);
     assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 1));
 
-    // Here only a list shows it: after a 410, the list is below the current version.
+    // In this case only the list reveals the restored member: after a 410, the list's version is below the current
+    // version.
     let (_cacher, mut member, mut updates) = start();
     member.sync(&[pod("a", 90)], 100).await.send(expired());
     updates.synced().await;
@@ -318,7 +319,7 @@ async fn reset_call_lists_the_collection_again() {
     feed.dropped().await;
     member.sync(&[pod("a", 1)], 6).await;
     assert!(matches!(updates.next().await, Update::Reset { .. }));
-    // The same works during the wait after a failure.
+    // A reset also ends the delay after a failure.
     member.expect(&["resourceVersion=6"]).await.refuse_connection();
     tokio::task::yield_now().await;
     cacher.reset();
@@ -470,7 +471,7 @@ async fn collection_with_opaque_versions_is_listed_again_after_a_minute() {
             again.text(list(&[pod("a", 3)], 7, None));
             state(&cacher, |state| *state == CacherState::Synced).await;
         }
-        // A server without watches answers a watch with a list, which is not a failure yet.
+        // A server without watches answers a WatchList with a list; the first such response is not a failure yet.
         let (cacher, mut member, _updates) = start();
         member.expect(&["sendInitialEvents=true"]).await.text(opaque(list(&[pod("a", 7)], 7, None)));
         let asked = member.expect(&["limit="]).await;

@@ -1,5 +1,5 @@
-//! Several deletions at a single revision, like at the end of a lease: a DELETED for each, and none is marked as the
-//! last.
+//! Several deletions at one revision, as at the end of an etcd lease: the member sends a DELETED event for each, and
+//! marks none as the last.
 
 mod common;
 
@@ -63,7 +63,7 @@ async fn wait_ends_with_the_first_deletion_or_after_a_list_with_the_whole_revisi
     assert_eq!(cacher.wait_for(own, Duration::ZERO).await.unwrap().len(), 1);
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 11, None));
-        // A watch from before the deletion would receive it again, and no bookmark of its revision.
+        // A watch from before the deletion would receive the deletion again, and no bookmark with its revision.
         let again = member.expect(&["sendInitialEvents=true"]).await.stream();
         again.send(end_bookmark(11));
         again

@@ -1,4 +1,4 @@
-//! The first list, the watch after it, and their updates.
+//! The first list, the following watch, and their updates.
 
 mod common;
 
@@ -75,7 +75,7 @@ async fn warnings_are_published_before_the_objects() {
         .header("warning", format!("299 - \"{long}\""));
     let objects = event("ADDED", &pod("a", 3)) + &end_bookmark(9) + &event("DELETED", &pod("a", 10));
     member.expect(&["sendInitialEvents"]).await.respond(answer, &objects);
-    // The following responses repeat the warning, and then omit it.
+    // The second response repeats the warning; the third one omits it.
     let again = head().header("warning", "299 - \"v1 Pods are deprecated\"");
     member.expect(&["resourceVersion=9"]).await.respond(again, &bookmark(11));
     member.expect(&["resourceVersion=11"]).await.respond(head(), &bookmark(12));
@@ -143,7 +143,7 @@ async fn member_without_watch_list_is_listed_in_pages() {
 
 #[tokio::test(start_paused = true)]
 async fn initial_events_without_an_end_are_replaced_by_pages() {
-    // The member ignores sendInitialEvents and becomes silent.
+    // A member that ignores sendInitialEvents sends no end bookmark.
     let (_cacher, mut member, mut updates) = start();
     let start_time = Instant::now();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
@@ -154,7 +154,7 @@ async fn initial_events_without_an_end_are_replaced_by_pages() {
     asked.text(list(&[pod("a", 3)], 5, None));
     assert_eq!(updates.synced().await.len(), 1);
 
-    // The member sends a bookmark without the annotation.
+    // A bookmark without the annotation does not end the initial events.
     let (_cacher, mut member, _updates) = start();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
     feed.send(event("ADDED", &pod("a", 3)) + &bookmark(5));
@@ -198,7 +198,7 @@ async fn malformed_objects_are_skipped_and_counted_and_the_stream_continues() {
     assert!(!feed.is_dropped());
     assert_eq!(cacher.state(), CacherState::Synced);
 
-    // The same applies to pages.
+    // Objects in pages are decoded in the same way.
     let (cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let items = [pod("a", 3), "7".to_owned(), r#"{"metadata":{}}"#.to_owned(), pod("b", 4)];
@@ -234,7 +234,7 @@ async fn page_that_is_not_a_list_is_an_error() {
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
-/// An observer that reads the cacher during its call.
+/// An observer that reads the cacher's snapshot during the call of `update`.
 struct Reader {
     cacher: std::sync::OnceLock<std::sync::Weak<Cacher>>,
     seen: std::sync::mpsc::Sender<(u64, Option<u64>)>,

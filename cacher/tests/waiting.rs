@@ -1,4 +1,4 @@
-//! Waiting for versions and for deletions, and asking an idle member for progress.
+//! Waits for versions and deletions, and requests for the latest version of an idle member.
 
 mod common;
 
@@ -112,7 +112,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
     let started = Instant::now();
     let script = async {
         let asked = member.expect(&["limit=1"]).await;
-        // A waiter that arrives during the question is served by the next question.
+        // A waiter that arrives while a request for the latest version is pending is served by the next request.
         let late = cacher.wait_for(ResourceVersion(900), THREE_SECONDS);
         let answer = async {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -145,11 +145,11 @@ async fn later_list_shows_that_a_version_does_not_exist() {
     let early = cacher.wait_for(ResourceVersion(31), Duration::from_secs(60));
     let script = async {
         tokio::task::yield_now().await;
-        // The list may be older than a version that became known while it was in progress.
+        // The list may be older than a version that the waiter received while the list was in progress.
         list.send(end_bookmark(20));
         tokio::task::yield_now().await;
         list.send(expired());
-        // The member's changes behind its list do not create the awaited version.
+        // Changes that follow the list do not create the awaited version.
         let list = member.expect(&["sendInitialEvents=true"]).await.stream();
         list.send(end_bookmark(30) + &event("ADDED", &pod("a", 31)));
         list
@@ -184,7 +184,8 @@ async fn answer_below_the_current_version_is_a_reset() {
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
     let script = async {
-        // An event during the question does not make the answer look older than it is.
+        // An event that arrives while the request is pending must not make the response look like a member that went
+        // back.
         let asked = member.expect(&["limit=1"]).await;
         feed.send(event("ADDED", &pod("a", 55)));
         tokio::task::yield_now().await;
