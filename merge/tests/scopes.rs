@@ -1,4 +1,5 @@
-//! Lists, pages and initial events over an index, or over an order of keys, equal those of a scan of all objects.
+//! Properties: lists, pages and initial events through an index or the order of keys equal those of a scan over all
+//! objects.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +29,7 @@ fn decoder() -> ObjectDecoder {
     ObjectDecoder::new("v1", "Pod", selectable_fields(&pods()))
 }
 
-/// The changes of a cluster: names in namespaces with a node, or `None` for a deletion.
+/// The changes of a cluster: (namespace, name, node), or no node for a deletion.
 type History = Vec<(usize, u8, Option<usize>)>;
 
 fn history() -> impl Strategy<Value = History> {
@@ -141,7 +142,7 @@ impl ObjectFilter for Boxed {
 /// The namespaces in the order of their objects' keys.
 const BY_KEY: [&str; 3] = ["a-b", "a", "b"];
 
-/// Selects some namespaces, and the objects whose versions have the same parity.
+/// Selects objects of some namespaces whose version is even or odd.
 #[derive(Clone)]
 struct Within {
     namespaces: Vec<&'static str>,
@@ -165,7 +166,7 @@ impl ObjectFilter for Within {
     }
 }
 
-/// Selects a whole namespace in all clusters but one; fails if it is evaluated for an object.
+/// Selects a whole namespace in all clusters but one. Panics if it is evaluated for an object.
 struct Whole;
 
 impl ObjectFilter for Whole {
@@ -189,7 +190,7 @@ impl ObjectFilter for Whole {
 #[test]
 fn list_of_a_whole_namespace_evaluates_the_filter_per_cluster_only() {
     let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
-    // Each namespace has two names.
+    // Each namespace has two objects with different names.
     let history: History =
         (0..NAMESPACES.len()).flat_map(|namespace| [(namespace, 1, Some(0)), (namespace, 2, Some(1))]).collect();
     let heads: Heads = Arc::new(clusters.iter().map(|cluster| (cluster.clone(), snapshot(&history))).collect());

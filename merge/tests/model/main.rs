@@ -1,6 +1,6 @@
-//! Tests lists and watches against a model: clusters that change, replicas that follow them in different orders, and
-//! clients that lose their streams at any event and resume at any replica. For each interleaving, a client ends with
-//! the state of the clusters.
+//! Tests lists and watches against a model: clusters that change, replicas that read the changes in different orders,
+//! and clients whose watches break at any event and resume at any replica. For each interleaving, a client's final
+//! state equals the state of the clusters.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,6 @@ use world::{CLUSTERS, Holding, REPLICAS, Selector, World, cluster};
 
 const CLIENTS: usize = 4;
 
-/// A step of a run.
 #[derive(Clone, Debug)]
 enum Op {
     Write {
@@ -30,7 +29,7 @@ enum Op {
         cluster: usize,
         key: usize,
     },
-    /// Deletes objects at a single revision, like the end of a lease.
+    /// Deletes objects at a single revision, as at the end of an etcd lease.
     Expire {
         cluster: usize,
         keys: [bool; KEYS.len()],
@@ -129,13 +128,13 @@ fn namespace_op() -> impl Strategy<Value = Op> {
     prop_oneof![12 => op(true), 2 => expire, 1 => (0..REPLICAS).prop_map(|replica| Op::Begin { replica })]
 }
 
-/// The model and its clients.
+/// The simulated clusters and replicas, and their clients.
 struct Run {
     config: LogConfig,
     world: World,
     clients: Vec<Client>,
     shared: Vec<Shared>,
-    /// The vectors and states of earlier lists, for later requests.
+    /// The composite versions and states of earlier lists, for later requests.
     lists: Vec<(usize, CompositeResourceVersion, Heads)>,
 }
 
@@ -260,7 +259,6 @@ impl Run {
 
 const KEYS: [&str; 5] = ["n0/a", "n0/b", "n1/a", "n1/c", "n2/d"];
 
-/// The replicas of most properties.
 const ALL: [Holding; REPLICAS] = [Holding::All; REPLICAS];
 
 fn contents(snapshots: &[(ClusterName, Snapshot)]) -> Vec<(ClusterName, String, u64)> {
@@ -280,7 +278,7 @@ fn run(config: &LogConfig, holding: [Holding; REPLICAS], ops: Vec<Op>, exactly_o
     run.finish();
 }
 
-/// Reads the number of cases from PROPTEST_CASES; 300 cases by default take a second for each property.
+/// Reads the number of cases from PROPTEST_CASES. The default of 300 cases takes a second for each property.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
     ProptestConfig { cases, ..ProptestConfig::default() }

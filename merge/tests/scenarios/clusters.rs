@@ -1,4 +1,4 @@
-//! Clusters that join, leave and return.
+//! Watches across clusters that join, leave and return.
 
 use super::*;
 use crate::integers::resumes_after;
@@ -27,7 +27,7 @@ fn watch_does_not_resume_from_a_deleted_object_of_a_leaving_cluster() {
         let WatchEvent::Object(event) = event else { panic!("{event:?}") };
         assert_eq!((event.change_type, event.native_version), (ChangeType::Deleted, ResourceVersion(1)));
     }
-    // If the cluster returns unchanged, its own version would cover the whole state.
+    // The cluster returns unchanged: its own version in a DELETED event would cover all its objects.
     log.join(&name("a"), snapshot(10, &["x 9", "y 10"]), NOW);
     assert!(resume(&log, "a:1").is_err() && !resumes_after(&log, "a", 1));
 }
@@ -60,8 +60,9 @@ fn returning_cluster_is_replayed_to_clients_that_knew_it() {
     assert!(resume(&log, "b:0").is_err(), "the client has only half of the leave");
 }
 
-/// A cluster that left is forgotten with time, although an old change of a different cluster is kept. A client that
-/// resumes from that change receives no event of it, and a client that knew it starts over.
+/// A cluster that left is dropped from the log after a while, although an old change of a different cluster is stored.
+/// A client that resumes from that change receives no event of the dropped cluster, and a client with the cluster's
+/// component lists again.
 #[test]
 fn cluster_that_left_long_ago_does_not_block_watches() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
@@ -70,8 +71,7 @@ fn cluster_that_left_long_ago_does_not_block_watches() {
     log.leave(&name("b"), NOW);
     assert_eq!(read(&log, &mut head), ["DELETED b/x@29 a:11"]);
     log.trim(Duration::from_secs(600));
-    // These watchers belong to a client that was connected all the time, and to a client with a version of the quiet
-    // cluster.
+    // The watch was open all the time, and the version contains the quiet cluster.
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
     assert!(too_old(&log, "a:10 b:30").contains("cluster b: 30"));
     assert!(!resumes_after(&log, "a", 11), "the client may have received the other cluster's events");
@@ -81,7 +81,7 @@ fn cluster_that_left_long_ago_does_not_block_watches() {
     for watcher in [&mut late, &mut head] {
         assert_eq!(read(&log, watcher), ["MODIFIED a/w@12 a:12"], "events are shared from here on");
     }
-    // The cluster returns as a new one.
+    // A different cluster joins under the name of the dropped cluster.
     log.join(&name("b"), snapshot(40, &["y 35"]), Duration::from_secs(600));
     assert_eq!(read(&log, &mut late), ["ADDED b/y@35 a:12 b:40"]);
 }
@@ -97,7 +97,7 @@ fn object_of_a_cluster_that_left_long_ago_is_not_announced_behind_a_delete() {
     log.trim(Duration::from_secs(600));
     let told = ["DELETED* a/x@11 a:11-1", "DELETED* a/y@12 a:12-1"];
     assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), told);
-    // The same holds if it returns before the deletions are read.
+    // The object is not announced either if the cluster returns before the watch reads the deletions.
     let mut late = resume(&log, "a:10").unwrap();
     log.join(&name("b"), snapshot(40, &["x 29"]), Duration::from_secs(600));
     assert_eq!(read(&log, &mut late), [told[0], told[1], "ADDED b/x@29 a:12 b:40"]);
@@ -120,6 +120,7 @@ fn component_of_a_leaving_cluster_is_zero_although_another_cluster_has_the_name(
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.leave(&name("b"), NOW);
     let told = read(&log, &mut watcher);
-    // A stream that is cut behind the first event must not resume at a replica that still knows `b`, as if `x` existed.
+    // A client whose watch breaks after the first event must not resume at a replica that still has cluster `b`, as if
+    // `x` existed.
     assert_eq!(told, ["DELETED b/x@29 a:10 b:0", "ADDED a/x@9 a:10 b:0", "DELETED b/y@25 a:10"]);
 }

@@ -1,4 +1,4 @@
-//! Watches that resume after an event, which is named by its cluster and native version.
+//! Watches that resume after a single event, identified by its cluster and native version.
 
 use super::*;
 
@@ -24,18 +24,17 @@ fn event_before_a_join_does_not_cover_the_joined_cluster() {
     change(&mut log, "b", "-x 21");
     let mut again = Watcher::after_event(&log, 0, &name("a"), ResourceVersion(11), everything as Matches).unwrap();
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11");
-    // Behind the deletion, a's x is announced again.
+    // After the deletion, the watch sends a's x again.
     assert_eq!(read(&log, &mut again).len(), 3);
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11 b:21");
 }
 
-/// Returns whether a watch resumes after an event, if no watcher received a private version.
+/// Returns whether a watch resumes after an event, if no watch sent a private version.
 pub(crate) fn resumes_after(log: &Log, cluster: &str, version: u64) -> bool {
     resumes_after_private(log, 0, cluster, version)
 }
 
-/// Returns whether a watch resumes after an event, if a watcher received events before this position with private
-/// versions.
+/// Returns whether a watch resumes after an event, if a watch sent events before this position with private versions.
 fn resumes_after_private(log: &Log, private_before: u64, cluster: &str, version: u64) -> bool {
     Watcher::after_event(log, private_before, &name(cluster), ResourceVersion(version), everything as Matches).is_some()
 }
@@ -47,10 +46,10 @@ fn watch_does_not_resume_after_a_version_that_two_events_carry() {
     change(&mut log, "b", "x 21");
     change(&mut log, "a", "v 12");
     assert!(resumes_after(&log, "a", 11) && resumes_after(&log, "b", 21) && resumes_after(&log, "a", 12));
-    // Objects that the list no longer contains carry the version before the list.
+    // DELETED events of objects that the list no longer contains carry the version before the list.
     log.relist(&name("a"), snapshot(15, &["x 9", "z 11", "v 12"]), NOW);
     assert!(resumes_after(&log, "a", 11) && resumes_after(&log, "b", 21) && !resumes_after(&log, "a", 12));
-    // b's x is announced again.
+    // The watch sends b's x again.
     change(&mut log, "a", "-x 16");
     assert!(resumes_after(&log, "a", 16) && resumes_after(&log, "a", 11) && !resumes_after(&log, "b", 21));
 }
@@ -78,7 +77,8 @@ fn watch_does_not_resume_after_an_event_with_a_private_version() {
         (vec!["MODIFIED b/y@22 a:12 b:22".to_owned()], 0),
         "events are shared by now"
     );
-    // The client has b's x from beyond the deletion of a's x, and receives it behind that deletion.
+    // The client's b component includes the change of b's x after the deletion of a's x. The watch sends b's x after
+    // that deletion.
     let mut log = crate::log(&[("a", 10, &["x 9"]), ("b", 20, &[])]);
     for (cluster, text) in [("a", "v 11"), ("a", "-x 12"), ("a", "w 13"), ("b", "x 21")] {
         change(&mut log, cluster, text);

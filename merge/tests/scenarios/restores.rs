@@ -1,4 +1,4 @@
-//! Clusters whose revisions go back.
+//! Watches across clusters whose revisions go back.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn version_that_stands_for_two_states_is_expired() {
 
 #[test]
 fn restore_during_an_absence_is_detected_when_the_cluster_returns() {
-    // The cluster has passed the version, but had no z at 10 and no x at 8.
+    // The cluster has passed version 10 again, but with different objects.
     for objects in [&["x 7", "z 9"][..], &["x 8"], &["x 6", "y 12"]] {
         let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
         log.leave(&name("a"), NOW);

@@ -1,4 +1,4 @@
-//! Several deletions at a single revision, like at the end of a lease.
+//! Several deletions at a single revision, as at the end of an etcd lease.
 
 use super::*;
 
@@ -27,7 +27,8 @@ fn client_cut_between_deletions_of_one_revision_receives_all_of_them_again() {
     assert_eq!(read(&log, &mut early), [""; 0]);
     delete(&mut log, "a", &["y 11"]);
     assert_eq!(read(&log, &mut early), ["DELETED a/y@11 a:11-2"]);
-    // The client's count does not matter: a different replica may have counted otherwise.
+    // Each count resumes at the first deletion, because a different replica may have counted the deletions in a
+    // different order.
     for from in ["a:11-0", "a:11-1", "a:11-2", "a:11-3"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert_eq!(told.len(), 2, "{told:?}");
@@ -46,7 +47,7 @@ fn client_with_the_whole_revision_is_not_ahead_of_a_part() {
     let mut watcher = resume(&log, "a:11 b:3").unwrap();
     assert_eq!(watcher.ahead(), None);
     change(&mut log, "b", "w 4");
-    // The client has this deletion, too.
+    // The client has received the deletion of y as well.
     delete(&mut log, "a", &["y 11"]);
     delete(&mut log, "b", &["w 5"]);
     assert_eq!(read(&log, &mut watcher), ["MODIFIED* b/w@4 a:11 b:4", "DELETED* b/w@5 a:11 b:5-1"]);
@@ -56,8 +57,8 @@ fn client_with_the_whole_revision_is_not_ahead_of_a_part() {
     assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@6 a:11 b:6"]);
 }
 
-/// Creates a log with a part of revision 11 of `b`, of which the client has the whole. Behind it, `a` deletes an object
-/// whose name `b` has too, and revision 11 may delete `b`'s object.
+/// Creates a log with a part of revision 11 of `b`, and a watch of a client with the whole revision. Later, `a` deletes
+/// an object whose name `b` has too, and the missing part of revision 11 may delete `b`'s object.
 fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watcher<Matches>) {
     let mut log = log(&[&[("a", 10, &["x 9"] as &[_]), ("b", 10, &["x 8", "y 7", "z 6"])], rest].concat());
     delete(&mut log, "b", &["y 11"]);
@@ -75,13 +76,13 @@ fn client_with_the_whole_revision_waits_for_objects_that_the_rest_may_delete() {
     let ends: [End; 10] = [
         (|log| delete(log, "b", &["x 11"]), &["DELETED* a/x@11 a:11-1 b:11"]),
         (|log| log.relist(&name("b"), snapshot(11, &[]), NOW), &["DELETED* a/x@11 a:11-1 b:11"]),
-        // The part was the whole revision.
+        // The log's part turns out to be the whole revision.
         (|log| log.progress(&name("b"), ResourceVersion(11), NOW), &BOTH),
         (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
         (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
         (|log| change(log, "b", "x 12"), &[BOTH[0], BOTH[1], "MODIFIED* b/x@12 a:11-1 b:12"]),
-        // The rest of the revision stays unknown. An unchanged object was not deleted, and the client receives all
-        // others at their own positions.
+        // The remaining changes of the revision stay unknown. An unchanged object was not deleted, and the client
+        // receives all other objects at their own positions.
         (|log| log.relist(&name("b"), snapshot(20, &["x 8"]), NOW), &BOTH),
         (
             |log| log.relist(&name("b"), snapshot(20, &["x 15"]), NOW),
@@ -99,7 +100,7 @@ fn client_with_the_whole_revision_waits_for_objects_that_the_rest_may_delete() {
             for _ in 0..2 {
                 assert_eq!(read(&log, &mut watcher), [""; 0]);
                 assert_eq!(watcher.ahead(), Some((&name("b"), ResourceVersion(11).into())));
-                // This deletion does not complete the revision either.
+                // The deletion of z does not complete the revision either.
                 delete(&mut log, "b", &["z 11"]);
             }
             end(&mut log);
@@ -128,7 +129,7 @@ fn client_waiting_for_the_rest_of_a_revision_expires_on_a_reset() {
     }
 }
 
-/// Like the test above, for a client that connects after the relist.
+/// Like the previous test, for a client that connects after the relist.
 #[test]
 fn relist_behind_a_part_deletes_the_object_for_a_late_client_with_the_whole_revision() {
     let (mut log, _) = log_and_watcher_behind_a_part(false, &[]);
@@ -167,12 +168,13 @@ fn relist_behind_a_part_deletes_the_remaining_objects_of_the_revision() {
         told.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(rest(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
-    // A client with a larger part from a different replica has seen more deletions, which the relist deletes anyway.
+    // A client with a larger part from a different replica has received more deletions, and the relist deletes the same
+    // objects.
     assert_eq!(rest(&log, "a:11-2"), rest(&log, "a:11-1"));
     assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
     assert!(too_old(&log, "a:20-1").contains("20-1"));
-    // The deletions in the rest of the revision are unknown here.
+    // The log lacks the other deletions of the revision.
     let at = |version| log.snapshot_at(&vector(version)).map(|state| state[0].1.len());
     assert_eq!((at("a:10"), at("a:11-1"), at("a:20")), (Ok(3), Ok(2), Ok(1)));
     for unknown in ["a:11-2", "a:11"] {
@@ -211,7 +213,7 @@ fn deletion_count_over_all_namespaces_does_not_apply_to_a_single_namespace() {
     let mut log = Log::of_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
-    // In the count over all namespaces this was the third deletion.
+    // The deletion may be the third in the count over all namespaces.
     for from in ["a:11-0", "a:11-1", "a:11-2"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].starts_with("DELETED") && told[0].contains("a/z@11"), "{from}: {told:?}");
@@ -222,7 +224,7 @@ fn deletion_count_over_all_namespaces_does_not_apply_to_a_single_namespace() {
 }
 
 /// A log of a namespace may start in the middle of a revision. A client with more of that revision receives the events
-/// behind the start.
+/// after the start.
 #[test]
 fn watch_resumes_from_a_join_in_the_middle_of_a_revision() {
     let mut state = snapshot(10, &["y 6", "z 7"]);
@@ -240,7 +242,7 @@ fn watch_resumes_from_a_join_in_the_middle_of_a_revision() {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].contains("a/y@11"), "{from}: {told:?}");
     }
-    // The watch resumes after the log has forgotten the start, if it has forgotten no other entry.
+    // The watch resumes after the log has evicted the join, if the log has evicted no other entry.
     forgetful.trim(Duration::from_secs(20));
     assert!(forgetful.is_empty());
     assert_eq!(listed(&forgetful), [""; 0]);
@@ -259,7 +261,8 @@ fn part_with_fewer_deletions_than_forgotten_is_too_old() {
         for fewer in ["a:11-0", "a:11-1"] {
             assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
         }
-        // A client with as many deletions as were forgotten has those, unless the count may include other namespaces.
+        // A client with at least the number of evicted deletions has these deletions, unless the count may include
+        // other namespaces.
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {
@@ -273,7 +276,7 @@ fn part_with_fewer_deletions_than_forgotten_is_too_old() {
     }
 }
 
-/// Events expire so, and a long time passes until the next.
+/// Kubernetes Events expire in this way, and a long time may pass until the next change.
 #[test]
 fn watch_resumes_from_a_list_although_deletions_of_its_revision_are_forgotten() {
     for kept in [0, 1, 100] {

@@ -1,4 +1,4 @@
-//! The events of a watch, and their versions.
+//! The events of a watch, and their composite versions.
 
 use super::*;
 
