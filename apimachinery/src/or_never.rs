@@ -2,7 +2,7 @@
 
 use std::future::{Future, pending};
 
-/// Awaits the future; without a future it never completes. For the branches of a `select!`, where
+/// Awaits the future, or never completes without a future. For the branches of a `select!`, where
 /// `futures::future::OptionFuture` would complete with `None` at once. Cancelling is as safe as for the future.
 pub async fn or_never<F: Future>(future: Option<F>) -> F::Output {
     match future {

@@ -1,4 +1,4 @@
-//! Tests of filters, on objects decoded with the built-in tables.
+//! Tests of filters, on objects decoded with the built-in selectable fields.
 
 use super::*;
 use crate::{GroupVersionResource, ObjectDecoder, selectable_fields};
@@ -190,7 +190,7 @@ fn filter_matches_names_and_namespaces() {
     assert!(matches(compile(Some("n"), Some("p"), "").unwrap()));
     assert!(!matches(compile(Some("m"), None, "").unwrap()));
     assert!(!matches(compile(Some("n"), Some("q"), "").unwrap()));
-    // A name from a field selector becomes the filter's name, which a lookup can use.
+    // A name in a field selector becomes the filter's name, which a lookup can use.
     let filter = compile(Some("n"), None, "metadata.name=p").unwrap();
     assert_eq!((filter.name.as_deref(), filter.fields.is_empty()), (Some("p"), true));
     assert!(compile(Some("n"), Some("p"), "metadata.name=p").is_ok());

@@ -1,4 +1,5 @@
-//! The tables of apimachinery's `internalversion/validation` and the conversions of a query string.
+//! Tests of the query parameters: the tables of apimachinery's `internalversion/validation`, and the conversions of a
+//! query string.
 
 use super::*;
 
@@ -57,7 +58,7 @@ fn selector_beyond_its_bounds_is_refused() {
         ("a,!b,c=d", Ok(())),
         ("a in (1,2,3),b=4", Ok(())),
         ("a,b,c,d", too_many("requirements", 3)),
-        // The parser stops at the limit and ignores the rest.
+        // The parser stops at the limit and ignores the remaining text.
         ("a,b,c,d,===", too_many("requirements", 3)),
         ("a in (1,2,3,4),b!=5", too_many("values", 4)),
         // A repeated value counts once.

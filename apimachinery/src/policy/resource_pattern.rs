@@ -14,14 +14,14 @@ pub enum ResourcePattern {
     Resource {
         /// The API group; empty for the core group.
         group: String,
-        /// The version; `None` for any.
+        /// The version; `None` for any version.
         version: Option<String>,
-        /// The plural name.
+        /// The plural name of the resource.
         resource: String,
     },
 }
 
-/// The text does not name a resource.
+/// The error for a text that does not name a resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} does not name a resource; allowed are \"*\", a plural name of the core group (\"pods\"), \"resource.group\" (\"deployments.apps\") and \"group/version/resource\" (\"apps/v1/deployments\")"
@@ -29,7 +29,7 @@ pub enum ResourcePattern {
 pub struct InvalidResourcePattern(pub String);
 
 impl ResourcePattern {
-    /// Returns whether the pattern matches this resource.
+    /// Returns whether the pattern matches a resource.
     pub fn matches(&self, candidate: &GroupVersionResource) -> bool {
         match self {
             Self::All => true,
@@ -74,7 +74,7 @@ impl FromStr for ResourcePattern {
         let parts: Vec<&str> = text.split('/').collect();
         let (group, version, resource) = match *parts {
             [name] => by_name(name),
-            // The core group has no name, so its version comes first.
+            // The core group has no name, so its version is the first part.
             [version, resource] => ("", Some(version), resource),
             [group, version, resource] if !group.is_empty() => (group, Some(version), resource),
             _ => return Err(InvalidResourcePattern(text.to_owned())),
@@ -108,7 +108,7 @@ impl fmt::Display for ResourcePattern {
     }
 }
 
-/// Parses `resource`, `resource.group` or kubectl's `resource.version.group`.
+/// Splits `resource`, `resource.group` or kubectl's `resource.version.group`.
 fn by_name(name: &str) -> (&str, Option<&str>, &str) {
     let Some((resource, rest)) = name.split_once('.') else {
         return ("", None, name);

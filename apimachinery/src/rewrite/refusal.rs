@@ -1,4 +1,4 @@
-//! Reads a refusal in any encoding of a kube-apiserver, which never writes a YAML alias.
+//! Reads an error response of a kube-apiserver in any encoding. A kube-apiserver never writes a YAML alias.
 
 use serde::Deserialize;
 
@@ -59,8 +59,8 @@ mod tests {
     fn yaml_with_aliases_is_not_a_status() {
         let status = "kind: Status\napiVersion: v1\ncode: 401\nmetadata: {}\nstatus: Failure\n";
         let one = format!("{status}message: &said Unauthorized\nreason: *said\n");
-        // Each level repeats the level before it eight times: 512 values, and eight times as many for each further
-        // line.
+        // Each level repeats the previous level eight times: 512 values for the three lines, and eight times as many
+        // for each further line.
         let eight = |of: &str| [of; 8].join(", ");
         let nested = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", eight("x"), eight("*a"), eight("*b"));
         let nested = format!("{status}message: Unauthorized\nreason: Unauthorized\n{nested}");
@@ -81,7 +81,7 @@ mod tests {
         put_field(&mut raw, 2, b"Failure");
         put_field(&mut raw, 3, b"Unauthorized");
         put_field(&mut raw, 4, b"Unauthorized");
-        // `code`, a number of two bytes.
+        // Field 6 (`code`), as a varint of two bytes.
         raw.extend([6 << 3, 0x91, 0x03]);
         let protobuf = protobuf::encode_kind("Status", &raw);
         for body in [pretty.as_bytes(), yaml.as_bytes(), &status.to_json(), &protobuf] {

@@ -1,6 +1,6 @@
 //! Limits on the size of a client's selector.
 
-/// The maximum size of a selector. The caller chooses the numbers; a kube-apiserver limits only the length of a
+/// The maximum size of a client's selector. The caller chooses the limits; a kube-apiserver limits only the length of a
 /// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectorBounds {
@@ -26,7 +26,7 @@ impl SelectorBounds {
     }
 }
 
-/// The selector exceeds a limit.
+/// The error for a selector that exceeds a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many {what}: a selector may have {most} at most")]
 pub struct TooMany {

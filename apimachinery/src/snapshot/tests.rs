@@ -28,7 +28,7 @@ fn keys<'a>(objects: impl IntoIterator<Item = &'a Arc<Object>>) -> Vec<String> {
     objects.into_iter().map(|object| object.key().as_str().to_owned()).collect()
 }
 
-/// Creates a snapshot of objects from `key version uid`.
+/// Creates a snapshot from texts of the form `key version uid`.
 fn snapshot_at(version: u64, objects: &[&str]) -> Snapshot {
     let object = |text: &&str| {
         let parts: Vec<_> = text.split(' ').collect();
@@ -90,7 +90,7 @@ fn clone_of_a_snapshot_keeps_its_state() {
     assert_eq!((before.len(), snapshot.len(), on(&snapshot, "m")), (1, 0, 0));
 }
 
-/// Returns the scope of a selector `spec.nodeName=node`.
+/// Returns the scope of the field selector `spec.nodeName=node`.
 fn on_node(node: &str) -> Scope<'_> {
     let place = decoder().fields().iter().position(|field| field.indexed);
     Scope { field: place.map(|place| (place, node)), ..Scope::default() }
@@ -150,7 +150,7 @@ fn selector() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A walk over a scope finds the same objects as a scan, in the same order, after any changes and in earlier
+    /// A walk over a scope returns the same objects as a scan, in the same order, after any changes and in earlier
     /// clones.
     #[test]
     fn walk_over_a_scope_equals_a_scan(

@@ -1,4 +1,4 @@
-//! The tables of apimachinery's `labels/selector_test.go`, and further cases of the grammar.
+//! The tables of apimachinery's `labels/selector_test.go`, and more cases of the grammar.
 
 use super::*;
 
