@@ -1,8 +1,8 @@
 //! Checks a document against the schema of a CustomResourceDefinition.
 //!
-//! In a hub cluster, kube-apiserver does this check. For files, this module reports all unknown fields and all values
-//! of a wrong type at once, with their paths. Patterns, minimum lengths and rules are left to the validation, whose
-//! messages name the allowed values in words.
+//! In a hub cluster, kube-apiserver makes this check. For files, this module reports all unknown fields and all values
+//! of a wrong type at once, with their paths. The validation checks patterns, minimum lengths and rules, because its
+//! messages describe the allowed values.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -14,11 +14,11 @@ use serde_json::Value;
 pub(crate) struct Violation {
     /// The path of the field: `spec.endpoints[1]`.
     pub(crate) field: String,
-    /// The fault, and the allowed values.
+    /// The problem, and the allowed values.
     pub(crate) message: String,
 }
 
-/// Adds the violations of `value`, which is at the path `field`, to `violations`.
+/// Checks `value`, which is at the path `field`, and adds its violations to `violations`.
 pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violations: &mut Vec<Violation>) {
     if value.is_null() && schema.nullable == Some(true) {
         return;
@@ -27,7 +27,7 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     if let Some(r#type) = schema.type_.as_deref()
         && !has_type(value, r#type)
     {
-        // The message omits the value, which may be a misplaced token.
+        // The message omits the value, which may be a token in the wrong field.
         return wrong(format!("{} is not allowed here; give {} {type}", describe(value), article(r#type)));
     }
     if let Some(allowed) = &schema.enum_

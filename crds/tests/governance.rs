@@ -13,7 +13,7 @@ fn objects(text: &str) -> ConfigurationObjects {
     parse(text, Path::new("test.yaml")).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Returns the validation problems of a cluster with additional fields, each with `E` or `W` in front.
+/// Returns the validation problems of a cluster with additional fields, each with the prefix `E` or `W`.
 fn problems_of_cluster(fields: &str) -> Vec<String> {
     problems(&format!(
         "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: eu}}\nspec: {{endpoints: \

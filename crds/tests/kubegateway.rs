@@ -98,7 +98,7 @@ fn manifest_becomes_a_valid_cluster() {
     for (found, expected) in differences.iter().zip(expected) {
         assert!(found.starts_with(expected) && !found.contains("hunter2"), "{found}");
     }
-    // The serialized cluster parses to the same value, and has no problems.
+    // The serialized cluster parses to an equal value without problems.
     let text = serde_json::to_string(&cluster).unwrap();
     let read = tributary_crds::parse(&text, Path::new("out.yaml")).unwrap();
     assert_eq!(read.clusters, [cluster]);
@@ -235,7 +235,7 @@ fn rule_that_matched_exec_by_get_is_reported() {
         assert!(found[0].starts_with(expected), "{verbs}: {found:?}");
         assert_eq!(found[1..], ["R: never matches; removed", "P: has no rule that can match; removed"]);
     }
-    // The part of the rule for paths stays.
+    // The rule stays for its non-resource paths.
     let both =
         json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/exec"], "nonResourceURLs": ["/healthz"]});
     let (rule, found) = rule(both);

@@ -1,4 +1,4 @@
-//! Checks of the CustomResourceDefinitions.
+//! Checks of the CustomResourceDefinitions in `deploy/crds`.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn committed_manifests_are_up_to_date() {
     }
 }
 
-/// Adds the paths of fields without a description to `found`.
+/// Adds the paths of schema fields without a description to `found`.
 fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
@@ -36,7 +36,7 @@ fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// `kubectl explain` needs the descriptions.
+/// `kubectl explain` shows the descriptions.
 #[test]
 fn each_field_has_a_description_and_each_kind_a_status() {
     for manifest in tributary_crds::render::manifests().unwrap() {
