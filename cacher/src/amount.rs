@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_time_is_a_quarter_of_the_time_of_a_broken_list() {
+    fn page_time_limit_is_a_quarter_of_a_failed_list() {
         let seconds = Duration::from_secs;
         let whole = PageTime::new(seconds(10));
         let cases = [(0, 10_000), (1, 1000), (3, 1000), (8, 2000), (20, 5000), (60, 10_000)];

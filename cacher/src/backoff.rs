@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backoff_grows_to_the_limit_and_respects_retry_after() {
+    fn backoff_delay_grows_to_its_maximum_and_respects_retry_after() {
         let (min, max) = (Duration::from_millis(200), Duration::from_secs(30));
         let full = |failures| delay(min, max, failures, None, 1.0);
         assert_eq!(full(1), min);

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_equal_for_each_cut() {
+    fn watch_frames_are_equal_for_each_chunk_size() {
         let text = b"{\"a\":1}\n\n{\"b\":\"x\"}\r\n \n{}\n{\"cut";
         let whole = split(&[text], 100).unwrap();
         assert_eq!(whole, [b"{\"a\":1}".to_vec(), b"{\"b\":\"x\"}\r".to_vec(), b"{}".to_vec()]);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_beyond_the_limit_is_refused_before_it_is_complete() {
+    fn oversized_watch_frame_is_refused_before_its_end() {
         assert_eq!(split(&[b"12345\n"], 5).unwrap().len(), 1);
         assert_eq!(split(&[b"123456\n"], 5), Err(FrameTooLarge { limit: 5 }));
         assert_eq!(split(&[b"123", b"456"], 5), Err(FrameTooLarge { limit: 5 }));

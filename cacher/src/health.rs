@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn state_is_unknown_until_synced_then_stale_after_the_grace_time() {
+    fn cacher_state_is_unknown_then_synced_then_stale() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn continuity_is_broken_at_once_and_unbroken_only_after_a_list() {
+    fn continuity_breaks_at_once_and_heals_only_by_a_list() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_visible_at_once_and_dated_back_while_the_member_is_unreachable() {
+    fn unreachable_member_makes_its_collections_stale_since_the_last_contact() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = |since, reason| CacherState::Stale { since: at(since), reason };
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn collection_of_an_unready_member_is_stale_after_ten_silent_seconds() {
+    fn unready_members_collection_is_stale_after_ten_silent_seconds() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let unready = |since| MemberHealth { unready_since: since, ..MemberHealth::default() };
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_watch_is_stale_as_of_its_last_data() {
+    fn silent_watch_makes_the_collection_stale_since_its_last_data() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn open_watch_without_data_is_no_contact_after_silence() {
+    fn open_watch_without_data_does_not_end_staleness_after_silence() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = || CacherState::Stale { since: at(10), reason: unreachable("silent") };
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_logged_once_until_recovery() {
+    fn each_stale_reason_is_logged_once_until_recovery() {
         let since = Instant::now();
         let stale = |reason| CacherState::Stale { since, reason };
         let (syncing, synced) = (CacherState::Syncing { since, reason: None }, CacherState::Synced);

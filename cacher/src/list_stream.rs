@@ -363,7 +363,7 @@ mod tests {
         "items": [ {"a":"}\\\"]"} , {"b":[{"c":"\\"}]},7,"s",null ]  , "more":true,"last":{} } "#;
 
     #[test]
-    fn list_parts_are_equal_for_each_cut() {
+    fn list_parser_yields_equal_parts_for_each_chunk_size() {
         let text = LIST.as_bytes();
         let expected = parse(&[text], 100).unwrap();
         assert_eq!(expected.0, [r#"{"a":"}\\\"]"}"#, r#"{"b":[{"c":"\\"}]}"#, "7", "\"s\"", "null"]);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn table_is_parsed_for_each_cut() {
+    fn list_parser_yields_table_rows_for_each_chunk_size() {
         let text = br#"{"kind":"Table","metadata":{"continue":"t"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"]},{"cells":["b"]}]}"#;
         for cut in 0..text.len() {
             let (mut parser, mut parts) = (ListParser::new(100), Vec::new());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_null_items_are_an_empty_list() {
+    fn list_parser_treats_null_items_as_an_empty_list() {
         for items in ["[]", "null", "[ ]"] {
             let text = format!(r#"{{"items":{items},"metadata":{{"resourceVersion":"3","continue":""}}}}"#);
             let (found, meta) = parse(&[text.as_bytes()], 100).unwrap();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_a_list_is_refused() {
+    fn list_parser_refuses_text_that_is_not_a_list() {
         let syntax = |text: &str| matches!(parse(&[text.as_bytes()], 100), Err(ListError::Syntax(_)));
         for text in ["[]", "x", "{x}", r#"{"a" 1}"#, r#"{"a":}"#, r#"{"a":,}"#, "{}}", r#"{"items":[}]}"#, "404 page"] {
             assert!(syntax(text), "{text}");
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn item_beyond_the_limit_is_refused_and_skipped_fields_have_no_limit() {
+    fn list_parser_limits_item_size_but_not_skipped_fields() {
         let long = "y".repeat(200);
         let item = format!(r#"{{"items":["{long}"]}}"#);
         assert!(matches!(parse(&[item.as_bytes()], 100), Err(ListError::TooLarge(100))));

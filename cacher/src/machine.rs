@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn first_list_falls_back_from_streaming_to_pages_to_one_piece() {
+    fn first_list_falls_back_from_watch_list_to_pages() {
         run("streamed", synced());
         let paged = run(
             "a member without WatchList is listed in pages, and so from then on",
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn list_that_breaks_off_is_requested_in_smaller_pages() {
+    fn list_that_is_cut_off_is_requested_in_smaller_pages() {
         let paged = |steps: Vec<(Input, Action)>| {
             let first = [(Input::Unsupported, open(FIRST)), (Input::Opened, Action::Read)];
             first.into_iter().chain(steps).collect::<Vec<_>>()
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_is_resumed_after_an_end_silence_or_failure() {
+    fn watch_resumes_after_an_end_a_silence_or_a_failure() {
         after_sync("a clean end resumes at once", vec![(Input::Ended, open(WATCH)), (Input::Opened, Action::Read)]);
         after_sync(
             "ends that yield nothing are failures from the second on",
@@ -723,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_or_reset_watch_lists_again() {
+    fn expired_watch_or_restored_member_causes_a_new_list() {
         after_sync(
             "410 lists again",
             vec![(Input::Expired, open(ReflectorRequest::WatchList)), (Input::InitialEnd, Action::Read)],
@@ -770,7 +770,7 @@ mod tests {
     }
 
     #[test]
-    fn recovered_member_is_asked_at_once_with_the_smallest_delay() {
+    fn recovered_member_gets_a_request_at_once_and_resets_backoff() {
         for (before, target) in [(vec![], ReflectorRequest::WatchList), (synced(), ReflectorRequest::Latest)] {
             let failed = before.into_iter().chain([
                 (FAILED, wait(1)),
@@ -787,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_never_repeats_a_failing_request_without_a_pause() {
+    fn reflector_never_repeats_a_failing_request_without_a_delay() {
         let inputs = [
             Input::Opened,
             Input::InitialEnd,

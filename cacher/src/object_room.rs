@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collection_that_exceeds_the_bound_is_refused_and_the_others_keep_theirs() {
+    fn collection_above_the_memory_limit_is_refused_and_others_stay() {
         let room = ObjectRoom::new(4096, |_| ());
         let [mut pods, mut maps] = std::array::from_fn(|_| room.new_collection());
         assert_eq!((pods.grow_to(800), maps.grow_to(2784)), (Ok(()), Ok(())));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eighth_is_reserved_for_objects_that_decide_about_rights() {
+    fn an_eighth_of_the_memory_limit_is_reserved_for_rbac() {
         let room = ObjectRoom::new(4096, |_| ());
         let reserve = room.with_reserve();
         let (mut pods, mut roles) = (room.new_collection(), reserve.new_collection());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_has_the_room_of_the_collection() {
+    fn successor_of_a_cacher_takes_over_its_memory_reservation() {
         let room = ObjectRoom::new(4096, |_| ());
         let [mut pods, mut maps] = std::array::from_fn(|_| room.new_collection());
         assert_eq!((pods.grow_to(800), maps.grow_to(2784)), (Ok(()), Ok(())));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_reported() {
+    fn each_change_of_the_used_memory_is_reported() {
         let (shown, reports) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (gauge, changes) = (Arc::clone(&shown), Arc::clone(&reports));
         let room = ObjectRoom::new(1000, move |used| {

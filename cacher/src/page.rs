@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_body_is_decoded_for_each_cut() {
+    fn gzip_body_is_decoded_for_each_chunk_size() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(|number| (number % 251).to_le_bytes()).collect();
         let bytes = gzip(&text);
         for size in [1, 7, 4096, 1 << 20] {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_body_is_expanded_in_bounded_pieces() {
+    fn gzip_body_is_decompressed_in_bounded_pieces() {
         let bytes = gzip(&vec![b' '; 64 << 20]);
         let (mut text, mut longest, mut all) = (BodyDecoder::new(true), 0, 0);
         let mut take = |text: &[u8]| {

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn waiter_needs_collections_that_are_current_after_its_time() {
+    async fn waiter_waits_until_preceding_collections_are_current_after_its_time() {
         let precedence = Precedence::default();
         let (before, now) = (Instant::now(), Instant::now() + Duration::from_secs(1));
         precedence.known_since(now).await;

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdict_compares_the_answer_with_the_version_at_the_question() {
+    fn latest_version_is_compared_with_the_version_at_the_request() {
         let version = |text: &str| CollectionVersion::parse(text).unwrap();
         let cases = [
             ("10", 10, None, ProgressVerdict::Idle),

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn response_encoding_must_match_the_request() {
+    fn response_with_an_unrequested_content_encoding_is_refused() {
         let read = |encoding: &str, compressed| {
             let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_str(encoding).unwrap())]);
             is_gzip(&headers, &ReflectorRequest::Whole { compressed })
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_status_maps_to_a_reason() {
+    fn status_of_a_refusal_maps_to_a_stale_reason() {
         let read = |text: &str, code| MemberError::from_status(text.as_bytes(), code);
         assert_eq!(read("", Some(401)).reason, StaleReason::Unauthorized);
         assert_eq!(read("{}", Some(403)).reason, StaleReason::Forbidden);
@@ -410,7 +410,7 @@ mod tests {
     struct Quoting(#[source] std::io::Error);
 
     #[test]
-    fn error_chain_contains_each_cause_once() {
+    fn error_text_contains_each_cause_once() {
         let quoting = Quoting(std::io::Error::other("reset"));
         assert_eq!(chain(&quoting), "broke off: reset");
         let error = LatestError::Unreachable(Box::new(quoting));

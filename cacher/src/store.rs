@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn released_objects_still_count_and_are_known() {
+    fn objects_dropped_from_memory_still_count_in_the_store() {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         let text = "x".repeat(100);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn released_objects_show_that_revisions_went_back() {
+    fn objects_dropped_from_memory_reveal_revisions_that_went_back() {
         type Objects<'a> = &'a [(&'a str, &'a str, u64)];
         let named = |name: &str, uid: &str, version: u64| {
             let metadata =
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn change_type_follows_from_the_store() {
+    fn change_type_depends_on_the_stored_object() {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         // ((event type, name, version), (type of the resulting change, version of the previous object), store's

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_is_awaited_until_its_last_waiter_leaves() {
+    fn awaited_version_stays_until_its_last_waiter_leaves() {
         let wanted = VersionWaiters::default();
         let version = |revision| CollectionVersion::whole(ResourceVersion(revision));
         let first = wanted.enter(version(5));
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(wanted.next_above(version(0)), None);
     }
     #[tokio::test]
-    async fn waiter_ignores_answers_to_earlier_questions() {
+    async fn waiter_ignores_responses_to_earlier_requests() {
         let wanted = VersionWaiters::default();
         let early = wanted.next_question();
         let waiting = wanted.enter(ResourceVersion(5).into());

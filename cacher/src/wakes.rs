@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wake_delay_grows_until_a_watch_proves_itself() {
+    fn delay_after_wrong_recovery_reports_grows_until_a_watch_works() {
         let (begun, longest) = (Instant::now(), Duration::from_secs(30));
         let (mut wakes, mut now, mut delays) = (Wakes::default(), begun, Vec::new());
         for _ in 0..8 {

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_each_type_of_watch_frame() {
+    fn watch_frame_of_each_event_type_is_parsed() {
         let parse = |text: &'static str| MemberEvent::parse(text.as_bytes());
         for (name, change_type) in
             [("ADDED", ChangeType::Added), ("MODIFIED", ChangeType::Modified), ("DELETED", ChangeType::Deleted)]
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_frames_are_refused() {
+    fn malformed_watch_frames_are_refused() {
         let cases = [
             ("", FrameError::Cut),
             ("{}", FrameError::Cut),

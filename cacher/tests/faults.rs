@@ -11,7 +11,7 @@ use tributary_apimachinery::ResourceVersion;
 use tributary_cacher::{CacherConfig, CacherState, Continuity, Precedence, ReflectorTuning, StaleReason, Update};
 
 #[tokio::test(start_paused = true)]
-async fn expired_watch_is_relisted_while_the_old_state_is_served() {
+async fn expired_watch_causes_a_relist_while_old_objects_are_served() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("same", 1), pod("changed", 2), pod("gone", 3)], 5).await;
     updates.synced().await;
@@ -37,7 +37,7 @@ async fn expired_watch_is_relisted_while_the_old_state_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_refused_with_http_410_is_relisted() {
+async fn watch_refused_with_http_410_causes_a_relist() {
     let (_cacher, mut member, mut updates) = start();
     drop(member.sync(&[], 5).await);
     updates.synced().await;
@@ -47,7 +47,7 @@ async fn watch_refused_with_http_410_is_relisted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_watch_is_resumed_at_once_from_the_last_version() {
+async fn watch_that_ends_resumes_at_once_from_the_last_version() {
     let (cacher, mut member, mut updates) = start();
     let mut feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -76,7 +76,7 @@ async fn ended_watch_is_resumed_at_once_from_the_last_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_watch_is_dropped_and_resumed() {
+async fn silent_watch_is_dropped_and_resumed_from_the_last_version() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -93,7 +93,7 @@ async fn silent_watch_is_dropped_and_resumed() {
 
 /// A proxy in front of a failed member may accept watches and deliver nothing.
 #[tokio::test(start_paused = true)]
-async fn collection_with_silent_watches_is_stale_until_one_delivers_data() {
+async fn collection_with_silent_watches_is_stale_until_data_arrives() {
     let (cacher, mut member, mut updates) = start();
     let mut feeds = vec![member.sync(&[], 5).await];
     updates.synced().await;
@@ -116,7 +116,7 @@ async fn collection_with_silent_watches_is_stale_until_one_delivers_data() {
 /// A healthy quiet collection is silent every 90 s. The request for the latest version takes longer if preceding
 /// collections are refreshed first and the round trip is long.
 #[tokio::test(start_paused = true)]
-async fn quiet_collection_is_not_stale_during_its_check() {
+async fn quiet_collection_stays_synced_while_its_silent_watch_is_checked() {
     let precedence = Precedence::default();
     precedence.begin();
     let config = CacherConfig { precedence: precedence.clone(), ..config(ReflectorTuning::default()) };
@@ -170,7 +170,7 @@ async fn request_without_answer_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delay_grows_with_jitter_and_starts_over_after_success() {
+async fn retry_delay_grows_with_jitter_and_resets_after_success() {
     let (cacher, mut member, mut updates) = start();
     let mut last = Instant::now();
     let full: Vec<f64> = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0].to_vec();
@@ -197,7 +197,7 @@ async fn delay_grows_with_jitter_and_starts_over_after_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_with_an_unrequested_encoding_is_an_error() {
+async fn list_with_an_unrequested_content_encoding_is_a_failure() {
     let (cacher, mut member, _updates) = start();
     member.asked().await.respond(http::Response::builder().header("Content-Encoding", "gzip"), "\u{1f}");
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Other(text)) if text.contains("gzip"))).await;
@@ -207,7 +207,7 @@ async fn answer_with_an_unrequested_encoding_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_respected_up_to_a_limit() {
+async fn retry_after_header_is_respected_up_to_a_limit() {
     let (cacher, mut member, _updates) = start();
     let asked = member.asked().await;
     let started = asked.at;
@@ -224,7 +224,7 @@ async fn retry_after_is_respected_up_to_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_refusal_has_its_reason_and_the_cacher_recovers() {
+async fn cacher_reports_the_reason_of_each_refusal_and_recovers() {
     let (cacher, mut member, _updates) = start();
     let reasons = [
         (401, StaleReason::Unauthorized),
@@ -257,7 +257,7 @@ async fn each_refusal_has_its_reason_and_the_cacher_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_interruption_does_not_make_the_state_stale() {
+async fn short_watch_interruption_does_not_make_the_state_stale() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -274,7 +274,7 @@ async fn short_interruption_does_not_make_the_state_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn state_becomes_stale_without_an_event() {
+async fn cacher_state_becomes_stale_when_the_grace_time_passes() {
     let (cacher, mut member, mut updates) =
         start_with(ReflectorTuning { backoff_min: Duration::from_secs(60), ..ReflectorTuning::default() });
     let feed = member.sync(&[], 5).await;
@@ -286,7 +286,7 @@ async fn state_becomes_stale_without_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn member_whose_revisions_went_back_is_reset() {
+async fn member_whose_revisions_went_back_causes_a_reset() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 90), pod("b", 91)], 100).await;
     updates.synced().await;
@@ -311,7 +311,7 @@ async fn member_whose_revisions_went_back_is_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_call_lists_the_collection_again() {
+async fn call_of_reset_lists_the_collection_again() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -328,7 +328,7 @@ async fn reset_call_lists_the_collection_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmark_below_the_current_version_asks_for_the_latest_version() {
+async fn bookmark_below_the_current_version_triggers_a_latest_version_request() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
@@ -338,7 +338,7 @@ async fn bookmark_below_the_current_version_asks_for_the_latest_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_works_without_the_right_to_list() {
+async fn failed_watch_resumes_without_the_right_to_list() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -350,7 +350,7 @@ async fn watch_works_without_the_right_to_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_only_repeat_events_are_reopened_with_pauses() {
+async fn watches_that_only_repeat_events_are_reopened_with_delays() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -395,7 +395,7 @@ impl tributary_cacher::UpdateObserver for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn state_is_not_synced_after_the_reflector_ended() {
+async fn cacher_state_is_not_synced_after_the_reflector_has_ended() {
     let (transport, mut member) = transport();
     let cacher = tributary_cacher::Cacher::start(config(ReflectorTuning::default()), transport, Arc::new(Panics));
     member.sync(&[], 5).await;
@@ -408,7 +408,7 @@ async fn state_is_not_synced_after_the_reflector_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeated_continue_token_restarts_the_list_with_a_pause() {
+async fn repeated_continue_token_restarts_the_list_after_a_delay() {
     let (cacher, mut member, _updates) = start();
     member.expect(&["sendInitialEvents=true"]).await.status(400, "");
     member.expect(&["limit="]).await.text(list(&[], 5, Some("again")));
@@ -432,7 +432,7 @@ async fn endless_refusal_body_is_read_up_to_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_end_after_one_event_are_rate_limited() {
+async fn reopening_of_watches_that_end_early_is_rate_limited() {
     let (cacher, mut member, mut updates) = start();
     let mut feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;

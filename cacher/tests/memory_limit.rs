@@ -51,7 +51,7 @@ fn has_no_room(state: &CacherState) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn collection_beyond_the_limit_is_refused_and_the_others_stay() {
+async fn first_list_above_the_memory_limit_is_refused() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
@@ -80,7 +80,7 @@ async fn is_synced(cacher: &Cacher) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn growing_collection_above_the_limit_is_served_in_its_last_state() {
+async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
@@ -102,7 +102,7 @@ async fn growing_collection_above_the_limit_is_served_in_its_last_state() {
 
 /// Objects that are dropped after publication also count, because the observer stores a compiled form of similar size.
 #[tokio::test(start_paused = true)]
-async fn objects_of_rights_find_room_in_the_reserve() {
+async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let _connection = growing_collection(&room).await;
     let before = room.used();
@@ -119,7 +119,7 @@ async fn objects_of_rights_find_room_in_the_reserve() {
 
 /// The next list waits for the preceding collections, which are not current while the member is unreachable.
 #[tokio::test(start_paused = true)]
-async fn broken_list_releases_its_memory_before_the_next_list() {
+async fn interrupted_list_releases_its_memory_before_the_next_list() {
     let (room, precedence) = (ObjectRoom::new(ROOM, |_| ()), Precedence::default());
     precedence.begin();
     let config = CacherConfig { room: room.clone(), precedence, ..config(ReflectorTuning::default()) };
@@ -135,7 +135,7 @@ async fn broken_list_releases_its_memory_before_the_next_list() {
 
 /// A cluster whose configuration changes gets a new cacher.
 #[tokio::test(start_paused = true)]
-async fn successor_takes_over_the_reservation() {
+async fn successor_takes_over_the_memory_reservation_of_its_predecessor() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
@@ -152,7 +152,7 @@ async fn successor_takes_over_the_reservation() {
 
 /// The observer finds differences by comparing pointers, and only changed objects are in memory twice.
 #[tokio::test(start_paused = true)]
-async fn successor_shares_unchanged_objects() {
+async fn successor_shares_unchanged_objects_with_its_predecessor() {
     let (served, mut member, mut updates) = start();
     let _feed = member.sync(&pods(3), 100).await;
     let before = updates.synced().await;
@@ -173,7 +173,7 @@ async fn successor_shares_unchanged_objects() {
 /// A cluster may be reconfigured again during its list, or while its collection exceeds the memory limit. The first
 /// collection is served all the time.
 #[tokio::test(start_paused = true)]
-async fn third_cacher_shares_with_the_first_if_the_second_was_never_complete() {
+async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
     for (sent, is_refused) in [(10, false), (200, true)] {
         let room = ObjectRoom::new(ROOM, |_| ());
         let (first, mut member, mut updates) = start_within(&room);
@@ -207,7 +207,7 @@ async fn third_cacher_shares_with_the_first_if_the_second_was_never_complete() {
 
 /// A replaced cacher keeps running beside its successor until the last reader drops the handle.
 #[tokio::test(start_paused = true)]
-async fn replaced_cacher_continues_without_a_second_reservation() {
+async fn replaced_cacher_keeps_running_without_a_memory_reservation() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
@@ -225,7 +225,7 @@ async fn replaced_cacher_continues_without_a_second_reservation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shrunken_collection_releases_its_reservation() {
+async fn shrunken_collection_releases_its_unused_memory_reservation() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(60), 100).await;

@@ -78,7 +78,7 @@ async fn refuse_for(time: Duration, member: &mut Member) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn collection_in_any_phase_is_fresh_soon_after_recovery() {
+async fn collection_in_each_phase_is_fresh_soon_after_member_recovery() {
     let minutes = Duration::from_secs(300);
 
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
@@ -135,7 +135,7 @@ async fn collection_in_any_phase_is_fresh_soon_after_recovery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_to_a_healthy_member_is_not_abandoned_on_recovery() {
+async fn request_to_a_healthy_member_survives_a_recovery_report() {
     let (cacher, mut member, _updates) = start();
     cacher.set_member_health(well(1));
     let asked = member.asked().await;
@@ -149,7 +149,7 @@ async fn request_to_a_healthy_member_is_not_abandoned_on_recovery() {
 
 /// A member that rejects Tributary's credentials may still answer `/readyz` with 200, and so be reported as recovered.
 #[tokio::test(start_paused = true)]
-async fn wrong_reports_of_recovery_cause_fewer_and_fewer_requests() {
+async fn wrong_recovery_reports_cause_requests_with_growing_delay() {
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
     let flaps = async {

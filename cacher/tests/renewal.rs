@@ -11,7 +11,7 @@ use tributary_cacher::{CacherState, StaleReason};
 const WITHIN: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn watch_is_reopened_in_time_without_a_list_or_loss() {
+async fn watch_reopens_with_new_credentials_without_list_or_lost_event() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -32,7 +32,7 @@ async fn watch_is_reopened_in_time_without_a_list_or_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reopened_watch_shows_that_rights_were_revoked() {
+async fn reopened_watch_reveals_revoked_access_rights() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -47,7 +47,7 @@ async fn reopened_watch_shows_that_rights_were_revoked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_asks_a_refusing_member_at_once() {
+async fn call_of_retry_ends_the_delay_after_a_refusal() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -78,7 +78,7 @@ async fn retry_asks_a_refusing_member_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reopening_waits_for_the_current_list_and_counts_a_resumed_watch() {
+async fn reopening_waits_for_the_list_and_accepts_a_resumed_watch() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
     // The reopening is requested during the list, which carries the old credentials.

@@ -16,7 +16,7 @@ fn gone(name: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_of_one_revision_are_published_in_one_or_several_updates() {
+async fn deletions_of_one_revision_may_span_several_updates() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2), pod("c", 3), pod("d", 4)], 10).await;
     updates.synced().await;
@@ -37,7 +37,7 @@ async fn deletions_of_one_revision_are_published_in_one_or_several_updates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_cut_between_deletions_of_one_revision_resumes_before_both() {
+async fn watch_cut_between_deletions_of_one_revision_resumes_before_it() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -53,7 +53,7 @@ async fn watch_cut_between_deletions_of_one_revision_resumes_before_both() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_ends_with_the_first_deletion_or_after_a_list_with_the_whole_revision() {
+async fn waiter_for_a_deletions_whole_revision_causes_a_list() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -74,7 +74,7 @@ async fn wait_ends_with_the_first_deletion_or_after_a_list_with_the_whole_revisi
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_a_version_beyond_the_members_latest_fails() {
+async fn wait_during_a_partial_revision_fails_for_a_nonexistent_version() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 10).await;
     updates.synced().await;

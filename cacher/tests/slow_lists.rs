@@ -108,7 +108,7 @@ fn large_pod(number: usize, random: bool) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_beyond_the_members_time_limit_completes_in_smaller_pages() {
+async fn list_above_the_members_time_limit_completes_in_smaller_pages() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (cacher, mut member, mut updates) = start_with(tuning);
     // A page of 1,000 objects takes five minutes at this bandwidth.
@@ -130,7 +130,7 @@ async fn list_beyond_the_members_time_limit_completes_in_smaller_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_list_is_requested_compressed() {
+async fn list_that_is_cut_off_is_requested_with_gzip() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
@@ -144,7 +144,7 @@ async fn broken_list_is_requested_compressed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fast_member_is_listed_in_full_uncompressed_pages() {
+async fn fast_member_is_listed_in_large_uncompressed_pages() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
@@ -156,7 +156,7 @@ async fn fast_member_is_listed_in_full_uncompressed_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_before_a_broken_page_are_kept() {
+async fn pages_before_a_cut_off_page_are_kept() {
     let (_cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 1), pod("b", 2)], 5, Some("t1")));
@@ -197,7 +197,7 @@ async fn expect_relist(member: &mut Member, mut updates: Updates) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_of_a_version_that_the_member_has_not_reached_restarts_the_list() {
+async fn page_refused_by_a_restored_member_restarts_the_list() {
     let (_cacher, mut member, updates) = start();
     second_page(&mut member).await.status(504, TOO_LARGE);
     expect_latest(&mut member).await.text(list(&[pod("b", 400)], 500, None));
@@ -267,7 +267,7 @@ async fn member_with_a_short_time_limit_is_listed_in_smaller_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_that_breaks_off_twice_becomes_smaller() {
+async fn page_that_is_cut_off_twice_becomes_smaller() {
     let (_cacher, mut member, _updates) = start();
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
     let mut page = second_page(&mut member).await;
@@ -282,7 +282,7 @@ async fn page_that_breaks_off_twice_becomes_smaller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_page_becomes_smaller() {
+async fn page_whose_body_stalls_becomes_smaller() {
     let (_cacher, mut member, _updates) = start();
     let feed = second_page(&mut member).await.stream();
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
@@ -292,7 +292,7 @@ async fn silent_page_becomes_smaller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_limit_recovers_after_complete_lists() {
+async fn page_time_limit_grows_again_after_complete_lists() {
     let tuning = ReflectorTuning { page_time: Duration::from_secs(4), ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 5, None);

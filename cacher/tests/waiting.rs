@@ -12,7 +12,7 @@ use tributary_cacher::{LatestError, NotReached, StaleReason, StillExists, Update
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 
 #[tokio::test(start_paused = true)]
-async fn wait_returns_at_once_for_a_reached_version_and_ends_with_an_event() {
+async fn wait_for_a_version_ends_when_an_event_reaches_it() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -33,7 +33,7 @@ async fn wait_returns_at_once_for_a_reached_version_and_ends_with_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_includes_the_first_sync() {
+async fn wait_for_a_version_includes_the_first_list() {
     let (cacher, mut member, _updates) = start();
     let early = cacher.wait_for(ResourceVersion(5), THREE_SECONDS).await;
     assert_eq!(early.unwrap_err(), NotReached::TooNew { wanted: ResourceVersion(5).into(), current: None });
@@ -42,7 +42,7 @@ async fn wait_includes_the_first_sync() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_member_is_asked_for_progress_once_for_all_waiters() {
+async fn one_latest_version_request_serves_all_waiters() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -82,7 +82,7 @@ async fn idle_member_is_asked_for_progress_once_for_all_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_after_the_bookmark_needs_a_new_question_to_the_member() {
+async fn waiter_for_a_newer_version_causes_a_second_request() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -136,7 +136,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn later_list_shows_that_a_version_does_not_exist() {
+async fn wait_fails_after_a_later_list_below_the_version() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -160,7 +160,7 @@ async fn later_list_shows_that_a_version_does_not_exist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_fails_as_too_new_if_the_member_does_not_answer() {
+async fn wait_fails_as_too_new_if_the_member_returns_errors() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -179,7 +179,7 @@ async fn wait_fails_as_too_new_if_the_member_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_below_the_current_version_is_a_reset() {
+async fn latest_version_below_the_current_version_is_a_reset() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
@@ -200,7 +200,7 @@ async fn answer_below_the_current_version_is_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_until_gone_ends_with_the_uid() {
+async fn wait_for_a_deletion_ends_when_the_uid_is_gone() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 5).await;
     updates.synced().await;
@@ -225,7 +225,7 @@ async fn wait_until_gone_ends_with_the_uid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn latest_returns_the_members_version_or_the_error() {
+async fn latest_version_request_returns_the_version_or_the_error() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;
