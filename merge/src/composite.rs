@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn join_takes_the_newer_of_each_component() {
+    fn join_of_composite_versions_takes_the_higher_components() {
         let mut value = vector(&[("a", 1), ("b", 5)]);
         let other = vector(&[("b", 3), ("c", 9), ("a", 2)]);
         assert!(!value.covers(&other));

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn compact_version_of_a_thousand_clusters_stays_below_seven_kib() {
+    fn compact_version_of_a_thousand_clusters_is_below_seven_kib() {
         let (epochs, value) = (epochs(1000), vector(0..1000));
         let text = value.encode(&epochs);
         assert!(text.starts_with(PREFIX) && text.len() < 7 * 1024, "{} bytes", text.len());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn version_becomes_compact_at_four_kib_and_both_forms_decode() {
+    fn composite_version_becomes_compact_above_four_kib() {
         let epochs = epochs(1000);
         let small = vector(0..50).encode(&epochs);
         assert!(!small.contains('.'));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn epoch_depends_only_on_the_list_of_clusters() {
+    fn epoch_number_depends_only_on_the_list_of_clusters() {
         let ids = |names: &[(&str, &str)]| {
             let mut epochs = Epochs::default();
             epochs.update(names.iter().map(|(name, uid)| (ClusterName::new(name).unwrap(), (*uid).to_owned())));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn version_of_an_earlier_list_decodes_until_the_list_is_dropped() {
+    fn compact_version_decodes_until_its_cluster_list_is_dropped() {
         let mut epochs = epochs(300);
         let text = vector(0..300).encode(&epochs);
         for count in 1..LISTS_MAX {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn version_with_a_removed_cluster_uses_an_earlier_list() {
+    fn compact_version_with_a_removed_cluster_uses_an_earlier_list() {
         let mut epochs = epochs(301);
         epochs.update((0..300).map(|index| (name(index), format!("uid-{index}"))));
         let text = vector(0..301).encode(&epochs);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn version_of_a_replaced_cluster_is_refused() {
+    fn compact_version_of_a_replaced_cluster_is_refused() {
         let mut epochs = epochs(300);
         let text = vector(0..300).encode(&epochs);
         epochs.update((0..300).map(|index| (name(index), format!("uid-{}", index.max(1)))));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_a_replacement_cluster_are_marked_for_an_hour() {
+    fn json_versions_of_a_replacement_cluster_have_a_temporary_mark() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds);
         let list = |uid: &str| [(name(0), uid.to_owned()), (name(1), "other".to_owned())];
         let mut epochs = Epochs::default();
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_without_a_uid_keeps_versions_compact() {
+    fn cluster_without_a_uid_does_not_prevent_compact_versions() {
         let mut epochs = Epochs::default();
         let uid = |index: usize| if index == 7 { String::new() } else { format!("uid-{index}") };
         epochs.update((0..300).map(|index| (name(index), uid(index))));
@@ -440,7 +440,7 @@ mod tests {
 
     /// The uid that becomes known may belong to a different cluster than the earlier versions.
     #[test]
-    fn component_of_a_cluster_without_uid_is_refused_once_the_uid_is_known() {
+    fn component_without_uid_is_refused_once_the_uid_is_known() {
         let mut epochs = Epochs::default();
         let uid = |index: usize, unknown: &str| if index == 7 { unknown.to_owned() } else { format!("uid-{index}") };
         epochs.update((0..300).map(|index| (name(index), uid(index, ""))));

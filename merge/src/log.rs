@@ -551,7 +551,7 @@ mod tests {
     /// A quiet cluster keeps its few changes forever, which must not keep the histories of later clusters that joined
     /// and left.
     #[test]
-    fn log_forgets_a_thousand_clusters_that_joined_and_left() {
+    fn log_drops_a_thousand_clusters_that_joined_and_left() {
         let mut log = Log::new(LogConfig::default());
         let name = |number: u32| ClusterName::new(&format!("c{number:04}")).unwrap_or_else(|error| panic!("{error}"));
         let at = |version| {

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_a_different_form_is_not_an_opaque_version() {
+    fn opaque_version_is_not_decoded_from_other_forms() {
         let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
         assert!(OpaqueVersion::decode(&encode(r#"{"a":["1/2"]}"#)).is_some());
         for text in [

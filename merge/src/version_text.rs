@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_and_foreign_versions_are_distinguished() {
+    fn malformed_and_unusable_composite_versions_have_different_errors() {
         let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
         let malformed = [
             String::new(),
@@ -208,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn decoded_version_encodes_to_the_same_text(text in "(eyJ|e30|c1\\.)?[A-Za-z0-9_.=-]{0,40}") {
+        fn decoded_composite_version_encodes_to_the_same_text(text in "(eyJ|e30|c1\\.)?[A-Za-z0-9_.=-]{0,40}") {
             if let Ok(value) = CompositeResourceVersion::decode(&text, &Epochs::default()) {
                 prop_assert_eq!(value.encode(&Epochs::default()), text);
             }

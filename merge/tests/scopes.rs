@@ -188,7 +188,7 @@ impl ObjectFilter for Whole {
 }
 
 #[test]
-fn list_of_a_whole_namespace_evaluates_the_filter_per_cluster_only() {
+fn list_of_a_namespace_evaluates_its_filter_once_per_cluster() {
     let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
     // Each namespace has two objects with different names.
     let history: History =
@@ -202,7 +202,7 @@ fn list_of_a_whole_namespace_evaluates_the_filter_per_cluster_only() {
 
 proptest! {
     #[test]
-    fn list_with_jumps_equals_a_full_scan(
+    fn list_that_jumps_over_objects_equals_a_full_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         namespaces in prop::sample::subsequence(&NAMESPACES[..], 0..NAMESPACES.len()),
         even in any::<bool>(),
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn list_and_watch_within_a_scope_equal_a_full_scan(
+    fn list_and_initial_events_of_a_scope_equal_a_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         (namespace, fields) in selection(),
         limit in 0..20_usize,

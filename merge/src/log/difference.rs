@@ -136,7 +136,7 @@ mod tests {
 
     /// The test uses more fields than any kind has today, because later kinds may have more.
     #[test]
-    fn change_of_any_selectable_field_may_leave_a_selection() {
+    fn change_of_each_selectable_field_may_leave_a_selection() {
         const FIELDS: usize = 100;
         let names = (0..FIELDS).map(|index| SelectableField::dotted(&format!("spec.f{index}")));
         let decoder = ObjectDecoder::new("x/v1", "X", names.collect());

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_a_forgotten_cluster_is_reused_without_its_objects() {
+    fn name_index_reuses_the_number_of_a_dropped_cluster() {
         let name = |name: &str| ClusterName::new(name).unwrap_or_else(|error| panic!("{error}"));
         let (first, second, third) = (name("first"), name("second"), name("third"));
         let mut names = Names::default();

@@ -292,12 +292,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn clients_converge_to_the_state_of_the_clusters(ops in prop::collection::vec(op(true), 0..160)) {
+    fn resuming_clients_converge_to_the_state_of_the_clusters(ops in prop::collection::vec(op(true), 0..160)) {
         run(&LogConfig::default(), ALL, ops, false);
     }
 
     #[test]
-    fn clients_of_a_namespace_converge_for_each_kind_of_log(
+    fn clients_of_a_namespace_converge_across_all_kinds_of_logs(
         holding in prop::array::uniform2(prop::sample::select(vec![Holding::All, Holding::PartOfAll, Holding::Namespace])),
         is_little_kept: bool,
         ops in prop::collection::vec(namespace_op(), 0..160),
@@ -307,17 +307,17 @@ proptest! {
     }
 
     #[test]
-    fn clients_converge_with_a_short_history(ops in prop::collection::vec(op(true), 0..160)) {
+    fn resuming_clients_converge_with_a_short_history(ops in prop::collection::vec(op(true), 0..160)) {
         run(&little_kept(), ALL, ops, false);
     }
 
     #[test]
-    fn clients_converge_without_repeated_events_if_there_are_no_relists(ops in prop::collection::vec(op(false), 0..160)) {
+    fn clients_converge_without_repeated_events_if_no_cluster_relists(ops in prop::collection::vec(op(false), 0..160)) {
         run(&LogConfig::default(), ALL, ops, true);
     }
 
     #[test]
-    fn pages_and_chunks_together_equal_the_list(
+    fn pages_and_chunks_of_a_list_equal_the_list(
         objects in prop::collection::btree_map((0..CLUSTERS, 0..20usize), any::<bool>(), 0..50),
         limit in 1..9usize,
         bytes_max in 1..2000usize,

@@ -33,7 +33,7 @@ fn watch_does_not_resume_from_a_deleted_object_of_a_leaving_cluster() {
 }
 
 #[test]
-fn leaving_cluster_is_deleted_and_its_component_goes_with_the_last_object() {
+fn last_deletion_of_a_leaving_cluster_removes_its_component() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29", "y 25"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.leave(&name("b"), NOW);
@@ -49,7 +49,7 @@ fn leaving_cluster_is_deleted_and_its_component_goes_with_the_last_object() {
 }
 
 #[test]
-fn returning_cluster_is_replayed_to_clients_that_knew_it() {
+fn watch_from_an_older_version_receives_leave_and_return() {
     let mut log = log(&[("b", 30, &["x 29"])]);
     log.leave(&name("b"), NOW);
     log.join(&name("b"), snapshot(40, &["x 29", "y 35"]), NOW);
@@ -64,7 +64,7 @@ fn returning_cluster_is_replayed_to_clients_that_knew_it() {
 /// A client that resumes from that change receives no event of the dropped cluster, and a client with the cluster's
 /// component lists again.
 #[test]
-fn cluster_that_left_long_ago_does_not_block_watches() {
+fn dropped_cluster_does_not_prevent_watches_from_resuming() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
     change(&mut log, "a", "w 11");
     let (mut slow, mut head) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, everything as Matches));
@@ -88,7 +88,7 @@ fn cluster_that_left_long_ago_does_not_block_watches() {
 
 /// No event would ever delete the announced object.
 #[test]
-fn object_of_a_cluster_that_left_long_ago_is_not_announced_behind_a_delete() {
+fn dropped_clusters_object_does_not_follow_a_same_named_deletion() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 30, &["x 29", "y 28"])]);
     for text in ["-x 11", "-y 12"] {
         change(&mut log, "a", text);
@@ -104,7 +104,7 @@ fn object_of_a_cluster_that_left_long_ago_is_not_announced_behind_a_delete() {
 }
 
 #[test]
-fn client_ahead_of_a_cluster_that_leaves_and_returns_expires() {
+fn watch_ahead_of_a_cluster_that_leaves_and_returns_expires() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     let mut ahead = resume(&log, "a:12 b:20").unwrap();
     assert!(read(&log, &mut ahead).is_empty() && ahead.ahead().is_some());
@@ -115,7 +115,7 @@ fn client_ahead_of_a_cluster_that_leaves_and_returns_expires() {
 }
 
 #[test]
-fn component_of_a_leaving_cluster_is_zero_although_another_cluster_has_the_name() {
+fn leaving_clusters_component_is_zero_despite_a_same_named_object() {
     let mut log = log(&[("a", 10, &["x 9"]), ("b", 30, &["x 29", "y 25"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.leave(&name("b"), NOW);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn watch_resumes_after_a_named_event() {
+fn watch_resumes_after_an_event_identified_by_its_integer_version() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "b", "y 21");
@@ -17,7 +17,7 @@ fn watch_resumes_after_a_named_event() {
 }
 
 #[test]
-fn event_before_a_join_does_not_cover_the_joined_cluster() {
+fn watch_resumed_before_a_join_receives_the_joined_cluster() {
     let mut log = log(&[("a", 10, &["x 9"])]);
     change(&mut log, "a", "y 11");
     log.join(&name("b"), snapshot(20, &["x 19"]), NOW);
@@ -40,7 +40,7 @@ fn resumes_after_private(log: &Log, private_before: u64, cluster: &str, version:
 }
 
 #[test]
-fn watch_does_not_resume_after_a_version_that_two_events_carry() {
+fn watch_does_not_resume_after_a_version_of_two_events() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
     change(&mut log, "a", "z 11");
     change(&mut log, "b", "x 21");
@@ -98,7 +98,7 @@ fn watch_does_not_resume_after_an_event_with_a_private_version() {
 }
 
 #[test]
-fn watch_resumed_after_a_delete_receives_the_other_object_of_that_name() {
+fn watch_resumed_after_a_delete_receives_the_same_named_object() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["x 19"])]);
     change(&mut log, "a", "-x 11");
     change(&mut log, "a", "-y 12");

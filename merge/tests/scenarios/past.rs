@@ -7,7 +7,7 @@ use tributary_merge::OpeningList;
 use super::*;
 
 #[test]
-fn storm_in_one_cluster_keeps_the_history_of_the_others() {
+fn many_changes_in_one_cluster_keep_other_clusters_history() {
     let config = LogConfig { history_bytes_max: 8 << 10, history_entries_min: 5, ..LogConfig::default() };
     let mut log = Log::new(config);
     log.join(&name("a"), snapshot(10, &[]), NOW);
@@ -40,7 +40,7 @@ fn snapshot_of(version: u64, objects: &[Arc<Object>]) -> Snapshot {
 
 /// A writer could shrink large objects, so that only the history keeps the large versions.
 #[test]
-fn change_counts_with_the_larger_object_and_history_stays_below_twice_the_bound() {
+fn history_size_counts_the_larger_object_of_each_change() {
     const LARGE: usize = 100 << 10;
     for (bytes, kept) in [(1000 * LARGE, 100), (10 * LARGE, 19)] {
         let mut log = Log::new(LogConfig { history_bytes_max: bytes, ..LogConfig::default() });
@@ -63,7 +63,7 @@ fn change_counts_with_the_larger_object_and_history_stays_below_twice_the_bound(
 /// The entries of the other cluster refer to the large object, and must not keep it in memory after the log has evicted
 /// it for its own cluster.
 #[test]
-fn object_forgotten_by_its_cluster_is_not_kept_by_entries_of_another_cluster() {
+fn entry_of_another_cluster_does_not_keep_an_evicted_object() {
     const LARGE: usize = 100 << 10;
     const BOUND: usize = 1 << 20;
     let mut log = Log::new(LogConfig { history_bytes_max: BOUND, ..LogConfig::default() });
@@ -88,7 +88,7 @@ fn object_forgotten_by_its_cluster_is_not_kept_by_entries_of_another_cluster() {
 
 /// The allocation of an object whose text has been freed still counts.
 #[test]
-fn reference_to_another_clusters_object_counts_with_its_own_size() {
+fn history_counts_the_size_of_references_to_same_named_objects() {
     let added_by_a_change = |others: &[&str]| {
         let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, others)]);
         let before = log.history_bytes();
@@ -102,7 +102,7 @@ fn reference_to_another_clusters_object_counts_with_its_own_size() {
 /// A slow watch receives the other cluster's object in its state at the deletion, although the object has changed
 /// since.
 #[test]
-fn other_object_of_a_deleted_name_is_announced_in_its_past_state() {
+fn same_named_object_follows_a_deletion_in_its_past_state() {
     let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, &["m 9 red"]), ("c", 10, &["m 9 blue"])]);
     let mut slow = Watcher::now(&log, red as Matches);
     change(&mut log, "a", "m 11 blue");
@@ -119,7 +119,7 @@ fn other_object_of_a_deleted_name_is_announced_in_its_past_state() {
 
 /// A cluster may be relisted at any rate, with all objects changed each time.
 #[test]
-fn relists_are_kept_up_to_the_bound_and_the_newest_one_more() {
+fn history_keeps_relists_within_its_limit_and_the_newest() {
     // (maximum history size in snapshots, number of snapshots in the history)
     for (states, kept) in [(1, 1), (3, 3)] {
         let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
@@ -148,7 +148,7 @@ fn ten_large_objects(version: u64) -> Snapshot {
 /// A cluster that is removed and returns a moment later, or is relisted with few changes, evicts no event that
 /// connected watches still need.
 #[test]
-fn small_boundary_does_not_evict_a_large_one() {
+fn small_relist_does_not_evict_a_large_relist() {
     let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
     let mut log = Log::new(LogConfig { history_bytes_max: one / 2, ..LogConfig::default() });
     log.join(&name("a"), ten_large_objects(10), NOW);
@@ -167,7 +167,7 @@ fn small_boundary_does_not_evict_a_large_one() {
 }
 
 #[test]
-fn old_entries_expire_except_the_minimum_number() {
+fn old_log_entries_expire_except_the_minimum_number() {
     let config = LogConfig { history_entries_min: 2, ..LogConfig::default() };
     let mut log = Log::new(config);
     log.join(&name("a"), snapshot(10, &[]), NOW);
@@ -188,7 +188,7 @@ fn old_entries_expire_except_the_minimum_number() {
 }
 
 #[test]
-fn snapshot_at_returns_exact_past_states() {
+fn snapshot_at_a_composite_version_is_the_exact_past_state() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "a", "-y 12");
@@ -210,7 +210,7 @@ fn snapshot_at_returns_exact_past_states() {
 }
 
 #[test]
-fn past_state_has_each_version_of_an_object_that_changed_often() {
+fn past_state_is_exact_for_an_object_that_changed_often() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"])]);
     for text in ["x 11", "-x 12", "x 13", "y 14", "x 15", "-y 16", "new 17", "-new 18"] {
         change(&mut log, "a", text);
@@ -238,7 +238,7 @@ fn past_state_has_each_version_of_an_object_that_changed_often() {
 }
 
 #[test]
-fn paged_list_counts_the_remaining_objects() {
+fn paginated_list_counts_the_remaining_objects() {
     let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
     for namespace in [None, Some("n".into())] {
         let filter = Filter { namespace, ..Filter::default() };
@@ -260,7 +260,7 @@ fn paged_list_counts_the_remaining_objects() {
 }
 
 #[test]
-fn page_continues_at_the_position_of_a_removed_cluster() {
+fn list_page_continues_at_the_position_of_a_removed_cluster() {
     let log = log(&[("a", 10, &["x 9"]), ("c", 30, &["a 5", "x 6"])]);
     for (cluster, after, expected) in
         [("a", "n/x", 2), ("b", "n/x", 2), ("c", "n/a", 1), ("c", "n/x", 0), ("d", "n/a", 0)]
@@ -276,7 +276,7 @@ fn page_continues_at_the_position_of_a_removed_cluster() {
 
 /// An opening list or a watch shares its thread with other tasks, so each step is bounded.
 #[test]
-fn each_step_evaluates_a_bounded_number_of_objects() {
+fn list_and_watch_steps_evaluate_few_objects_each() {
     let names: Vec<_> = (0..1000).map(|number| format!("x{number:04} {}", 2000 - number)).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let log = log(&[("a", 10, &["y 9"]), ("b", 3000, &names)]);

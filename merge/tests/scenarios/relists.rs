@@ -4,7 +4,7 @@ use super::*;
 use crate::integers::resumes_after;
 
 #[test]
-fn relist_sends_the_differences_with_deletions_first() {
+fn relist_sends_its_differences_with_deletions_first() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["w 21", "x 29", "y 25", "z 27"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(40, &["x 38", "z 27", "v 35"]), NOW);
@@ -85,7 +85,7 @@ fn red_objects(snapshot: &Snapshot, cluster: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn client_cut_inside_a_relist_converges_at_a_replica_that_is_before_it() {
+fn client_cut_inside_a_relist_converges_at_an_older_replica() {
     // Two objects that are red, blue or absent: before the relist, in the relist, and later.
     let colors = [None, Some("red"), Some("blue")];
     let pairs: Vec<_> = colors.iter().flat_map(|x| colors.map(|y| (*x, y))).collect();

@@ -5,7 +5,7 @@ use super::*;
 const OBJECTS: [&str; 3] = ["x 5", "y 6", "z 7"];
 
 #[test]
-fn deletions_of_one_revision_carry_parts_until_progress_completes_it() {
+fn deletions_of_one_revision_carry_partial_versions_until_a_bookmark() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:10").unwrap();
     let bookmark = |log: &Log, watcher: &Watcher<Matches>| text(log, &watcher.bookmark(log).unwrap());
@@ -20,7 +20,7 @@ fn deletions_of_one_revision_carry_parts_until_progress_completes_it() {
 }
 
 #[test]
-fn client_cut_between_deletions_of_one_revision_receives_all_of_them_again() {
+fn client_cut_between_deletions_of_one_revision_receives_all_again() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut early = resume(&log, "a:11-1").unwrap();
@@ -41,7 +41,7 @@ fn client_cut_between_deletions_of_one_revision_receives_all_of_them_again() {
 }
 
 #[test]
-fn client_with_the_whole_revision_is_not_ahead_of_a_part() {
+fn client_with_a_whole_revision_is_not_ahead() {
     let mut log = log(&[("a", 10, &OBJECTS), ("b", 3, &["w 2"])]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11 b:3").unwrap();
@@ -70,7 +70,7 @@ fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]
 }
 
 #[test]
-fn client_with_the_whole_revision_waits_for_objects_that_the_rest_may_delete() {
+fn watch_waits_if_a_partial_revision_may_delete_an_object() {
     type End = (fn(&mut Log), &'static [&'static str]);
     const BOTH: [&str; 2] = ["DELETED* a/x@11 a:10 b:11", "ADDED* b/x@8 a:11-1 b:11"];
     let ends: [End; 10] = [
@@ -111,7 +111,7 @@ fn client_with_the_whole_revision_waits_for_objects_that_the_rest_may_delete() {
 }
 
 #[test]
-fn object_of_an_unaffected_cluster_is_announced_at_once() {
+fn same_named_object_of_an_unaffected_cluster_follows_immediately() {
     for comes_late in [false, true] {
         let (log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[("c", 3, &["x 2"])]);
         let expected = ["DELETED* a/x@11 a:10 b:11 c:3", "ADDED* c/x@2 a:11-1 b:11 c:3"];
@@ -120,7 +120,7 @@ fn object_of_an_unaffected_cluster_is_announced_at_once() {
 }
 
 #[test]
-fn client_waiting_for_the_rest_of_a_revision_expires_on_a_reset() {
+fn watch_waiting_for_a_partial_revision_expires_on_a_reset() {
     for comes_late in [false, true] {
         let (mut log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[]);
         assert_eq!(read(&log, &mut watcher), [""; 0]);
@@ -131,7 +131,7 @@ fn client_waiting_for_the_rest_of_a_revision_expires_on_a_reset() {
 
 /// Like the previous test, for a client that connects after the relist.
 #[test]
-fn relist_behind_a_part_deletes_the_object_for_a_late_client_with_the_whole_revision() {
+fn watch_after_a_relist_does_not_wait_for_partial_revision() {
     let (mut log, _) = log_and_watcher_behind_a_part(false, &[]);
     log.relist(&name("b"), snapshot(20, &["z 6"]), NOW);
     let told = read(&log, &mut resume(&log, "a:10 b:11").unwrap());
@@ -141,7 +141,7 @@ fn relist_behind_a_part_deletes_the_object_for_a_late_client_with_the_whole_revi
 }
 
 #[test]
-fn client_with_a_part_is_ahead_of_a_log_without_that_revision() {
+fn client_with_partial_revision_is_ahead_of_an_older_log() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:11-1").unwrap();
     assert!(watcher.ahead().is_some());
@@ -152,14 +152,14 @@ fn client_with_a_part_is_ahead_of_a_log_without_that_revision() {
 }
 
 #[test]
-fn part_is_too_old_for_a_list_of_the_same_revision() {
+fn partial_revision_is_too_old_for_a_later_log() {
     let log = log(&[("a", 11, &["z 7"])]);
     assert!(too_old(&log, "a:11-1").starts_with("too old resource version of cluster a: 11-1"));
     assert!(resume(&log, "a:11").is_ok());
 }
 
 #[test]
-fn relist_behind_a_part_deletes_the_remaining_objects_of_the_revision() {
+fn relist_after_a_partial_revision_deletes_its_remaining_objects() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(20, &["w 15"]), NOW);
@@ -183,7 +183,7 @@ fn relist_behind_a_part_deletes_the_remaining_objects_of_the_revision() {
 }
 
 #[test]
-fn version_of_a_client_with_the_whole_revision_does_not_go_back_at_a_relist() {
+fn clients_whole_revision_does_not_go_back_at_a_relist() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11").unwrap();
@@ -196,7 +196,7 @@ fn version_of_a_client_with_the_whole_revision_does_not_go_back_at_a_relist() {
 
 /// Only the list shows that the part was the whole revision.
 #[test]
-fn relist_at_the_same_revision_completes_a_part() {
+fn relist_at_the_same_revision_completes_a_partial_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(11, &["z 7"]), NOW);
@@ -209,7 +209,7 @@ fn relist_at_the_same_revision_completes_a_part() {
 }
 
 #[test]
-fn deletion_count_over_all_namespaces_does_not_apply_to_a_single_namespace() {
+fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
     let mut log = Log::of_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
@@ -226,7 +226,7 @@ fn deletion_count_over_all_namespaces_does_not_apply_to_a_single_namespace() {
 /// A log of a namespace may start in the middle of a revision. A client with more of that revision receives the events
 /// after the start.
 #[test]
-fn watch_resumes_from_a_join_in_the_middle_of_a_revision() {
+fn watch_resumes_from_a_join_inside_a_revision() {
     let mut state = snapshot(10, &["y 6", "z 7"]);
     state.set_resource_version(CollectionVersion::part(ResourceVersion(11), 2));
     let config = LogConfig { history_age_max: Duration::from_secs(10), ..LogConfig::default() };
@@ -251,7 +251,7 @@ fn watch_resumes_from_a_join_in_the_middle_of_a_revision() {
 }
 
 #[test]
-fn part_with_fewer_deletions_than_forgotten_is_too_old() {
+fn partial_revision_with_fewer_deletions_than_evicted_is_too_old() {
     let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
     for (mut log, is_of_namespace) in [(Log::new(config.clone()), false), (Log::of_namespace(config), true)] {
         log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
@@ -278,7 +278,7 @@ fn part_with_fewer_deletions_than_forgotten_is_too_old() {
 
 /// Kubernetes Events expire in this way, and a long time may pass until the next change.
 #[test]
-fn watch_resumes_from_a_list_although_deletions_of_its_revision_are_forgotten() {
+fn watch_resumes_from_a_list_whose_revisions_deletions_are_evicted() {
     for kept in [0, 1, 100] {
         let config = LogConfig { history_entries_min: kept, ..LogConfig::default() };
         let mut log = Log::new(config);
@@ -303,7 +303,7 @@ fn watch_resumes_from_a_list_although_deletions_of_its_revision_are_forgotten() 
 }
 
 #[test]
-fn snapshot_at_a_part_of_a_revision_is_exact() {
+fn snapshot_at_a_partial_revision_is_exact() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let at = |log: &Log, version| log.snapshot_at(&vector(version)).unwrap()[0].1.len();
     delete(&mut log, "a", &["x 11"]);
@@ -315,7 +315,7 @@ fn snapshot_at_a_part_of_a_revision_is_exact() {
 }
 
 #[test]
-fn integer_shared_by_several_deletions_names_no_event() {
+fn watch_does_not_resume_after_an_integer_of_several_deletions() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let after =
         |log: &Log, version| Watcher::after_event(log, 0, &name("a"), ResourceVersion(version), everything as Matches);
