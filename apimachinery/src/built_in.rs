@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_built_in_resource_is_found() {
+    fn built_in_lookup_finds_each_resource_in_the_table() {
         assert!(BUILT_IN.is_sorted_by_key(|(group, resource, ..)| (*group, *resource)));
         for (group, resource, kind, namespaced) in BUILT_IN {
             assert_eq!(built_in(group, resource), Some((*kind, *namespaced)));

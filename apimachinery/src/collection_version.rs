@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn part_orders_between_its_revision_and_the_previous_one() {
+    fn partial_revision_orders_between_previous_and_whole_revision() {
         let ascending = ["7", "8-0", "8-1", "8-2", "8", "9-0"].map(version);
         assert!(ascending.is_sorted());
         assert!(version("8-1") < ResourceVersion(8) && version("8-1") > ResourceVersion(7));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_deletions_make_a_part_of_a_revision() {
+    fn only_deletions_leave_the_newest_revision_partial() {
         use ChangeType::{Added, Deleted, Modified};
         let steps = [
             (Deleted, 8, "8-1"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn collection_version_has_a_single_spelling() {
+    fn collection_version_text_has_a_single_spelling() {
         for text in ["0", "1", "8", "8-0", "8-12", "18446744073709551615", "18446744073709551615-4294967295"] {
             assert_eq!(version(text).to_string(), text);
         }

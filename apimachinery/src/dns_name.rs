@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subdomain_is_a_sequence_of_labels_with_dots() {
+    fn dns_subdomain_is_a_dot_separated_list_of_labels() {
         for good in ["a", "a-b.c", "simple", "s.t-1", "now-with-dashes", "example.com", "1.2.3.4", &"a".repeat(253)] {
             assert!(is_dns_subdomain(good), "{good}");
             assert!(dns_subdomain_errors(good).is_empty(), "{good}");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_name_is_a_single_label() {
+    fn namespace_name_is_a_single_dns_label() {
         for good in ["n", "kube-system", "0", &"n".repeat(63)] {
             assert!(is_namespace_name(good), "{good}");
         }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_parse_like_go() {
+    fn duration_parser_accepts_the_same_texts_as_go() {
         for (text, nanoseconds) in [
             ("0", 0),
             ("+0", 0),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_durations_have_the_messages_of_go() {
+    fn malformed_duration_errors_have_the_messages_of_go() {
         for (text, words) in [
             ("", r#"time: invalid duration """#),
             ("invalid", r#"time: invalid duration "invalid""#),

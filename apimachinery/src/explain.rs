@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn explain_lists_each_cause_once() {
+    fn explained_error_lists_each_cause_once() {
         assert_eq!(
             explain(&step("dial", Some(step("connect", Some(step("refused", None)))))),
             "dial: connect: refused"

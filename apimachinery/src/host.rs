@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_of_a_request_has_a_canonical_spelling() {
+    fn request_host_is_parsed_into_its_canonical_spelling() {
         let long = "x".repeat(64);
         for (text, expected) in [
             ("eu.example.com", Ok("eu.example.com")),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_of_an_address_are_removed() {
+    fn brackets_of_an_ipv6_address_are_removed() {
         for (host, expected) in [
             ("[::1]", "::1"),
             ("[2001:db8::1]", "2001:db8::1"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_accepts_names_without_port_or_wildcard() {
+    fn configured_host_name_has_neither_port_nor_wildcard() {
         for (text, expected) in [
             ("eu.example.com", Ok("eu.example.com")),
             ("EU.example.com", Ok("eu.example.com")),

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_fields_and_paths_are_found() {
+    fn json_lookup_finds_fields_and_nested_paths() {
         let text = br#" { "a" : {"b":[1,{"c":"}\"]"}], "d":"x"}, "e":-1.5e3,"f":null , "g":"\\"} "#;
         validate(text).unwrap();
         let keys: Vec<_> = members(text, 0).map(|m| (m.key.to_vec(), text[m.value].to_vec())).collect();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_json_does_not_panic() {
+    fn json_lookup_in_malformed_text_does_not_panic() {
         for text in
             [&b"{"[..], b"{\"a", b"{\"a\"", b"{\"a\":", b"{\"a\":{", b"{\"a\":\"\\", b"[", b"", b"}", b"{\"a\":]}"]
         {

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_on_a_cluster_host_belongs_to_the_cluster() {
+    fn path_at_a_clusters_host_belongs_to_the_cluster() {
         let eu = || ClusterName::new("eu").unwrap();
         let own = Mount::Cluster(eu());
         for path in

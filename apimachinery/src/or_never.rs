@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn or_never_without_a_future_stays_pending() {
+    fn optional_future_that_is_absent_never_completes() {
         assert_eq!(or_never(Some(std::future::ready(7))).now_or_never(), Some(7));
         assert_eq!(or_never(None::<std::future::Ready<u8>>).now_or_never(), None);
     }

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn permit_releases_its_share_only_on_drop() {
+    fn permit_releases_its_part_of_a_limit_only_on_drop() {
         let [user, cluster] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let both = Permit::keeping((one(&user), one(&cluster)));
         let other = one(&user);

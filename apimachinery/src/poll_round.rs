@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn poll_round_wakes_the_task_only_outside_a_turn() {
+    fn poll_round_wakes_its_task_only_while_not_polling() {
         let (round, woken) = (Arc::<PollRound>::default(), Arc::<Woken>::default());
         let (task, wakes) = (waker(Arc::clone(&woken)), || woken.0.load(SeqCst));
         round.begin(&task);

@@ -143,7 +143,7 @@ mod tests {
     /// Each row has the result of Go 1.26's `url.ParseQuery`: its pairs in order, and whether the function returned an
     /// error. U+FFFD replaces invalid UTF-8, which Go keeps.
     #[test]
-    fn query_parses_like_go() {
+    fn query_parameters_parse_like_go() {
         let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
         let (most, too_many) = (many(10_000), many(10_001));
         type Pairs = &'static [(&'static str, &'static str)];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_query_is_refused_with_a_remedy() {
+    fn ambiguous_query_is_refused_with_the_correct_spelling() {
         let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
         let most = many(PARAMETERS_MAX);
         let clear = ["", "&&", "=", "a=1&a=2", "a+b=%20%2B", "%C3%A4=\u{e4}", "a=%00", "a=%3B%25", "x=%F0%9F%90%B3"];
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn boolean_parameters_parse_like_kube_apiserver() {
+    fn boolean_query_parameters_parse_like_kube_apiserver() {
         for (query, expected) in [
             ("watch=", Some(true)),
             ("watch", Some(true)),

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_has_a_path_and_a_display_name() {
+    fn resource_prints_its_path_and_its_display_name() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         assert_eq!(pods.path(None), "/api/v1/pods");
         assert_eq!(pods.to_string(), "pods");

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistyped_resource_gets_suggestions() {
+    fn mistyped_resource_name_gets_suggestions() {
         let mut names = ResourceNames::default();
         names.add("", "pods", ["pod", "Pod", "po"]);
         let mut more = ResourceNames::default();

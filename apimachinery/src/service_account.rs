@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_complete_username_is_a_service_account() {
+    fn only_a_complete_service_account_username_is_recognized() {
         for (username, expected) in [
             ("system:serviceaccount:n:s", Some(("n", "s"))),
             ("system:serviceaccount:n:s.t-1", Some(("n", "s.t-1"))),

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_has_two_digits_for_each_byte() {
+    fn hexadecimal_text_has_two_digits_for_each_byte() {
         assert_eq!((hex([]), hex([0, 0x0a, 0xff])), (String::new(), "000aff".to_owned()));
     }
 }

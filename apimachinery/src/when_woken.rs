@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn future_is_polled_once_and_after_each_own_wakeup() {
+    fn wrapped_future_is_polled_only_after_its_own_wakeup() {
         let (send, mut receive) = oneshot::channel::<()>();
         let mut asked = 0;
         let mut future = WhenWoken::new(poll_fn(|cx| {

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encoded_fields_decode_to_the_same_fields() {
+    fn encoded_protobuf_fields_decode_to_equal_fields() {
         let mut message = Vec::new();
         put_field(&mut message, 1, b"name");
         message.extend_from_slice(&[2 << 3, 0x96, 0x01]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_or_unknown_fields_are_malformed() {
+    fn truncated_or_unknown_protobuf_fields_are_malformed() {
         let mut too_large = Vec::new();
         put_field(&mut too_large, (1 << 32) + 12, b"a field 12 for who cuts its number to 32 bits");
         for bytes in [&*too_large, &[0x0a, 5, 1], &[0x80], &[0x00, 0], &[0x0b], &[0xff; 11], &[0x09, 1], &[0x0d, 1]] {

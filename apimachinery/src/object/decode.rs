@@ -143,7 +143,7 @@ mod tests {
 
     /// The texts contain names of Roles and ClusterRoles in the escaped form of kube-apiserver.
     #[test]
-    fn escaped_names_are_decoded() {
+    fn json_escapes_in_object_names_are_decoded() {
         for (written, name) in
             [(r"a\u0026b", "a&b"), (r"x\u003cy", "x<y"), (r#"say \"hi\""#, r#"say "hi""#), (r"\u00e4", "ä")]
         {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn decoder_finds_the_positions_of_fields() {
+    fn object_decoder_finds_the_positions_of_fields() {
         let object = decoder()
             .decode(br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"12","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"a":"b","c":""}},"spec":{"nodeName":"n1"},"status":{"phase":""}}"#)
             .unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_object_may_have_an_opaque_version() {
+    fn forwarded_object_may_have_a_version_that_is_no_number() {
         let version = |text: &str| {
             let json = format!(r#"{{"kind":"K","metadata":{{"name":"p","resourceVersion":"{text}"}}}}"#);
             ObjectDecoder::for_forwarding().decode(json.as_bytes()).map(|object| match object.native_version() {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_objects_are_refused() {
+    fn object_decoder_refuses_malformed_objects() {
         for bad in [
             "",
             "{",

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn rendering_inserts_version_and_annotation() {
+    fn rendered_object_has_the_composite_version_and_cluster_annotation() {
         let head = r#"{"kind":"Pod","apiVersion":"v1","#;
         let cases = [
             (

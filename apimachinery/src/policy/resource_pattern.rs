@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_patterns_parse_print_and_match() {
+    fn resource_patterns_parse_print_and_match_resources() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
         let certificates = GroupVersionResource::new("cert-manager.io", "v1", "certificates");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn text_without_a_resource_name_is_refused() {
+    fn resource_pattern_without_a_resource_name_is_refused() {
         for bad in ["", "Pods", "pods/", "/pods", "/v1/pods", "apps/deployments", "a/v1/b/c", "pods.", "*.apps", "a b"]
         {
             let refused = bad.parse::<ResourcePattern>().unwrap_err().to_string();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_overlap_if_both_can_match_a_resource() {
+    fn resource_patterns_overlap_if_both_can_match_one_resource() {
         let pattern = |text: &str| text.parse::<ResourcePattern>().unwrap();
         for (one, other, expected) in [
             ("*", "pods", true),

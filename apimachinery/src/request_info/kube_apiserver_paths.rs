@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_segment_decides_about_paths_of_kube_apiserver() {
+    fn first_path_segment_identifies_paths_answered_by_kube_apiserver() {
         for (path, expected) in [
             ("/api", true),
             ("/apis/", true),

@@ -143,7 +143,7 @@ fn watch_requests_parse_like_kube_apiserver() {
 
 /// A member would read a different verb or name, now or after its next upgrade.
 #[test]
-fn ambiguous_query_of_a_resource_is_refused() {
+fn resource_request_with_an_ambiguous_query_is_refused() {
     let many = format!("watch=1{}", "&".repeat(10_000));
     let queries = [
         // kube-apiserver uses the first selector, which excludes only a name that no object has.
@@ -182,7 +182,7 @@ fn ambiguous_query_of_a_resource_is_refused() {
 
 /// The query belongs to the proxied server, and changes neither verb nor name.
 #[test]
-fn query_of_a_proxied_request_is_not_checked() {
+fn query_of_a_proxy_subresource_request_is_not_checked() {
     let many = "a=1&".repeat(20_000) + "watch=1";
     let queries = ["watch=1", "a;b", "x=%zz", "watch=%ff", "fieldSelector=metadata.name=other", many.as_str()];
     for (method, path) in [
@@ -236,7 +236,7 @@ fn paths_without_a_resource_parse_as_non_resource() {
 }
 
 #[test]
-fn cluster_prefix_selects_the_cluster() {
+fn path_prefix_selects_the_cluster_of_a_request() {
     for (target, expected) in [
         ("/clusters/c1/api/v1/pods", "c1|list|/v1/pods"),
         ("/clusters/c1/api/v1/namespaces/n/pods/p?watch=1", "c1|get|/v1/pods|n|p"),
@@ -259,7 +259,7 @@ fn cluster_prefix_selects_the_cluster() {
 }
 
 #[test]
-fn proxied_path_stays_unchanged() {
+fn path_after_the_proxy_subresource_stays_unchanged() {
     for (target, rest) in [
         ("/api/v1/namespaces/n/services/s/proxy", None),
         ("/api/v1/namespaces/n/services/s/proxy/", Some("")),
@@ -382,7 +382,7 @@ fn cve_2022_3162_hostile_paths_are_refused() {
 }
 
 #[test]
-fn unsupported_method_of_a_resource_is_a_non_resource_verb() {
+fn unsupported_method_on_a_resource_becomes_a_non_resource_verb() {
     for (method, path, expected) in [
         ("OPTIONS", "/api/v1/pods", "options"),
         ("CONNECT", "/api/v1/namespaces/n/pods/p/exec", "connect"),
@@ -412,7 +412,7 @@ fn verbs_in_metrics_have_the_spelling_of_kube_apiserver() {
 }
 
 #[test]
-fn authorization_uses_the_namespace_and_the_selected_name() {
+fn authorization_uses_the_namespace_and_the_field_selectors_name() {
     let request = |path, query| RequestInfo::parse("GET", path, query).unwrap().resource().unwrap().clone();
     assert_eq!(request("/api/v1/namespaces/n", None).authorization_namespace(), "n");
     assert_eq!(request("/api/v1/namespaces/n/pods/p", None).authorization_namespace(), "n");
@@ -452,7 +452,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn hostile_paths_do_not_panic_and_have_a_single_reading(path in hostile()) {
+        fn hostile_paths_neither_panic_nor_parse_ambiguously(path in hostile()) {
             let Ok(info) = RequestInfo::parse("GET", &path, None) else { return Ok(()) };
             prop_assert!(path.ends_with(&info.path) || info.path == "/");
             let Some(request) = info.resource() else {
@@ -484,7 +484,7 @@ mod properties {
 }
 
 #[test]
-fn class_of_a_request_follows_verb_and_subresource() {
+fn request_class_depends_on_verb_and_subresource() {
     use RequestClass::{Opaque, Short, Watch};
     for (target, expected) in [
         ("/api/v1/pods", Short),
@@ -519,7 +519,7 @@ fn class_of_a_request_follows_verb_and_subresource() {
 }
 
 #[test]
-fn path_without_escapes_allocates_only_the_kept_texts() {
+fn path_without_escapes_allocates_only_the_stored_names() {
     for (path, kept) in [
         // The allocations are the cluster, the path, the group, the version, the resource, the namespace and the name.
         ("/clusters/x/api/v1/namespaces/ns/pods/name", 7),

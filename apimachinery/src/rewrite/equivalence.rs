@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn rewritten_json_patch_has_the_same_effect_on_the_members_object(
+    fn json_patch_keeps_its_effect_when_rewritten_for_the_member(
         has_map in any::<bool>(),
         annotated in any::<bool>(),
         operations in proptest::collection::vec(operation(), 0..5),

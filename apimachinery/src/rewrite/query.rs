@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameter_is_removed_with_any_escapes_in_its_name() {
+    fn query_parameter_is_removed_despite_escapes_in_its_name() {
         for (query, expected) in [
             ("a=b&resourceVersion=x&c", "a=b&c"),
             ("resource%56ersion=x", ""),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_requirements_are_removed_from_queries_for_members() {
+    fn query_for_a_member_loses_label_requirements_on_clusters() {
         let cases = [
             ("", ""),
             ("limit=5&labelSelector=a%3Db,c", "limit=5&labelSelector=a%3Db,c"),

@@ -38,7 +38,7 @@ mod tests {
     use crate::wire::put_field;
 
     #[test]
-    fn status_message_is_read_in_each_encoding() {
+    fn status_message_is_read_from_json_yaml_and_protobuf() {
         let message = "pods \"x\" is forbidden";
         let json =
             serde_json::json!({"kind": "Status", "apiVersion": "v1", "message": message, "details": {"name": "y"}});
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_read_in_each_encoding() {
+    fn status_is_read_from_json_yaml_and_protobuf() {
         let status = Status::unauthorized();
         let pretty = serde_json::to_string_pretty(&status).unwrap();
         let yaml = "apiVersion: v1\ncode: 401\nkind: Status\nmessage: Unauthorized\nmetadata: {}\nreason: \

@@ -17,7 +17,7 @@ fn text(format: Format, shape: BodyKind, body: &str, has_annotations: bool) -> S
 }
 
 #[test]
-fn json_object_gets_native_version_and_loses_the_annotation() {
+fn rewritten_json_object_has_native_version_and_no_cluster_annotation() {
     for (given, expected) in [
         (
             r#"{"metadata":{"name":"p","resourceVersion":"abc","annotations":{"tributary.dev/cluster":"c1"}},"n":12345678901234567890.10}"#,
@@ -71,7 +71,7 @@ fn json_object_gets_native_version_and_loses_the_annotation() {
 }
 
 #[test]
-fn json_bodies_of_other_kinds_get_native_versions() {
+fn rewritten_json_body_of_each_kind_has_native_versions() {
     for (shape, given, expected) in [
         (
             BodyKind::CoreEvent,
@@ -99,7 +99,7 @@ fn json_bodies_of_other_kinds_get_native_versions() {
 }
 
 #[test]
-fn versions_of_references_are_distinguished_and_removable() {
+fn version_of_an_event_reference_is_translated_separately() {
     let body = br#"{"metadata":{"resourceVersion":"a"},"involvedObject":{"resourceVersion":"b"},"related":{"resourceVersion":"c"}}"#;
     let mut version = |of: VersionOf, _: &str| match of {
         VersionOf::Object => Ok("42".to_owned()),
@@ -111,7 +111,7 @@ fn versions_of_references_are_distinguished_and_removable() {
 }
 
 #[test]
-fn facts_are_read_from_json() {
+fn body_facts_are_read_from_json() {
     let facts = read(
         Format::Json,
         BodyKind::CoreEvent,
@@ -147,7 +147,7 @@ fn facts_are_read_from_json() {
 
 /// The fields that determine the cluster are equal in each format.
 #[test]
-fn facts_are_equal_in_json_patches_and_yaml() {
+fn body_facts_are_equal_in_json_patches_and_yaml() {
     let some = |text: &str| Some(text.to_owned());
     let release = ReleaseFacts {
         record_owner: some("helm"),
@@ -183,7 +183,7 @@ fn facts_are_equal_in_json_patches_and_yaml() {
 }
 
 #[test]
-fn malformed_body_returns_400() {
+fn malformed_request_body_returns_400() {
     for (format, body) in [
         (Format::Json, &b"{"[..]),
         (Format::Json, b"{\"a\":1}}"),
@@ -209,7 +209,7 @@ fn malformed_body_returns_400() {
 }
 
 #[test]
-fn error_of_the_version_translation_is_returned() {
+fn rewrite_returns_the_error_of_the_version_translation() {
     for (format, body) in [
         (Format::Json, &br#"{"metadata":{"resourceVersion":"x"}}"#[..]),
         (Format::JsonPatch, br#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"}]"#),
@@ -225,7 +225,7 @@ fn error_of_the_version_translation_is_returned() {
 }
 
 #[test]
-fn json_patch_is_edited_for_the_members_object() {
+fn json_patch_is_rewritten_for_the_members_object() {
     let unchanged = |patch: &'static str| (patch, true, patch);
     for (given, has_annotations, expected) in [
         (
@@ -328,7 +328,7 @@ fn json_patch_is_edited_for_the_members_object() {
 }
 
 #[test]
-fn yaml_becomes_json_only_if_it_changes() {
+fn yaml_body_becomes_json_only_if_it_changes() {
     let plain = "apiVersion: v1\nkind: ConfigMap # comment\nmetadata: {name: a}\ndata: {mode: '0644'}\n";
     let same = apply(Format::Yaml, BodyKind::Object, plain.as_bytes(), true).unwrap();
     assert_eq!((&*same.body, same.content_type), (plain.as_bytes(), None));
@@ -370,7 +370,7 @@ fn repeated(bytes: usize, times: usize) -> String {
 }
 
 #[test]
-fn yaml_with_expanding_aliases_is_refused() {
+fn yaml_body_with_expanding_aliases_is_refused() {
     let in_anchors = |levels: usize, values: usize| {
         let open: String = (0..levels).map(|at| format!("&n{at} [")).collect();
         format!("x: {open}{}{}\n", "a,".repeat(values), "]".repeat(levels))
@@ -396,7 +396,7 @@ fn yaml_with_expanding_aliases_is_refused() {
 }
 
 #[test]
-fn yaml_beyond_other_limits_is_refused_with_a_remedy() {
+fn yaml_body_with_too_many_values_or_levels_is_refused() {
     let many = format!("x: [{}]\n", "a,".repeat(250_001));
     // The map around the lists is a level as well.
     let nested = |levels: usize| format!("x: {}{}\n", "[".repeat(levels - 1), "]".repeat(levels - 1));
@@ -409,7 +409,7 @@ fn yaml_beyond_other_limits_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn yaml_is_converted_once() {
+fn yaml_body_is_converted_to_json_once() {
     let text = "metadata: {annotations: {tributary.dev/cluster: c1}, resourceVersion: x}\n";
     let given = Bytes::from_static(text.as_bytes());
     let yaml = RequestBody::new(Format::ApplyYaml, given.clone()).unwrap_err();
@@ -430,7 +430,7 @@ fn yaml_is_converted_once() {
 
 /// The member decides about repeated keys (`fieldValidation=Strict`), so the text stays unchanged.
 #[test]
-fn repeated_yaml_key_is_forwarded() {
+fn yaml_body_with_a_repeated_key_is_forwarded() {
     let given = "metadata:\n  name: a\nspec:\n  unknown: x\n  foo: foo1\n  foo: foo2\n";
     for format in [Format::Yaml, Format::ApplyYaml] {
         let same = apply(format, BodyKind::Object, given.as_bytes(), true).unwrap();
@@ -444,7 +444,7 @@ fn repeated_yaml_key_is_forwarded() {
 }
 
 #[test]
-fn versions_in_queries_are_translated() {
+fn resource_version_in_a_query_is_translated() {
     for (given, expected) in [
         ("", ""),
         ("a=b&c", "a=b&c"),
@@ -462,7 +462,7 @@ fn versions_in_queries_are_translated() {
 }
 
 #[test]
-fn content_type_and_request_determine_format_and_kind() {
+fn content_type_and_request_determine_body_format_and_kind() {
     for (content_type, format) in [
         ("", Some(Format::Json)),
         ("application/json; charset=utf-8", Some(Format::Json)),
@@ -533,7 +533,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn protobuf_object_gets_native_version_and_loses_the_annotation() {
+    fn rewritten_protobuf_object_has_native_version_and_no_cluster_annotation() {
         let long = "x".repeat(300);
         let metadata = |version: &str, annotations: Vec<u8>| {
             let owner = [field(5, b"v1"), field(4, b"o1")].concat();
@@ -569,7 +569,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn facts_about_the_owner_are_read_from_protobuf() {
+    fn release_node_and_binding_target_are_read_from_protobuf() {
         let label =
             |key: &str, value: &str| field(11, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat());
         let metadata = [
@@ -592,7 +592,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn protobuf_bodies_of_other_kinds_get_native_versions() {
+    fn rewritten_protobuf_body_of_each_kind_has_native_versions() {
         let reference = |version: &str| [field(4, b"u"), field(6, version.as_bytes()), field(7, b"path")].concat();
         for (shape, at) in [(BodyKind::CoreEvent, 2), (BodyKind::Event, 8)] {
             let event =
@@ -632,7 +632,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn repeated_protobuf_messages_merge() {
+    fn repeated_messages_in_a_protobuf_body_merge() {
         let raw =
             [field(1, &field(6, b"x")), field(1, &field(6, b"y")), field(1, &entry("tributary.dev/cluster", "c"))];
         let given = body("Pod", &raw.concat());
@@ -777,7 +777,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn spliced_json_equals_an_edited_tree(value in object(), pretty in any::<bool>()) {
+        fn rewritten_json_text_equals_an_edited_json_tree(value in object(), pretty in any::<bool>()) {
             let given = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
             let rewritten = apply(Format::Json, BodyKind::Object, &given, true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), expected(value.clone()));
@@ -790,7 +790,7 @@ mod properties {
         }
 
         #[test]
-        fn json_patch_of_the_whole_object_equals_an_edited_tree(value in object(), whole in any::<bool>()) {
+        fn rewritten_json_patch_of_an_object_equals_an_edited_tree(value in object(), whole in any::<bool>()) {
             let (path, inner, outer) = if whole {
                 ("", value.clone(), expected(value.clone()))
             } else {
@@ -802,7 +802,7 @@ mod properties {
         }
 
         #[test]
-        fn arbitrary_bytes_do_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), magic in any::<bool>()) {
+        fn rewriting_arbitrary_bytes_does_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), magic in any::<bool>()) {
             if magic {
                 bytes.splice(0..0, *b"k8s\0");
             }

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn field_selector_splits_at_unescaped_commas() {
+    fn field_selector_terms_split_at_unescaped_commas() {
         for (selector, expected) in [
             ("a", vec!["a"]),
             (",a", vec!["", "a"]),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn field_term_splits_at_its_first_operator() {
+    fn field_selector_term_splits_at_its_first_operator() {
         for (term, expected) in [
             ("simple=value", Some(("simple", true, "value"))),
             ("simple==value", Some(("simple", true, "value"))),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn field_value_escapes_are_resolved_or_refused() {
+    fn field_selector_escapes_are_resolved_or_refused() {
         for (escaped, plain) in [
             ("", ""),
             ("value", "value"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selector_parses_and_prints() {
+    fn field_selector_parses_and_prints_an_equal_selector() {
         for (text, printed) in [
             ("", ""),
             (",", ""),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_field_matches_as_empty_text() {
+    fn field_selector_compares_an_absent_field_as_empty_text() {
         let get = |field: &str| match field {
             "x" => "foo",
             "baz" => "blah",

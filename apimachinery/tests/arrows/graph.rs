@@ -184,7 +184,7 @@ impl Files {
 }
 
 #[test]
-fn cycle_of_files_is_found_through_re_exports() {
+fn dependency_cycle_of_files_is_found_through_re_exports() {
     let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let mut files = BTreeMap::from([
         text("lib.rs", "mod a;\nmod b;\npub use a::A;"),
@@ -198,7 +198,7 @@ fn cycle_of_files_is_found_through_re_exports() {
 }
 
 #[test]
-fn cycle_of_modules_is_found_without_a_cycle_of_files() {
+fn dependency_cycle_of_modules_is_found_without_a_file_cycle() {
     let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let mut files = BTreeMap::from([
         text("lib.rs", "mod a;\nmod b;\npub use a::C;"),

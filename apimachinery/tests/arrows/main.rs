@@ -71,11 +71,11 @@ fn assert_no_cycles(of: &str, but: &[&str], cycles: fn(&Crate) -> Vec<Vec<Arrow>
 }
 
 #[test]
-fn files_of_each_crate_form_no_cycle() {
+fn source_files_of_each_crate_form_no_dependency_cycle() {
     assert_no_cycles("files", &[], Crate::file_cycles);
 }
 
 #[test]
-fn top_level_modules_of_each_crate_form_no_cycle() {
+fn top_level_modules_of_each_crate_form_no_dependency_cycle() {
     assert_no_cycles("modules", &[], Crate::module_cycles);
 }

@@ -94,7 +94,7 @@ fn end_of_item(text: &[u8], begin: usize) -> usize {
 }
 
 #[test]
-fn comments_strings_and_tests_are_not_code() {
+fn code_extraction_removes_comments_strings_and_tests() {
     let text = "use a; // use b;
 let x = \"use c; \\\" use d;\"; /* use e;
  */ let y: &'static str = r#\"use f;\"#;

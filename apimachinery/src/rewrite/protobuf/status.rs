@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_status_is_decoded_completely() {
+    fn protobuf_status_decodes_with_all_fields() {
         let (mut cause, mut details, mut raw) = (Vec::new(), Vec::new(), Vec::new());
         put_field(&mut cause, 1, b"FieldValueRequired");
         put_field(&mut cause, 2, b"Required value");
