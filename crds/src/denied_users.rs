@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_with_an_error_is_refused_as_a_whole() {
+    fn denied_users_file_with_an_error_is_refused_completely() {
         let of = |rest: &str| parse(&format!("apiVersion: {API_VERSION}\nkind: DeniedUsers\n{rest}"));
         let denied = of("deniedUsers:\n- ann\n- system:serviceaccount:shop:robot\n- ann\n").unwrap();
         assert_eq!(denied.into_iter().collect::<Vec<_>>(), ["ann", "system:serviceaccount:shop:robot"]);

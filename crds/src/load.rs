@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn file_can_have_several_documents() {
+    fn configuration_file_may_have_several_documents() {
         let configuration = parse(GOOD, Path::new("a.yaml")).unwrap();
         assert_eq!(configuration.clusters.len(), 1);
         let spec = &configuration.cluster("eu").unwrap().spec;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_file_document_line_object_and_field() {
+    fn configuration_errors_contain_file_document_line_object_and_field() {
         let text = format!(
             "{GOOD}---\napiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: us, label: {{}}}}\nspec: {{endpoint: x}}\nstatu: 1\n"
         );
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kind_and_invalid_yaml_are_errors() {
+    fn configuration_document_of_unknown_kind_or_invalid_yaml_is_refused() {
         assert_eq!(
             errors("apiVersion: v1\nkind: Pod\n"),
             "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of tributary.dev/v1alpha1"
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_directory_are_read_in_the_order_of_their_names() {
+    fn configuration_files_are_read_in_the_order_of_names() {
         let directory = std::env::temp_dir().join(format!("tributary-crds-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("nested.yaml")).unwrap();
         std::fs::write(directory.join("b.yaml"), GOOD.replace("eu", "us")).unwrap();

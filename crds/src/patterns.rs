@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_accept_ports_from_1_to_65535() {
+    fn endpoint_patterns_accept_ports_from_1_to_65535() {
         let [endpoint, proxy] = [ENDPOINT, PROXY].map(|pattern| Regex::new(pattern).unwrap());
         for port in 0..=70_000 {
             let is_one = (1..=65_535).contains(&port);

@@ -166,7 +166,7 @@ mod tests {
     use crate::UpstreamClusterSpec;
 
     #[test]
-    fn selection_matches_by_name_or_label() {
+    fn cluster_selection_matches_by_name_or_label() {
         let mut cluster = UpstreamCluster::new("eu", UpstreamClusterSpec::default());
         cluster.metadata.labels = Some([("region".to_owned(), "europe".to_owned())].into());
         for (selection, expected) in [

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn all_violations_are_reported_with_their_paths() {
+    fn schema_check_reports_all_violations_with_their_paths() {
         let found = violations(
             0,
             &serde_json::json!({"endpoint": "x", "endpoints": ["https://a", 1], "index": 10_000, "credentials": {"tokn": "s"},
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_document_has_no_violations() {
+    fn schema_check_accepts_a_valid_document() {
         let selector =
             serde_json::json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "Exists"}]});
         let registry = serde_json::json!({"resources": ["*"], "clusters": {"names": ["a"], "selector": selector},

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_form_hides_the_text() {
+    fn debug_form_of_a_secret_hides_its_text() {
         assert!(!format!("{:?}", SecretText::new("hunter2")).contains("hunter2"));
         assert_eq!(SecretText::new("hunter2").expose(), "hunter2");
     }

@@ -37,7 +37,7 @@ fn rule(rule: Value) -> (Option<Value>, Vec<String>) {
 const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
 #[test]
-fn manifest_becomes_a_valid_cluster() {
+fn kubegateway_manifest_becomes_a_valid_upstream_cluster() {
     let mut text = manifest(json!({
         "servers": [{"endpoint": "https://a:6443"}, {"endpoint": "https://b:6443"}, {"endpoint": "https://c", "disabled": true}],
         "clientConfig": {"bearerToken": STANDARD.encode("hunter2\n"), "caData": PEM, "qps": 10, "serverName": "kubernetes"},
@@ -106,7 +106,7 @@ fn manifest_becomes_a_valid_cluster() {
 }
 
 #[test]
-fn rules_match_as_in_kubegateway_or_the_difference_is_reported() {
+fn converted_rules_match_as_in_kubegateway_or_report_the_difference() {
     let all = |field: &str, entries: Value| {
         let mut rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         rule[field] = entries;
@@ -199,7 +199,7 @@ fn rule_that_never_matches_in_kubegateway_is_removed() {
 
 /// KubeGateway matches a WebSocket to a Pod by its method, GET.
 #[test]
-fn rule_that_matched_exec_by_get_is_reported() {
+fn kubegateway_rule_for_exec_by_get_is_reported() {
     let of = |verbs: Value, resources: Value| rule(json!({"verbs": verbs, "apiGroups": [""], "resources": resources}));
     for (verbs, resources) in [
         (json!(["get", "list", "watch"]), json!(["*"])),
@@ -244,7 +244,7 @@ fn rule_that_matched_exec_by_get_is_reported() {
 
 /// Without policies, KubeGateway refuses all requests, and Tributary allows all requests.
 #[test]
-fn cluster_without_matching_policies_gets_a_policy_that_denies_all_requests() {
+fn converted_cluster_without_matching_policies_denies_all_requests() {
     let never = json!({"rules": [{"verbs": ["GET"], "apiGroups": ["*"], "resources": ["*"]}]});
     for (policies, why) in [
         (json!([]), "is empty"),
@@ -276,7 +276,7 @@ fn cluster_without_matching_policies_gets_a_policy_that_denies_all_requests() {
 }
 
 #[test]
-fn document_of_another_kind_is_refused() {
+fn kubegateway_conversion_refuses_documents_of_other_kinds() {
     let error = convert(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap_err().to_string();
     assert!(error.contains("\"v1\" with kind \"Pod\"") && error.contains("proxy.kubegateway.io/v1alpha1"), "{error}");
     assert!(convert(manifest(json!({"servers": "https://a"}))).is_err());

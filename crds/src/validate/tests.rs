@@ -34,7 +34,7 @@ const GOOD: &str = "endpoints: ['https://127.0.0.1:6443'], caFile: ca.pem, crede
 const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
 #[test]
-fn cluster_is_validated_alone() {
+fn each_upstream_cluster_is_validated_alone() {
     for (spec, expected) in [
         (GOOD, ""),
         ("kubeconfig: {path: /a}", ""),
@@ -187,7 +187,7 @@ fn cluster_is_validated_alone() {
 }
 
 #[test]
-fn registry_is_validated_against_the_clusters() {
+fn resource_registry_is_validated_against_the_clusters() {
     for (spec, expected) in [
         ("resources: ['*']", ""),
         ("resources: [pods, deployments.apps, apps/v1/statefulsets], clusters: {names: [eu]}, placement: eu", ""),
@@ -227,7 +227,7 @@ fn registry_is_validated_against_the_clusters() {
 }
 
 #[test]
-fn names_indexes_hosts_and_resources_are_unique() {
+fn configured_names_indexes_hosts_and_resources_must_be_unique() {
     let text = cluster("a", &format!("{GOOD}, index: 7, serverNames: [api.example.com]"))
         + &cluster("b", &format!("{GOOD}, index: 7, serverNames: [b.example.com, API.example.com]"))
         + &cluster("b", GOOD)
@@ -248,7 +248,7 @@ fn names_indexes_hosts_and_resources_are_unique() {
 }
 
 #[test]
-fn cluster_with_two_names_gets_a_warning() {
+fn one_cluster_under_two_names_causes_a_warning() {
     let of = |name: &str, uid: &str| {
         let annotations = format!("name: {name}, annotations: {{tributary.dev/cluster-uid: {uid}}}");
         cluster(name, GOOD).replacen(&format!("name: {name}"), &annotations, 1)
