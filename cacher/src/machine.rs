@@ -149,12 +149,10 @@ impl Machine {
         Self { phase, streaming: true, void, failures: 0, unproved, broke_off, is_silent, amount }.list()
     }
 
-    /// Returns whether the current list makes all earlier versions void.
     pub(crate) fn is_void(&self) -> bool {
         self.void
     }
 
-    /// Handles an input and returns the next state and action.
     pub(crate) fn step(self, input: Input) -> (Self, Action) {
         match (self.phase.clone(), input) {
             (_, Input::WentBack)

@@ -23,7 +23,6 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Returns the time since the request was sent.
     pub(crate) fn took(&self) -> Duration {
         self.begun.elapsed()
     }

@@ -55,7 +55,6 @@ const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
 
 /// A request for the member's latest version without a response yet.
 struct PendingLatest {
-    /// The number of the request.
     number: u64,
     /// The collection's version when the request was sent.
     held: CollectionVersion,

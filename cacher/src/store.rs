@@ -11,7 +11,6 @@ use crate::published::PublishedObjects;
 /// The collection of a cacher at a version. Only the reflector writes; readers receive clones of the snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
-    /// The objects in memory.
     snapshot: Snapshot,
     /// The existing objects that were dropped from memory after publication.
     published: PublishedObjects,

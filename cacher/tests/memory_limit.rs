@@ -39,7 +39,6 @@ async fn growing_collection(room: &ObjectRoom) -> (Cacher, CacherState, (Member,
     (cacher, stale, (member, updates, feed))
 }
 
-/// Sends `count` pods as the beginning of the first list.
 async fn send_first_objects(member: &mut Member, count: u64) -> Feed {
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
     feed.send(pods(count).iter().map(|pod| event("ADDED", pod)).collect::<String>());

@@ -67,7 +67,6 @@ async fn synced_and_lost() -> (Cacher, Member, Updates, Feed) {
     (cacher, member, updates, feed)
 }
 
-/// Refuses each connection for a time.
 async fn refuse_for(time: Duration, member: &mut Member) {
     let failing = async {
         loop {

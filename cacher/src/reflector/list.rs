@@ -105,7 +105,6 @@ impl Reflector {
         Input::BrokeOff { read, late }
     }
 
-    /// Decodes an item and adds it to the new collection.
     fn take_item(&mut self, item: &[u8], items: &mut PageItems) {
         items.count = items.count.saturating_add(1);
         let count = items.count;

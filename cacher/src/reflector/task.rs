@@ -53,7 +53,6 @@ pub(crate) struct Reflector {
     pub(super) list_permit: Option<ListPermit>,
     /// The time of the last failure or silence; `None` once the preceding collections are current as of a later time.
     pub(super) failed_at: Option<Instant>,
-    /// Whether a request has been sent.
     pub(super) has_asked: bool,
     pub(super) logged_reasons: LoggedReasons,
     pub(super) decode_logged: Option<Instant>,
@@ -170,7 +169,6 @@ impl Reflector {
         self.shared.failed_at.send_if_modified(|shown| std::mem::replace(shown, failed_at) != failed_at);
     }
 
-    /// Publishes and logs the state if it changed.
     fn show_if_changed(&mut self) {
         let after = self.health.state(Instant::now());
         let before = self.shared.state.borrow().clone();
