@@ -41,7 +41,6 @@ pub struct ListCursor<F> {
 
 #[derive(Clone, Default)]
 struct SnapshotPosition {
-    /// The index of the snapshot.
     at: usize,
     /// The last visited key of the snapshot; `None` at the beginning.
     after: Option<Box<str>>,

@@ -129,7 +129,7 @@ pub struct Log {
     counts: DeletionCountScope,
 }
 
-// Reads
+// Methods that read the log.
 
 /// The maximum number of changes in a search for a deleted object. 10,000 changes take well below a millisecond and
 /// cover the last seconds of a busy fleet. Writes that refer to a deleted object arrive within that time.
@@ -282,7 +282,6 @@ impl Log {
         self.dropped_before
     }
 
-    /// Returns the number of clusters that left and were dropped.
     pub(crate) fn drops(&self) -> u64 {
         self.drops
     }
@@ -302,7 +301,7 @@ impl Log {
     }
 }
 
-// Changes
+// Methods that change the log.
 
 impl Log {
     /// Adds a cluster: open watches receive its objects as ADDED. If the log already contains the cluster, the call is
@@ -438,7 +437,6 @@ impl Log {
         self.forget_surplus(cluster, now);
     }
 
-    /// Evicts a cluster's entries that are too old or too large.
     fn forget_surplus(&mut self, cluster: &ClusterName, now: Duration) {
         if let Some(history) = self.histories.get_mut(cluster) {
             forget(&self.config, history, &mut self.entries, now);

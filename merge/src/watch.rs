@@ -387,7 +387,7 @@ impl<F: ObjectFilter> Watcher<F> {
         match log.forgotten_from(self.position, self.drops) {
             None => true,
             Some(clusters) => {
-                // The newest evicted event is at `before - 1`.
+                // The newest evicted event of the cluster is at `before - 1`.
                 clusters.iter().any(|(cluster, before)| !self.pending.skips(cluster, before.saturating_sub(1)))
             }
         }

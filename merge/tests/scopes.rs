@@ -158,7 +158,7 @@ impl ObjectFilter for Within {
     fn leap(&self, _: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let at = BY_KEY.iter().position(|own| *own == unwanted.namespace())?;
         if self.namespaces.contains(&unwanted.namespace()) {
-            // A jump must not go back or stay in place.
+            // The list must ignore a jump to an earlier key or to the same key.
             return Some(if self.even { "" } else { unwanted.key().as_str() }.into());
         }
         let next = BY_KEY[at..].iter().find(|own| self.namespaces.contains(own));

@@ -10,7 +10,6 @@ use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapsh
 #[derive(Debug)]
 pub(crate) struct Differences {
     changes: Vec<Change>,
-    /// The number of early changes.
     early: usize,
     /// The size of the objects that only the first snapshot has, in bytes.
     replaced_bytes: usize,

@@ -96,7 +96,6 @@ impl LogEntry {
         kept + self.others.bytes() + size_of::<Self>()
     }
 
-    /// Returns the changes of the entry in order.
     pub(crate) fn changes(&self) -> &[Change] {
         match &self.kind {
             EntryKind::Change(change) => std::slice::from_ref(change),

@@ -9,7 +9,6 @@ use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Object, Snap
 /// [`rebuild`](Self::rebuild).
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// The version of the past state.
     pub(super) version: CollectionVersion,
     /// A later snapshot.
     pub(super) later: Snapshot,

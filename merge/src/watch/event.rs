@@ -95,7 +95,6 @@ pub enum Progress {
 pub(crate) struct WatchBatch<'a> {
     events: &'a mut Vec<WatchEvent>,
     events_left: usize,
-    /// The remaining cost for the filter, in bytes.
     filter_cost_left: usize,
     private_before: u64,
 }

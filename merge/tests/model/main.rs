@@ -128,7 +128,6 @@ fn namespace_op() -> impl Strategy<Value = Op> {
     prop_oneof![12 => op(true), 2 => expire, 1 => (0..REPLICAS).prop_map(|replica| Op::Begin { replica })]
 }
 
-/// The simulated clusters and replicas, and their clients.
 struct Run {
     config: LogConfig,
     world: World,

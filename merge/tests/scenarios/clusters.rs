@@ -71,7 +71,7 @@ fn dropped_cluster_does_not_prevent_watches_from_resuming() {
     log.leave(&name("b"), NOW);
     assert_eq!(read(&log, &mut head), ["DELETED b/x@29 a:11"]);
     log.trim(Duration::from_secs(600));
-    // The watch was open all the time, and the version contains the quiet cluster.
+    // A watch that has not read the leave lags, and a version with a component of the dropped cluster is too old.
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
     assert!(too_old(&log, "a:10 b:30").contains("cluster b: 30"));
     assert!(!resumes_after(&log, "a", 11), "the client may have received the other cluster's events");
@@ -81,12 +81,12 @@ fn dropped_cluster_does_not_prevent_watches_from_resuming() {
     for watcher in [&mut late, &mut head] {
         assert_eq!(read(&log, watcher), ["MODIFIED a/w@12 a:12"], "events are shared from here on");
     }
-    // A different cluster joins under the name of the dropped cluster.
+    // A cluster joins under the name of the dropped cluster, and counts as new.
     log.join(&name("b"), snapshot(40, &["y 35"]), Duration::from_secs(600));
     assert_eq!(read(&log, &mut late), ["ADDED b/y@35 a:12 b:40"]);
 }
 
-/// No event would ever delete the announced object.
+/// A watch must not send an object of a dropped cluster, because no later event would delete the object.
 #[test]
 fn dropped_clusters_object_does_not_follow_a_same_named_deletion() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 30, &["x 29", "y 28"])]);

@@ -24,7 +24,7 @@ fn watch_resumed_before_a_join_receives_the_joined_cluster() {
     change(&mut log, "b", "-x 21");
     let mut again = Watcher::after_event(&log, 0, &name("a"), ResourceVersion(11), everything as Matches).unwrap();
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11");
-    // After the deletion, the watch sends a's x again.
+    // The watch sends x of cluster a again, after the deletion of x in cluster b.
     assert_eq!(read(&log, &mut again).len(), 3);
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11 b:21");
 }
@@ -49,7 +49,7 @@ fn watch_does_not_resume_after_a_version_of_two_events() {
     // DELETED events of objects that the list no longer contains carry the version before the list.
     log.relist(&name("a"), snapshot(15, &["x 9", "z 11", "v 12"]), NOW);
     assert!(resumes_after(&log, "a", 11) && resumes_after(&log, "b", 21) && !resumes_after(&log, "a", 12));
-    // The watch sends b's x again.
+    // The deletion of x in cluster a makes watches send x of cluster b again, so two events carry its version.
     change(&mut log, "a", "-x 16");
     assert!(resumes_after(&log, "a", 16) && resumes_after(&log, "a", 11) && !resumes_after(&log, "b", 21));
 }

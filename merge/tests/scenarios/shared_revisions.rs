@@ -47,7 +47,7 @@ fn client_with_a_whole_revision_is_not_ahead() {
     let mut watcher = resume(&log, "a:11 b:3").unwrap();
     assert_eq!(watcher.ahead(), None);
     change(&mut log, "b", "w 4");
-    // The client has received the deletion of y as well.
+    // The client's version already covers the deletion of y in cluster a.
     delete(&mut log, "a", &["y 11"]);
     delete(&mut log, "b", &["w 5"]);
     assert_eq!(read(&log, &mut watcher), ["MODIFIED* b/w@4 a:11 b:4", "DELETED* b/w@5 a:11 b:5-1"]);
@@ -76,7 +76,7 @@ fn watch_waits_if_a_partial_revision_may_delete_an_object() {
     let ends: [End; 10] = [
         (|log| delete(log, "b", &["x 11"]), &["DELETED* a/x@11 a:11-1 b:11"]),
         (|log| log.relist(&name("b"), snapshot(11, &[]), NOW), &["DELETED* a/x@11 a:11-1 b:11"]),
-        // The log's part turns out to be the whole revision.
+        // These changes show that the log's part is the whole revision.
         (|log| log.progress(&name("b"), ResourceVersion(11), NOW), &BOTH),
         (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
         (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
@@ -100,7 +100,7 @@ fn watch_waits_if_a_partial_revision_may_delete_an_object() {
             for _ in 0..2 {
                 assert_eq!(read(&log, &mut watcher), [""; 0]);
                 assert_eq!(watcher.ahead(), Some((&name("b"), ResourceVersion(11).into())));
-                // The deletion of z does not complete the revision either.
+                // A deletion of another object does not complete the revision.
                 delete(&mut log, "b", &["z 11"]);
             }
             end(&mut log);
@@ -129,7 +129,8 @@ fn watch_waiting_for_a_partial_revision_expires_on_a_reset() {
     }
 }
 
-/// Like the previous test, for a client that connects after the relist.
+/// The client connects after the relist. Its watch sends the deletion in `a` without waiting, because the relist
+/// deletes the object in `b`.
 #[test]
 fn watch_after_a_relist_does_not_wait_for_partial_revision() {
     let (mut log, _) = log_and_watcher_behind_a_part(false, &[]);
@@ -174,7 +175,7 @@ fn relist_after_a_partial_revision_deletes_its_remaining_objects() {
     assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
     assert!(too_old(&log, "a:20-1").contains("20-1"));
-    // The log lacks the other deletions of the revision.
+    // The log lacks the other deletions of revision 11, so it cannot rebuild this state.
     let at = |version| log.snapshot_at(&vector(version)).map(|state| state[0].1.len());
     assert_eq!((at("a:10"), at("a:11-1"), at("a:20")), (Ok(3), Ok(2), Ok(1)));
     for unknown in ["a:11-2", "a:11"] {
@@ -194,7 +195,7 @@ fn clients_whole_revision_does_not_go_back_at_a_relist() {
     assert_eq!(read(&log, &mut watcher), ["MODIFIED a/w@21 a:21"]);
 }
 
-/// Only the list shows that the part was the whole revision.
+/// The relist at the same revision shows that the log's part of the revision was the whole revision.
 #[test]
 fn relist_at_the_same_revision_completes_a_partial_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
@@ -213,7 +214,7 @@ fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
     let mut log = Log::of_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
-    // The deletion may be the third in the count over all namespaces.
+    // A version of all namespaces may count this deletion as the third of its revision.
     for from in ["a:11-0", "a:11-1", "a:11-2"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].starts_with("DELETED") && told[0].contains("a/z@11"), "{from}: {told:?}");
