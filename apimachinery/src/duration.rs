@@ -89,7 +89,6 @@ fn digits<'a>(rest: &mut &'a str) -> &'a str {
     take_while(rest, |character| character.is_ascii_digit())
 }
 
-/// Removes and returns the longest prefix of matching characters.
 fn take_while<'a>(rest: &mut &'a str, matches: impl Fn(char) -> bool) -> &'a str {
     let end = rest.find(|character| !matches(character)).unwrap_or(rest.len());
     let (taken, after) = rest.split_at(end);

@@ -146,9 +146,9 @@ impl Facts {
 pub struct Reference {
     /// `apiVersion`.
     pub api_version: String,
-    /// The `namespace` field; empty for owners, which are in the namespace of their dependents.
+    /// `kind`.
     pub kind: String,
-    /// The `namespace` field; empty for owners, which live in the namespace of their dependents.
+    /// The `namespace` field; empty for owners, which are in the namespace of their dependents.
     pub namespace: String,
     /// `name`.
     pub name: String,

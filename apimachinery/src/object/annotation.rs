@@ -25,13 +25,11 @@ impl ClusterAnnotation {
     }
 }
 
-/// The position of the inserted annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnnotationPlace {
     /// The object has no annotations map. A new map becomes the first field of the metadata.
     NewMap,
     /// The annotations map has entries. The annotation precedes the entries.
     BeforeOthers,
-    /// The object has an empty map.
     EmptyMap,
 }

@@ -80,7 +80,6 @@ impl ObjectDecoder {
         self.place(json.into(), &top)
     }
 
-    /// Builds the object from the fields `top` of its root.
     fn place(&self, json: Box<[u8]>, top: &Top<'_>) -> Result<Indexed, ObjectDecodeError> {
         let metadata = only_metadata(top.iter().cloned())?.ok_or(ObjectDecodeError::Missing("metadata"))?;
         let places = MetadataPlaces::find(&json, &metadata)?;

@@ -61,7 +61,6 @@ pub fn unmark_object(json: &[u8]) -> Result<Cow<'_, [u8]>, ObjectDecodeError> {
 /// An object's text without the entries that the cluster annotation replaces.
 struct Unmarked<'a> {
     text: Cow<'a, [u8]>,
-    /// The range of the metadata in the text.
     metadata: Range<usize>,
     places: MetadataPlaces,
 }

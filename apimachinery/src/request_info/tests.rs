@@ -305,7 +305,7 @@ fn path_after_the_proxy_subresource_stays_unchanged() {
 #[test]
 fn cve_2022_3162_hostile_paths_are_refused() {
     for (path, code) in [
-        // Well-formed paths without a resource.
+        // Well-formed paths that name no resource.
         ("//api/v1/pods", 404),
         ("/api//v1/pods", 404),
         ("/api/v1//pods", 404),

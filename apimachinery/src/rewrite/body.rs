@@ -11,7 +11,6 @@ use crate::Status;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestBody {
     format: Format,
-    /// The bytes that the client sent.
     text: Bytes,
     /// The JSON of a YAML body; `None` for any other body.
     json: Option<Bytes>,

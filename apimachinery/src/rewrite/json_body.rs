@@ -221,7 +221,6 @@ pub(super) struct PatchedValue<'a> {
     pub(super) text: &'a [u8],
     /// The offset of the value in the text, in bytes.
     pub(super) start: usize,
-    /// The path of the value in the object.
     pub(super) path: &'a [String],
 }
 

@@ -18,7 +18,6 @@ const WITHOUT_OURS: &str = concat!(
 );
 const ADD_ANNOTATIONS: &str = r#"{"op":"add","path":"/metadata/annotations","value":{}},"#;
 
-/// An operation and its range in the text.
 struct Operation {
     range: Range<usize>,
     op: String,

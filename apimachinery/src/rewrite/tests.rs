@@ -398,7 +398,7 @@ fn yaml_body_with_expanding_aliases_is_refused() {
 #[test]
 fn yaml_body_with_too_many_values_or_levels_is_refused() {
     let many = format!("x: [{}]\n", "a,".repeat(250_001));
-    // The map around the lists is a level as well.
+    // The outer map counts as one nesting level.
     let nested = |levels: usize| format!("x: {}{}\n", "[".repeat(levels - 1), "]".repeat(levels - 1));
     assert!(yaml::convert(nested(64).as_bytes()).is_ok());
     let refused = [(many, "document has more than 250000 values"), (nested(65), "document has more than 64 levels")];

@@ -26,7 +26,6 @@ const ADDED_BYTES_MIN: usize = 16 << 10;
 /// The maximum length of the text that aliases and merge keys may add, as a multiple of the body's length.
 const ADDED_LENGTHS: usize = 4;
 
-/// Returns whether a YAML body is JSON.
 pub(super) fn is_json(body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"{") && json::validate(body).is_ok()
 }

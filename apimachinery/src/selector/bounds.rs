@@ -14,7 +14,6 @@ impl SelectorBounds {
     /// No limits, for selectors that do not come from clients.
     pub const NONE: Self = Self { requirements: usize::MAX, values: usize::MAX };
 
-    /// Checks the size of a selector.
     pub(super) fn admit(self, requirements: usize, values: usize) -> Result<(), TooMany> {
         if requirements > self.requirements {
             return Err(TooMany { what: "requirements", most: self.requirements });

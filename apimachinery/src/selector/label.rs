@@ -9,10 +9,10 @@ use super::label_syntax::{key_errors, value_errors};
 use crate::Object;
 use crate::status::FieldError;
 
-/// `=`: the value equals the requirement's value.
+/// The relation between a label and the values of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LabelOperator {
-    /// `==`: like `=`.
+    /// `=`: the value equals the requirement's value.
     Equals,
     /// `==`: like `=`.
     DoubleEquals,

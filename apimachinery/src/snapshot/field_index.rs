@@ -53,17 +53,14 @@ impl Comparable<FieldIndexEntry> for FieldIndexKey<'_> {
 }
 
 impl FieldIndex {
-    /// Creates an empty index of the field at index `place` of the decoder's list.
     pub(super) fn new(place: usize, default: Arc<str>) -> Self {
         Self { place, default, objects: OrdSet::new() }
     }
 
-    /// Returns the field's index in the decoder's list.
     pub(super) fn place(&self) -> usize {
         self.place
     }
 
-    /// Inserts an object and removes the replaced object.
     pub(super) fn insert(&mut self, object: Arc<Object>, replaced: Option<&Object>) {
         let value = self.value_of(&object);
         if let Some(replaced) = replaced {

@@ -21,7 +21,6 @@ const LEAP_AFTER: usize = 16;
 pub struct Walk<'a>(WalkRange<'a>);
 
 enum WalkRange<'a> {
-    /// At most one object.
     One(Option<&'a Arc<Object>>),
     /// All objects between two keys.
     Keys(RangedIter<'a, ByKey, DefaultSharedPtr>),

@@ -8,7 +8,6 @@ use crate::uses::{Use, uses};
 /// The path of a module below the crate's root; the root has the empty path.
 type Module = Vec<String>;
 
-/// The dependencies of a crate.
 pub(crate) struct Crate {
     files: Graph,
     modules: Graph,
