@@ -395,7 +395,7 @@ impl Conversion {
             self.differs(&format!("{path}.upstreamSubset"), what);
         }
         let log_mode = self.log_mode(&policy.log_mode, &format!("{path}.logMode"));
-        // An empty subset would select all endpoints.
+        // A converted policy without endpoints would apply to all endpoints.
         let deny = (!subset.is_empty() && known.is_empty()).then(|| {
             self.differs(
                 path,

@@ -9,7 +9,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::Value;
 
-/// A violation of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     /// The path of the field: `spec.endpoints[1]`.
@@ -67,7 +66,6 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     }
 }
 
-/// Returns the message for a value that is not among the allowed values.
 fn not_allowed_message(value: &Value, allowed: &[JSON]) -> String {
     let allowed: Vec<_> = allowed.iter().map(|one| &one.0).filter(|one| !one.is_null()).collect();
     let is_meant =

@@ -196,7 +196,6 @@ impl ConfigurationObjects {
     }
 }
 
-/// Returns the first pair of entries that select the same resource with equal priority.
 fn overlap(registry: &ResourceRegistry, other: &ResourceRegistry) -> Option<(String, String, String)> {
     for (index, mine) in registry.spec.resources.iter().enumerate() {
         for theirs in &other.spec.resources {
@@ -225,7 +224,6 @@ fn object(kind: &str, name: Option<&str>) -> String {
     object_text(kind, name.unwrap_or_default())
 }
 
-/// Returns whether the registry selects integer versions.
 fn is_integer(registry: &ResourceRegistry) -> bool {
     registry.spec.item_resource_versions == ItemResourceVersions::Integer
 }

@@ -18,7 +18,6 @@ fn of(spec: Value) -> Converted {
     convert(manifest(spec)).unwrap()
 }
 
-/// Returns the differences of policies.
 fn differences(converted: &Converted) -> Vec<&str> {
     let differences = converted.differences.iter().map(String::as_str);
     differences.filter(|line| line.starts_with("spec.dispatchPolicies[")).collect()
@@ -184,7 +183,7 @@ fn rule_that_never_matches_in_kubegateway_is_removed() {
         assert_eq!(found[found.len() - 1], "P: has no rule that can match; removed", "{given}");
         assert!(found.iter().any(|line| line == removed), "{given}: {found:?}");
     }
-    // An empty subset would select all endpoints.
+    // A converted policy without endpoints would apply to all endpoints.
     let converted = of(json!({
         "servers": [{"endpoint": "https://b"}],
         "dispatchPolicies": [{"upstreamSubset": ["https://a"], "rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}],

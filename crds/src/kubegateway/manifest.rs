@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Unknown fields of an object, by name.
 pub(super) type Rest = BTreeMap<String, Value>;
 
 /// Deserializes `null` as the default value, as Go does.
