@@ -30,9 +30,10 @@ const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
 /// The time after a silent watch within which the next watch must deliver data. 15 s:
 ///
-/// - The request for the member's latest version and the refresh of the preceding collections take 2.5 s with the
+/// - The request for the member's latest version and the refresh of the preceding RBAC collections take 2.5 s with the
 ///   bookmark, and up to 7 s if the watches of those collections were silent as well.
-/// - The short watch delivers a bookmark within 2.5 s, or ends after 3 s and lets the next watch settle for 1 s.
+/// - The short watch delivers a bookmark within 2.5 s. Without a bookmark, it ends after 3 s, and the next watch must
+///   stay open for 1 s.
 /// - Ten round trips of at most 300 ms are included.
 const SILENCE_ENDS_WITHIN: Duration = Duration::from_secs(15);
 
@@ -52,7 +53,7 @@ struct Loss {
     is_reopened: bool,
     /// Whether a watch was silent, and neither data nor a regular end of a watch followed.
     is_silent: bool,
-    /// Whether a watch has been open for the settling time since the loss.
+    /// Whether a watch has stayed open for 1 s (`settled_after`) since the loss.
     is_settled: bool,
 }
 
@@ -99,7 +100,7 @@ impl CacherHealth {
         }
     }
 
-    /// Records that a watch has been open for the settling time without data. After a silent watch, an open watch
+    /// Records that a watch has stayed open for 1 s (`settled_after`) without data. After a silent watch, an open watch
     /// proves nothing: a proxy may accept watches while the member is down, and a live watch delivers at least
     /// bookmarks if the member sends bookmarks.
     pub(crate) fn settled(&mut self, now: Instant, has_bookmarks: bool) {
@@ -480,7 +481,7 @@ mod tests {
         assert_eq!((health.state(at(302)), health.continuity()), (stale(), Continuity::Broken));
         health.heard(at(303));
         assert_eq!((health.state(at(303)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(303))));
-        // Data that arrives before the settling time does not restore contact by itself.
+        // Data from a watch that has not been open for 1 s does not restore contact by itself.
         health.silent(at(400), at(310), unreachable("silent"));
         health.heard(at(401));
         assert_eq!(health.continuity(), Continuity::Broken);
@@ -499,7 +500,7 @@ mod tests {
         health.silent(at(500), at(410), unreachable("silent"));
         health.settled(at(501), false);
         assert_eq!((health.state(at(600)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(501))));
-        // A watch that settles after a failure without silence restores contact.
+        // A watch that stays open for 1 s after a failure restores contact, unless an earlier watch was silent.
         health.lost(at(700), unreachable("refused"));
         health.settled(at(701), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(701)));

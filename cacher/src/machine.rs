@@ -45,7 +45,7 @@ enum ReflectorPhase {
     /// The reflector reads a paginated list, or a list in one piece. `continue_token` is the token of the current page;
     /// `None` for the first page, and for a list in one piece.
     Pages { continue_token: Option<String> },
-    /// A watch is open. `proved`: the watch has delivered data, or has been open for the settling time.
+    /// A watch is open. `proved`: the watch has delivered data, or has stayed open for 1 s (`settled_after`).
     Watch { proved: bool },
     /// The reflector requests the member's latest version.
     Latest,
@@ -76,7 +76,7 @@ pub(crate) enum Input {
     /// The member's latest version arrived. `behind`: the latest version is below the collection's version, or below
     /// the version of the received pages.
     Latest { behind: bool },
-    /// The watch has delivered data, or has been open for the settling time.
+    /// The watch has delivered data, or has stayed open for 1 s (`settled_after`).
     Proved,
     /// The member ended the watch regularly.
     Ended,
@@ -126,11 +126,11 @@ pub(crate) struct Machine {
     phase: ReflectorPhase,
     /// Whether the member may support WatchList.
     streaming: bool,
-    /// Whether the current list makes all earlier versions void.
+    /// Whether the member's revisions went back, so that versions before the current list must no longer be used.
     void: bool,
-    /// The number of failures since a watch last delivered data or settled.
+    /// The number of failures since a watch last delivered data or stayed open for 1 s.
     failures: u32,
-    /// Whether no watch from the version of the latest list has delivered data or settled yet.
+    /// Whether no watch from the version of the latest list has delivered data, or stayed open for 1 s, yet.
     unproved: bool,
     /// Whether a page, or a list in one piece, was cut off, and no page was complete since.
     broke_off: bool,
@@ -393,7 +393,7 @@ mod tests {
         open(ReflectorRequest::LatestThenPage { continue_token: "t".to_owned() })
     }
 
-    /// Runs the machine with these inputs and compares each action.
+    /// Feeds the inputs to a new machine and compares each resulting action.
     fn run(story: &str, steps: Vec<(Input, Action)>) -> Machine {
         let (mut machine, first) = Machine::start(SIZE);
         assert_eq!(first, open(ReflectorRequest::WatchList), "{story}");

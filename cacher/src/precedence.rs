@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// Makes the collections of a member wait for its preceding collections: after a loss of contact, no other collection
-/// is read until the preceding collections are current again.
+/// The order in which a member's collections are read after a loss of contact: no other collection is read until the
+/// preceding collections are current again.
 ///
-/// The preceding collections contain the rules for the visibility of objects (RBAC), and must not be older than the
+/// The preceding collections contain the RBAC rules for the visibility of objects, and must not be older than the
 /// objects. Clones share the state. By default there are no preceding collections.
 #[derive(Clone, Debug, Default)]
 pub struct Precedence(Arc<Shared>);
@@ -23,17 +23,18 @@ struct Shared {
 enum FirstCollections {
     #[default]
     Nothing,
-    /// The time as of which the preceding collections are current; `None` if contact with one of them was lost since.
+    /// The time as of which the preceding RBAC collections are current; `None` if contact with one of them was lost
+    /// since.
     Collections(Option<Instant>),
 }
 
 impl Precedence {
-    /// Removes the preceding collections and releases all waiters.
+    /// Removes the preceding RBAC collections and releases all waiters.
     pub fn nothing(&self) {
         self.set(|_| FirstCollections::Nothing);
     }
 
-    /// Declares that preceding collections exist. Waiters that were already released are not affected.
+    /// Declares that preceding RBAC collections exist. Waiters that were already released are not affected.
     pub fn begin(&self) {
         self.set(|first| match first {
             FirstCollections::Nothing => FirstCollections::Collections(None),
@@ -41,12 +42,13 @@ impl Precedence {
         });
     }
 
-    /// Records a loss of contact with a preceding collection.
+    /// Records a loss of contact with a preceding RBAC collection.
     pub fn lost(&self) {
         self.set(|_| FirstCollections::Collections(None));
     }
 
-    /// Records the time as of which all preceding collections are current. Does nothing without preceding collections.
+    /// Records the time as of which all preceding RBAC collections are current. Does nothing without preceding
+    /// collections.
     pub fn mark_known(&self, as_of: Instant) {
         self.set(|first| match first {
             FirstCollections::Nothing => first,
@@ -54,12 +56,13 @@ impl Precedence {
         });
     }
 
-    /// Completes when a collection waits for the preceding collections to become current. Cancelling loses no wakeup.
+    /// Completes when a collection waits for the preceding RBAC collections to become current. Cancelling loses no
+    /// wakeup.
     pub async fn until_awaited(&self) {
         self.0.wanted.notified().await;
     }
 
-    /// Waits until the preceding collections are current as of `moment` or later. Cancelling is safe.
+    /// Waits until the preceding RBAC collections are current as of `moment` or later. Cancelling is safe.
     pub(crate) async fn known_since(&self, moment: Instant) {
         let mut first = self.0.first.subscribe();
         loop {

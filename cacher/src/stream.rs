@@ -41,9 +41,9 @@ pub(crate) struct MemberWatch {
     pub(crate) bookmark_due: bool,
     /// Whether the watch has delivered an object's event. The member sends no bookmark with the version of that event.
     pub(crate) has_event: bool,
-    /// Whether the machine has received [`Input::Proved`] for this watch.
+    /// Whether the state machine has received [`Input::Proved`] for this watch.
     pub(crate) proved: bool,
-    /// The input that follows `Proved`.
+    /// The input for the state machine that follows `Proved`.
     pub(crate) deferred: Option<Input>,
     opened: Instant,
     heard: Instant,
@@ -62,7 +62,7 @@ pub(crate) enum WatchWakeup {
     Read(Option<Result<Frame<Bytes>, BoxError>>),
     /// The watch received no data for the permitted silence.
     Silent,
-    /// The watch has been open for the settling time without data.
+    /// The watch has stayed open for 1 s (`settled_after`) without data.
     Settled,
     /// The progress requests have a wakeup.
     Progress(Call),
@@ -114,7 +114,7 @@ impl MemberWatch {
         self.heard
     }
 
-    /// Ends the initial events, and starts the settling time.
+    /// Ends the initial events. The time for `settled_after` starts again.
     pub(crate) fn live(&mut self, now: Instant) {
         self.initial = false;
         self.opened = now;

@@ -21,7 +21,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 /// are arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    /// The number of wakes since a watch last delivered data or settled.
+    /// The number of early attempts, after reports that the member has recovered, since a watch last worked.
     wrong_wakes: u32,
     last: Option<Instant>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct PlannedWake {
 }
 
 impl Wakes {
-    /// Returns the next wake. `longest` bounds the delay; `chance` is the random value, from 0.0 to 1.0.
+    /// Returns the next early attempt. `longest` bounds its delay; `chance` is the random value, from 0.0 to 1.0.
     pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> PlannedWake {
         let is_recent = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
         match self.wrong_wakes {
@@ -47,13 +47,13 @@ impl Wakes {
         }
     }
 
-    /// Records a wake. The wake counts as wrong until a watch delivers data or settles.
+    /// Records an early attempt. The attempt counts as wrong until a watch delivers data, or stays open for 1 s.
     pub(crate) fn woken(&mut self, now: Instant, wake: PlannedWake) {
         self.wrong_wakes = if wake.is_trusted { 1 } else { self.wrong_wakes.saturating_add(1) };
         self.last = Some(now);
     }
 
-    /// Resets the wrong wakes after a watch has delivered data or settled.
+    /// Resets the wrong attempts after a watch has delivered data, or stayed open for 1 s.
     pub(crate) fn proved(&mut self) {
         *self = Self::default();
     }

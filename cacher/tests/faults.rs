@@ -113,7 +113,7 @@ async fn collection_with_silent_watches_is_stale_until_data_arrives() {
     assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
 }
 
-/// A healthy quiet collection is silent every 90 s. The request for the latest version takes longer if preceding
+/// A healthy quiet collection is silent every 90 s. The request for the latest version takes longer if preceding RBAC
 /// collections are refreshed first and the round trip is long.
 #[tokio::test(start_paused = true)]
 async fn quiet_collection_stays_synced_while_its_silent_watch_is_checked() {

@@ -116,7 +116,7 @@ async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
     assert_eq!(room.used(), before + first.stats().object_bytes);
 }
 
-/// The next list waits for the preceding collections, which are not current while the member is unreachable.
+/// The next list waits for the preceding RBAC collections, which are not current while the member is unreachable.
 #[tokio::test(start_paused = true)]
 async fn interrupted_list_releases_its_memory_before_the_next_list() {
     let (room, precedence) = (ObjectRoom::new(ROOM, |_| ()), Precedence::default());

@@ -221,7 +221,7 @@ async fn concurrent_lists_of_a_member_are_limited() {
     drop(feed);
 }
 
-/// Checks that the watch is opened only after the preceding collections are current. Returns the watch, which has
+/// Checks that the watch is opened only after the preceding RBAC collections are current. Returns the watch, which has
 /// delivered one event.
 async fn expect_resumed_after_precedence(cacher: &Cacher, member: &mut Member, precedence: &Precedence) -> Feed {
     sleep(Duration::from_secs(20)).await;
@@ -250,12 +250,12 @@ async fn watch_resumes_only_after_preceding_collections_are_current() {
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let feed = expect_resumed_after_precedence(&cacher, &mut member, &precedence).await;
     assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
-    // A watch with a regular end is resumed without waiting for the preceding collections.
+    // A watch with a regular end is resumed without waiting for the preceding RBAC collections.
     drop(feed);
     member.expect(&["watch=1"]).await;
 }
 
-/// A proxy may have lost all watches of a member, including those of the preceding collections.
+/// A proxy may have lost all watches of a member, including those of the preceding RBAC collections.
 #[tokio::test(start_paused = true)]
 async fn silent_watch_resumes_only_after_preceding_collections_are_current() {
     let precedence = Precedence::default();

@@ -1,4 +1,4 @@
-//! Records failures and successes in the counters and the state, and returns the machine's input.
+//! Records failures and successes in the counters and the state, and returns the input for the state machine.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Reflector {
         self.proved(stream)
     }
 
-    /// Records that the watch has been open for the settling time.
+    /// Records that the watch has stayed open for 1 s (`settled_after`).
     pub(super) fn settle(&mut self, stream: &mut MemberWatch) -> Input {
         self.health.settled(Instant::now(), self.progress.has_bookmarks());
         self.proved(stream)
@@ -62,7 +62,7 @@ impl Reflector {
         if stream.initial {
             return Input::Silent;
         }
-        // The watches of the preceding collections may have been silent as well.
+        // The watches of the preceding RBAC collections may have been silent as well.
         self.failed_at = Some(Instant::now());
         let text = format!("the watch was silent for {} s", silence.as_secs());
         self.health.silent(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));

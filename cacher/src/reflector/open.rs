@@ -81,7 +81,7 @@ impl Reflector {
         }
     }
 
-    /// After a failure or silence, waits until the preceding collections are current as of a later time.
+    /// After a failure or silence, waits until the preceding RBAC collections are current as of a later time.
     async fn await_precedence(&mut self) -> Result<(), ResetAsked> {
         if let Some(failed_at) = self.failed_at {
             let precedence = self.shared.config.precedence.clone();
@@ -100,7 +100,7 @@ impl Reflector {
         self.question = self.shared.wanted.next_question();
     }
 
-    /// Returns the member's response with any status code, or an input for the machine if the request failed.
+    /// Returns the member's response with any status code, or an input for the state machine if the request failed.
     async fn send(
         &mut self,
         target: &ReflectorRequest,

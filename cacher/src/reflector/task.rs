@@ -51,7 +51,8 @@ pub(crate) struct Reflector {
     pub(super) recoveries: u64,
     pub(super) wakes: Wakes,
     pub(super) list_permit: Option<ListPermit>,
-    /// The time of the last failure or silence; `None` once the preceding collections are current as of a later time.
+    /// The time of the last failure or silence; `None` once the preceding RBAC collections are current as of a later
+    /// time.
     pub(super) failed_at: Option<Instant>,
     pub(super) has_asked: bool,
     pub(super) logged_reasons: LoggedReasons,

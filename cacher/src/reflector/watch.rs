@@ -14,7 +14,7 @@ use crate::stream::{MemberWatch, WatchWakeup};
 use crate::watch_event::{FrameError, MemberEvent};
 
 impl Reflector {
-    /// Reads a watch until the machine has an input. The watch stays open for a later call.
+    /// Reads a watch until there is an input for the state machine. The watch stays open for a later call.
     pub(super) async fn read_watch(&mut self, mut stream: Box<MemberWatch>) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let mut reopen_at = shared.reopen_at.subscribe();
@@ -80,7 +80,7 @@ impl Reflector {
         input
     }
 
-    /// Handles a frame. An error is an input for the machine.
+    /// Handles a frame of the watch. An error is an input for the state machine.
     fn take_frame(&mut self, stream: &mut MemberWatch, frame: &Bytes, changes: &mut Vec<Change>) -> Result<(), Input> {
         match MemberEvent::parse(frame) {
             Ok(MemberEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
