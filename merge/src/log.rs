@@ -47,7 +47,7 @@ pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;
 pub struct LogConfig {
     /// The maximum size of the objects in a cluster's history, in bytes. 32 MiB are 6,000 changes of 5 KB: five minutes
     /// at 20 changes a second. A change counts with the larger of the object before it and the object after it. A
-    /// boundary counts with the objects that it replaced.
+    /// boundary (a join, leave, relist or reset) counts with the objects that it replaced.
     ///
     /// The largest boundary is not counted, and the newest boundary is stored at any size. Connected clients can then
     /// read the boundary instead of relisting, even if small boundaries follow, such as the return of a cluster.
@@ -56,7 +56,7 @@ pub struct LogConfig {
     /// client that is being redeployed within minutes. etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
     /// The number of a cluster's changes that are stored even if they are old or occupy up to twice
-    /// [`history_bytes_max`](Self::history_bytes_max). Boundaries are not included in this minimum. Without the
+    /// [`history_bytes_max`](Self::history_bytes_max). Joins, leaves, relists and resets do not count. Without the
     /// minimum, a few objects near etcd's limit of 1.5 MiB, or a quiet hour, would make each client relist that lost
     /// its connection. The watch cache of kube-apiserver never shrinks below 100 entries either.
     pub history_entries_min: usize,
@@ -168,7 +168,7 @@ impl Log {
         self.next
     }
 
-    /// Returns the position behind the newest change or boundary. Between this position and
+    /// Returns the position behind the newest change, join, leave, relist or reset. Between this position and
     /// [`position`](Self::position), clusters only reported progress, and watches have no event to send.
     pub fn quiet_since(&self) -> u64 {
         self.quiet_since
@@ -258,7 +258,7 @@ impl Log {
         self.histories.keys()
     }
 
-    /// Returns whether the log has an entry or mark of a cluster.
+    /// Returns whether the log has an entry or a version of a cluster.
     pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
         self.histories.contains_key(cluster)
     }
@@ -417,7 +417,7 @@ impl Log {
         self.drop_departed();
     }
 
-    /// Appends a boundary from the cluster's present state to a new state, or to none.
+    /// Appends a boundary (a join, leave, relist or reset) from the cluster's present state to a new state, or to none.
     fn push_boundary(&mut self, cluster: &ClusterName, kind: BoundaryKind, after: Option<Snapshot>, now: Duration) {
         let before = self.snapshot(cluster).cloned();
         let component_before = before.as_ref().map(Snapshot::resource_version);
@@ -522,9 +522,9 @@ impl Log {
 fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, LogEntry>, now: Duration) {
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
     while let Some(oldest) = history.events.queue.front().copied() {
-        // A boundary keeps a whole snapshot in memory, so the boundary expires with all entries before it. The largest
-        // boundary is not counted. The newest boundary is not exempt instead: if a cluster left and returned, the
-        // newest is a join with an empty state before.
+        // A boundary (a join, leave, relist or reset) keeps a whole snapshot in memory, so it expires with all entries
+        // before it. The largest boundary is not counted. Exempting the newest boundary instead would be wrong: if a
+        // cluster left and returned, the newest is a join with an empty state before.
         let largest = history.largest_boundary_bytes();
         let boundary =
             history.boundaries.front().is_some_and(old) || history.boundary_bytes - largest > config.history_bytes_max;

@@ -84,7 +84,7 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Parses the canonical spelling: no space, no escape, strictly ascending keys (so that no key repeats), values as
-/// strings. `check` verifies the mark of each component.
+/// strings. `check` verifies the mark of each component, which identifies the cluster.
 fn parse_json(
     json: &[u8],
     check: impl Fn(&ClusterName, Option<&str>) -> Result<(), Foreign>,
@@ -114,7 +114,7 @@ fn parse_json(
         if components.last().is_some_and(|(last, _)| *last >= name) {
             return Err(VersionDecodeError::Malformed("its clusters are not in order"));
         }
-        // The error of a mark is returned last, because a malformed text takes precedence.
+        // The error of a component's mark is returned last, because a malformed text takes precedence.
         checked = checked.and(check(&name, mark));
         components.push((name, version));
     }

@@ -18,22 +18,22 @@ pub(crate) struct LogEntry {
 pub(crate) enum EntryKind {
     /// A change that the cluster sent as an event.
     Change(Change),
-    /// The differences between two snapshots, which the cluster did not send as events.
+    /// A join, leave, relist or reset, with differences that the cluster did not send as events.
     Boundary(Box<Boundary>),
 }
 
-/// A point at which a cluster's history is not a sequence of single changes.
+/// A boundary in a cluster's history: a join, leave, relist or reset, as opposed to a single change.
 #[derive(Debug)]
 pub(crate) struct Boundary {
     pub(crate) kind: BoundaryKind,
     /// The snapshot before the boundary; empty for a join.
     pub(crate) before: Snapshot,
-    /// The changes from the snapshot before to the snapshot after, shared by all watches. Early changes carry the
-    /// component before the boundary.
+    /// The changes from the snapshot before to the snapshot after, shared by all watches. Early changes (deletions, and
+    /// changes that may remove an object from a selection) carry the component before the boundary.
     pub(crate) differences: Differences,
-    /// The cluster's component before the boundary; `None` for a join.
+    /// The cluster's version before a join (`None`), leave, relist or reset.
     pub(crate) component_before: Option<CollectionVersion>,
-    /// The cluster's component after the boundary; `None` for a leave.
+    /// The cluster's version after a join, leave (`None`), relist or reset.
     pub(crate) component: Option<CollectionVersion>,
 }
 
@@ -63,12 +63,12 @@ pub(crate) enum Departure {
 /// Version 0 claims no state and is too old for each log.
 pub(crate) const LEAVING: CollectionVersion = CollectionVersion::whole(ResourceVersion(0));
 
-/// The position of a version relative to a boundary.
+/// The position of a version relative to a boundary (a join, leave, relist or reset of its cluster).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoundarySide {
-    /// The version is older than the boundary: the client lacks all changes of the boundary.
+    /// The version is older than the join, leave, relist or reset: its client lacks all changes.
     Before,
-    /// The version includes all changes of the boundary.
+    /// The version includes all changes of the join, leave, relist or reset.
     Covered,
     /// The version has a state that this process has not seen.
     Gap,
@@ -110,8 +110,8 @@ impl LogEntry {
         }
     }
 
-    /// Returns whether a watch sends the change at `part` as an event of this type. A boundary has two changes for an
-    /// object that may leave a selection, and only DELETED may carry the component before the boundary.
+    /// Returns whether a watch sends the change at `part` as an event of this type. A relist has two changes for an
+    /// object that may leave a selection, and only DELETED may carry the version before the relist.
     pub(crate) fn emits(&self, part: usize, change_type: ChangeType) -> bool {
         self.boundary()
             .is_none_or(|boundary| boundary.differences.is_early(part) == (change_type == ChangeType::Deleted))
@@ -147,8 +147,8 @@ impl LogEntry {
 }
 
 impl Boundary {
-    /// Returns the newest version that this boundary undid, if `version` now has two states: the undone state and a
-    /// later state.
+    /// Returns the newest version that a reset undid, if `version` now has two states: the undone state and a later
+    /// state.
     pub(crate) fn undone(&self, version: CollectionVersion) -> Option<CollectionVersion> {
         let newest = match self.kind {
             BoundaryKind::Reset => self.component_before,
@@ -158,18 +158,19 @@ impl Boundary {
         newest.map(CollectionVersion::completed).filter(|newest| self.component < Some(version) && version <= *newest)
     }
 
-    /// Returns the position of a version of this cluster relative to the boundary.
+    /// Returns the position of a version of this cluster relative to the boundary (a join, leave, relist or reset).
     ///
-    /// A version inside the gap of a boundary comes from a replica that received more events than this process, perhaps
-    /// of an object that was created and deleted. The differences of the boundary would never delete that object, so
-    /// the version is too old. A client at the version before a relist has exactly the state before the differences,
-    /// and receives them. If the version before is a part of a revision, a client with the whole revision lacks only
-    /// some of the remaining deletions, and receives all of them.
+    /// A version inside the gap of a relist comes from a replica that received more events than this process, perhaps
+    /// of an object that was created and deleted. The differences of the relist would never delete that object, so the
+    /// version is too old. A client at the version before a relist has exactly the state before the differences, and
+    /// receives them. If the version before is a part of a revision, a client with the whole revision lacks only some
+    /// of the remaining deletions, and receives all of them.
     pub(crate) fn side_of(&self, version: CollectionVersion) -> BoundarySide {
         let before = self.component_before.map(CollectionVersion::completed);
         let is_behind = self.component.is_some_and(|after| version >= after);
         match self.kind {
-            // The list completed a part of a revision: a client with the whole revision has the state of the list.
+            // The list contains the rest of a partly received revision: a client with the whole revision has the state
+            // of the list.
             BoundaryKind::Relist if self.component_before.is_some_and(CollectionVersion::is_part) && is_behind => {
                 BoundarySide::Covered
             }

@@ -26,33 +26,33 @@ pub(crate) enum DeletionCountScope {
     AllNamespaces,
 }
 
-/// Marks in ascending order; the oldest marks have been evicted.
+/// Positions with versions, in ascending order. The oldest have been evicted.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// The newest evicted mark.
+    /// The newest evicted position and version.
     pub(crate) base: Option<Mark>,
     pub(crate) queue: VecDeque<Mark>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Changes and boundaries, which have entries.
+    /// The entries of the cluster: changes, joins, leaves, relists and resets.
     pub(crate) events: Marks,
     /// The versions that the cluster reached without a change. Progress has no entry and a queue of its own, so that
-    /// progress never evicts a change, and an old change does not keep progress marks.
+    /// progress never evicts a change, and an old change does not keep old progress.
     pub(crate) progress: Marks,
-    /// The boundaries among the events.
+    /// The joins, leaves, relists and resets among the events.
     pub(crate) boundaries: VecDeque<Mark>,
     /// The size of the events with their objects, in bytes.
     pub(crate) bytes: usize,
-    /// The size of the boundaries, in bytes.
+    /// The size of the joins, leaves, relists and resets, in bytes.
     pub(crate) boundary_bytes: usize,
-    /// The sizes of the boundaries that no later boundary exceeds, in log order. The first is the largest of all.
+    /// The sizes of the boundaries (joins, leaves, relists and resets) that no later boundary exceeds, in log order.
+    /// The first is the largest of all.
     largest_boundaries: VecDeque<usize>,
 }
 
 impl Marks {
-    /// Returns the newest known mark before a position.
     fn last_before(&self, position: u64) -> Option<&Mark> {
         let after = match self.queue.back() {
             Some(newest) if newest.seq < position => self.queue.len(),
@@ -64,12 +64,10 @@ impl Marks {
         }
     }
 
-    /// Iterates over the marks from a position on.
     pub(crate) fn from(&self, position: u64) -> impl DoubleEndedIterator<Item = &Mark> {
         self.queue.range(self.queue.partition_point(|mark| mark.seq < position)..)
     }
 
-    /// Evicts the oldest mark and returns it.
     pub(crate) fn pop(&mut self) -> Option<Mark> {
         let oldest = self.queue.pop_front()?;
         self.base = Some(oldest);
@@ -100,7 +98,7 @@ impl History {
         }
     }
 
-    /// Returns the size of the largest boundary, in bytes. Cost: O(1).
+    /// Returns the size of the largest join, leave, relist or reset, in bytes. Cost: O(1).
     pub(crate) fn largest_boundary_bytes(&self) -> usize {
         self.largest_boundaries.front().copied().unwrap_or(0)
     }

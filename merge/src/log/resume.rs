@@ -12,10 +12,10 @@ use super::{Log, SnapshotError, TooOld};
 use crate::CompositeResourceVersion;
 
 impl Log {
-    /// Returns the first position of a cluster's events that a version does not cover, or the head.
+    /// Returns the first position of a cluster's events that a version does not include, or the end of the log.
     ///
-    /// The search goes back from boundary to boundary until the version covers one: between two boundaries, versions
-    /// only increase.
+    /// The search goes back over the boundaries (joins, leaves, relists and resets) until the version includes one of
+    /// them: between two boundaries, versions only increase.
     pub(crate) fn first_uncovered(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<u64, TooOld> {
         let too_old = || TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) };
         let history = self.histories.get(cluster).ok_or_else(too_old)?;
@@ -75,7 +75,7 @@ impl Log {
         self.may_have_boundary(cluster, position, is_back)
     }
 
-    /// Returns whether a matching boundary is, or may have been, at or after a position.
+    /// Returns whether a matching join, leave, relist or reset is, or may have been, at or after a position.
     fn may_have_boundary(&self, cluster: &ClusterName, position: u64, matches: impl Fn(BoundaryKind) -> bool) -> bool {
         let Some(history) = self.histories.get(cluster) else { return false };
         if history.forgotten_before() > position {

@@ -81,7 +81,7 @@ pub struct BatchOutcome {
 /// The state of a watch after a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All events up to the head have been returned. The caller waits for new entries.
+    /// All events in the log have been returned. The caller waits for new entries.
     CaughtUp,
     /// More events may follow immediately.
     More,

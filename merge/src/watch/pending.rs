@@ -78,8 +78,8 @@ impl ClientProgress {
 impl UnpassedClusters {
     /// Returns the client's state at the version `from`, and the position of the first entry that the client lacks.
     ///
-    /// A cluster that the client's filter excludes counts as sent up to the head, even if the log lacks its events. Its
-    /// component does not go back.
+    /// A cluster that the client's filter excludes counts as sent up to the end of the log, even if the log lacks its
+    /// events. Its component does not go back.
     pub(crate) fn new(
         log: &Log,
         from: &CompositeResourceVersion,
@@ -180,10 +180,10 @@ impl UnpassedClusters {
         Ok(())
     }
 
-    /// Handles an entry that is about to be sent. A boundary replaces the client's component by the log's component:
-    /// the component that a leave ends, or a reset lowers, must not be joined again. A relist is excluded: versions
-    /// only increase, and its deletions carry the component before it. That component may be a part of a revision of
-    /// which the client has all.
+    /// Handles an entry that is about to be sent. At a join, leave or reset, the log's version of the cluster replaces
+    /// the client's: the version that a leave ends, or a reset lowers, must not be used again. A relist is excluded:
+    /// versions only increase, and its deletions carry the version before it. That version may be a part of a revision
+    /// of which the client has all.
     pub(crate) fn apply_boundary(&mut self, entry: &LogEntry) {
         if entry.boundary().is_some_and(|boundary| boundary.kind != BoundaryKind::Relist) {
             self.clusters.remove(&entry.cluster);

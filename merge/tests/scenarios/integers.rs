@@ -29,12 +29,13 @@ fn watch_resumed_before_a_join_receives_the_joined_cluster() {
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11 b:21");
 }
 
-/// Returns whether a watch resumes after an event, if no watch sent a private version.
+/// Returns whether a watch resumes after an event, if no watch sent a version for its client alone.
 pub(crate) fn resumes_after(log: &Log, cluster: &str, version: u64) -> bool {
     resumes_after_private(log, 0, cluster, version)
 }
 
-/// Returns whether a watch resumes after an event, if a watch sent events before this position with private versions.
+/// Returns whether a watch resumes after an event, if a watch sent events before this position with versions for its
+/// client alone.
 fn resumes_after_private(log: &Log, private_before: u64, cluster: &str, version: u64) -> bool {
     Watcher::after_event(log, private_before, &name(cluster), ResourceVersion(version), everything as Matches).is_some()
 }

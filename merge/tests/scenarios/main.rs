@@ -99,13 +99,13 @@ fn red(_: &ClusterName, object: &Object) -> bool {
 
 type Matches = fn(&ClusterName, &Object) -> bool;
 
-/// Reads the events of a watch until it waits, as `TYPE cluster/name@version composite-version`; `*` marks private
-/// versions.
+/// Reads the events of a watch until it waits, as `TYPE cluster/name@version composite-version`; `*` marks versions for
+/// this client alone.
 fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
     read_with_private(log, watcher).0
 }
 
-/// Reads events like [`read`], and returns the position before which the watch sent a private version.
+/// Reads events like [`read`], and returns the position before which the watch sent a version for its client alone.
 fn read_with_private(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
     let (mut lines, mut told_own) = (Vec::new(), 0);
     loop {

@@ -195,7 +195,7 @@ fn clients_whole_revision_does_not_go_back_at_a_relist() {
     assert_eq!(read(&log, &mut watcher), ["MODIFIED a/w@21 a:21"]);
 }
 
-/// The relist at the same revision shows that the log's part of the revision was the whole revision.
+/// The relist at the same revision shows that no further deletion of the revision follows.
 #[test]
 fn relist_at_the_same_revision_completes_a_partial_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
@@ -214,7 +214,7 @@ fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
     let mut log = Log::of_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
-    // A version of all namespaces may count this deletion as the third of its revision.
+    // A version of a log of all namespaces may count this deletion as the third of its revision.
     for from in ["a:11-0", "a:11-1", "a:11-2"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].starts_with("DELETED") && told[0].contains("a/z@11"), "{from}: {told:?}");
@@ -262,8 +262,8 @@ fn partial_revision_with_fewer_deletions_than_evicted_is_too_old() {
         for fewer in ["a:11-0", "a:11-1"] {
             assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
         }
-        // A client with at least the number of evicted deletions has these deletions, unless the count may include
-        // other namespaces.
+        // A client whose count is at least the number of evicted deletions has received them, unless the count may
+        // include other namespaces.
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {
