@@ -1,4 +1,4 @@
-//! The body type of requests and responses.
+//! The body type of HTTP requests and responses.
 
 mod begun;
 
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Empty, Full};
 
 pub use begun::BegunBody;
 
-/// Any error, as bodies and transports return it.
+/// The error type of bodies and transports.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of each request and response. Dropping a response body before its end cancels the request.

@@ -1,4 +1,5 @@
-//! The resources of Kubernetes itself: no cluster can serve them with a different kind or scope.
+//! The built-in resources of Kubernetes, with their kinds and scopes. No cluster can serve a built-in resource with a
+//! different kind or scope.
 
 mod served_by_default;
 
@@ -7,8 +8,9 @@ pub use served_by_default::served_by_default;
 /// The group, resource, kind and scope (true for namespaced) of a built-in resource.
 type BuiltIn = (&'static str, &'static str, &'static str, bool);
 
-/// The built-in resources by group and name: all that a kube-apiserver 1.36 serves with each API enabled, and those of
-/// 1.30 and newer. A test compares them with a real kube-apiserver (`e2e/tests/e2e/conformance/discovery.rs`).
+/// The built-in resources by group and name: all resources that a kube-apiserver 1.36 serves with each API enabled, and
+/// all resources of 1.30 and newer. A test compares the list with a real kube-apiserver
+/// (`e2e/tests/e2e/conformance/discovery.rs`).
 ///
 /// Source: kubernetes/api, the `+genclient:nonNamespaced` marks of each type; kube-aggregator and
 /// apiextensions-apiserver for their own two groups.
@@ -91,8 +93,8 @@ const BUILT_IN: &[BuiltIn] = &[
     ("storagemigration.k8s.io", "storageversionmigrations", "StorageVersionMigration", false),
 ];
 
-/// Returns the kind of a built-in resource, and whether it is namespaced. `None` for any other resource. Cost: a binary
-/// search among about a hundred.
+/// Returns the kind of a built-in resource, and whether the resource is namespaced. Returns `None` for any other
+/// resource. Cost: a binary search among about a hundred entries.
 pub fn built_in(group: &str, resource: &str) -> Option<(&'static str, bool)> {
     let at = BUILT_IN.binary_search_by(|(own_group, own, ..)| (*own_group, *own).cmp(&(group, resource))).ok()?;
     let (_, _, kind, namespaced) = BUILT_IN[at];
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_built_in_resource_is_found() {
+    fn built_in_lookup_finds_each_resource_in_the_table() {
         assert!(BUILT_IN.is_sorted_by_key(|(group, resource, ..)| (*group, *resource)));
         for (group, resource, kind, namespaced) in BUILT_IN {
             assert_eq!(built_in(group, resource), Some((*kind, *namespaced)));

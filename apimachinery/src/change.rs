@@ -7,9 +7,9 @@ use crate::{Object, ResourceVersion};
 /// The type of a change, as in a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeType {
-    /// The object appeared.
+    /// The object was created.
     Added,
-    /// The object changed.
+    /// The object was modified.
     Modified,
     /// The object was deleted.
     Deleted,
@@ -26,14 +26,15 @@ impl ChangeType {
     }
 }
 
-/// A change of an object in a cluster, in the order of that cluster.
+/// A change of an object in a cluster, in the order of the cluster's events.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The type of the change.
     pub change_type: ChangeType,
-    /// The object after the change; for a deletion its last state, with the resourceVersion of the deletion.
+    /// The object after the change. For a deletion, the last state of the object with the resourceVersion of the
+    /// deletion.
     pub object: Arc<Object>,
-    /// The object before the change, if there was one.
+    /// The object before the change, if the object existed and is in memory.
     pub previous: Option<Arc<Object>>,
 }
 

@@ -17,7 +17,7 @@ pub enum InvalidClusterName {
     /// The text is empty or longer than 63 bytes.
     #[error("cluster name {0:?} must have 1 to 63 characters")]
     Length(String),
-    /// The text has a character that a DNS-1123 label forbids, or a dash at an end.
+    /// The text has a character that a DNS-1123 label forbids, or begins or ends with a dash.
     #[error(
         "cluster name {0:?} must be a DNS-1123 label: lower-case letters, digits and '-', starting and ending with a letter or digit"
     )]
@@ -31,7 +31,7 @@ impl ClusterName {
     /// The longest name, in bytes (RFC 1123 §2.1).
     pub const LENGTH_MAX: usize = 63;
 
-    /// Validates a name.
+    /// Validates a cluster name.
     ///
     /// # Errors
     /// [`InvalidClusterName`] with the broken rule.

@@ -1,4 +1,4 @@
-//! The version of a member's collection.
+//! The version of a member's collection: a revision, or a part of a revision.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,23 +9,24 @@ use crate::resource_version::{InvalidResourceVersion, ResourceVersion};
 /// The separator between the revision and the number of its changes in a version's text.
 const PART: char = '-';
 
-/// The version of a collection: all changes up to a revision, or all before a revision and its first changes.
+/// The version of a collection: all changes up to a revision, or all changes before a revision and the revision's first
+/// changes.
 ///
 /// Several changes may share a revision: etcd deletes the objects of a lease (Events, `lease/lessor.go`), or of a range
-/// delete, in one transaction. A kube-apiserver sends a DELETED with this version for each, in the transaction's order,
-/// and does not mark the last. So after the first of them only a *part* of the revision is known, until a bookmark or a
-/// later revision arrives. A kube-apiserver writes everything else key by key (`etcd3/store.go`), so an object that was
-/// put makes its revision *whole*.
+/// delete, in one transaction. A kube-apiserver sends a DELETED event with this version for each object, in the
+/// transaction's order, and marks none as the last. After the first DELETED event, only a *part* of the revision has
+/// arrived, until a bookmark or a later revision arrives. A kube-apiserver makes all other changes key by key
+/// (`etcd3/store.go`), so an object that was put makes its revision *whole*.
 ///
-/// Versions are ordered by knowledge: all of revision 7, one change of 8, two changes of 8, all of 8. As text: `7`,
-/// `8-1`, `8-2`, `8`.
+/// Versions are ordered by the number of included changes: all of revision 7, one change of 8, two changes of 8, all of
+/// 8. As text: `7`, `8-1`, `8-2`, `8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionVersion {
     revision: ResourceVersion,
     known: RevisionExtent,
 }
 
-/// The known extent of a revision.
+/// The included changes of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RevisionExtent {
     /// The first `n` changes of the revision.
@@ -39,13 +40,13 @@ impl CollectionVersion {
         Self { revision, known: RevisionExtent::Whole }
     }
 
-    /// Creates the version with all changes before a revision and its first `changes` changes.
+    /// Creates the version with all changes before a revision and the revision's first `changes` changes.
     pub const fn part(revision: ResourceVersion, changes: u32) -> Self {
         Self { revision, known: RevisionExtent::Part(changes) }
     }
 
-    /// Creates the lowest version that proves a part of a revision. A client's write of that revision is visible then,
-    /// or was undone.
+    /// Creates the lowest version that includes any change of a revision. A client's write with that revision is then
+    /// visible, or was undone.
     pub const fn begun(revision: ResourceVersion) -> Self {
         Self::part(revision, 0)
     }
@@ -63,12 +64,12 @@ impl CollectionVersion {
         }
     }
 
-    /// Returns the newest revision with a known change.
+    /// Returns the newest revision of which a change is included.
     pub fn revision(self) -> ResourceVersion {
         self.revision
     }
 
-    /// Returns the number of known changes of the revision; `None` if all are known.
+    /// Returns the number of included changes of the newest revision; `None` if all changes are included.
     pub fn changes(self) -> Option<u32> {
         match self.known {
             RevisionExtent::Part(changes) => Some(changes),
@@ -87,8 +88,8 @@ impl CollectionVersion {
         Self::whole(self.revision)
     }
 
-    /// Returns the revision from which a watch of the member must resume to miss no change: for a part, the member
-    /// sends the revision again.
+    /// Returns the revision from which a watch of the member must resume to miss no change. For a part of a revision,
+    /// the watch resumes before the revision, and the member sends the whole revision again.
     pub fn resume_after(self) -> ResourceVersion {
         match self.known {
             RevisionExtent::Part(_) => ResourceVersion(self.revision.0.saturating_sub(1)),
@@ -96,10 +97,10 @@ impl CollectionVersion {
         }
     }
 
-    /// Parses digits without a leading zero, followed for a part by a hyphen and the number of changes.
+    /// Parses digits without a leading zero and, for a part of a revision, a hyphen and the number of changes.
     ///
     /// # Errors
-    /// [`InvalidResourceVersion`] for anything else, including a part of revision zero, which does not exist.
+    /// [`InvalidResourceVersion`] for any other text, including a part of revision zero, which does not exist.
     pub fn parse(text: &str) -> Result<Self, InvalidResourceVersion> {
         let Some((revision, changes)) = text.split_once(PART) else {
             return ResourceVersion::parse(text).map(Self::whole);
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn part_orders_between_its_revision_and_the_previous_one() {
+    fn partial_revision_orders_between_previous_and_whole_revision() {
         let ascending = ["7", "8-0", "8-1", "8-2", "8", "9-0"].map(version);
         assert!(ascending.is_sorted());
         assert!(version("8-1") < ResourceVersion(8) && version("8-1") > ResourceVersion(7));
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_deletions_make_a_part_of_a_revision() {
+    fn only_deletions_leave_the_newest_revision_partial() {
         use ChangeType::{Added, Deleted, Modified};
         let steps = [
             (Deleted, 8, "8-1"),
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn collection_version_has_a_single_spelling() {
+    fn collection_version_text_has_a_single_spelling() {
         for text in ["0", "1", "8", "8-0", "8-12", "18446744073709551615", "18446744073709551615-4294967295"] {
             assert_eq!(version(text).to_string(), text);
         }

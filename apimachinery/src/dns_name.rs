@@ -5,9 +5,9 @@
 const LABEL_MAX: usize = 63;
 /// The longest subdomain, in bytes (`DNS1123SubdomainMaxLength`).
 const SUBDOMAIN_MAX: usize = 253;
-/// The message for a longer name (`MaxLenError`).
+/// The error message for a longer name (`MaxLenError`).
 const SUBDOMAIN_LENGTH_RULE: &str = "must be no more than 253 bytes";
-/// The message for a name with other characters (`dns1123SubdomainErrorMsg`).
+/// The error message for a name with other characters (`dns1123SubdomainErrorMsg`).
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// Returns whether a text can be the name of a namespace: a DNS-1123 label (`ValidateNamespaceName` in apimachinery's
@@ -16,13 +16,13 @@ pub fn is_namespace_name(text: &str) -> bool {
     text.len() <= LABEL_MAX && is_label_of_any_length(text)
 }
 
-/// Returns whether a text is a DNS-1123 subdomain, like the name of a ServiceAccount. Allocates nothing.
+/// Returns whether a text is a DNS-1123 subdomain, as the name of a ServiceAccount must be. Allocates nothing.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= SUBDOMAIN_MAX && is_subdomain_of_any_length(text)
 }
 
-/// Returns the reasons why a text is not a DNS-1123 subdomain, in Kubernetes' words (`IsDNS1123Subdomain`); empty if it
-/// is one.
+/// Returns the reasons why a text is not a DNS-1123 subdomain, in Kubernetes' words (`IsDNS1123Subdomain`). The result
+/// is empty for a subdomain.
 pub fn dns_subdomain_errors(text: &str) -> Vec<&'static str> {
     let mut errors = Vec::new();
     if text.len() > SUBDOMAIN_MAX {
@@ -34,7 +34,7 @@ pub fn dns_subdomain_errors(text: &str) -> Vec<&'static str> {
     errors
 }
 
-/// Like Kubernetes, this limits only the length of the whole subdomain and not of its labels.
+/// Checks the labels of a subdomain without a length limit for each label, as Kubernetes does.
 fn is_subdomain_of_any_length(text: &str) -> bool {
     text.split('.').all(is_label_of_any_length)
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subdomain_is_a_sequence_of_labels_with_dots() {
+    fn dns_subdomain_is_a_dot_separated_list_of_labels() {
         for good in ["a", "a-b.c", "simple", "s.t-1", "now-with-dashes", "example.com", "1.2.3.4", &"a".repeat(253)] {
             assert!(is_dns_subdomain(good), "{good}");
             assert!(dns_subdomain_errors(good).is_empty(), "{good}");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_name_is_a_single_label() {
+    fn namespace_name_is_a_single_dns_label() {
         for good in ["n", "kube-system", "0", &"n".repeat(63)] {
             assert!(is_namespace_name(good), "{good}");
         }

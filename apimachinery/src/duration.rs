@@ -1,14 +1,15 @@
-//! Durations in Go's syntax: `1h15m30.5s`, `300ms`.
+//! Parses durations in Go's syntax: `1h15m30.5s`, `300ms`.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-/// The text is not a duration; the message has Go's words.
+/// The error for a text that is not a duration, with Go's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidDuration(String);
 
-/// Units and their nanoseconds. Two different code points look like the Greek letter for micro, and both are accepted.
+/// The units and their nanoseconds. Two different code points look like the Greek letter for micro, and both are
+/// accepted.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -24,7 +25,7 @@ const UNITS: [(&str, u64); 8] = [
 /// callers treat both alike.
 ///
 /// # Errors
-/// The texts that Go refuses, with Go's messages. Durations end at 2⁶³ ns, about 292 years.
+/// [`InvalidDuration`] for each text that Go refuses, with Go's message. Durations end at 2⁶³ ns, about 292 years.
 pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     let invalid = || InvalidDuration(format!("time: invalid duration {}", Quoted(text)));
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -63,13 +64,15 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     Ok(if is_negative { Duration::ZERO } else { Duration::from_nanos(total) })
 }
 
-/// The limit in nanoseconds. One more than the longest positive duration, because Go accepts it for a negative one.
+/// The limit in nanoseconds: one more than the longest positive duration, because Go accepts 2⁶³ for a negative
+/// duration.
 const LONGEST: u64 = 1 << 63;
 
-/// The number of fractional digits that count: more than any unit has nanoseconds, and few enough for 128 bits.
+/// The number of fractional digits that count. 18: more than the digits of any unit in nanoseconds, and few enough for
+/// 128 bits.
 const FRACTION_DIGITS: usize = 18;
 
-/// Returns a number with this unit, in nanoseconds; `None` if it exceeds the limit.
+/// Returns a number with a unit in nanoseconds; `None` if the number exceeds the limit.
 fn part(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let fraction = &fraction[..fraction.len().min(FRACTION_DIGITS)];
@@ -86,7 +89,6 @@ fn digits<'a>(rest: &mut &'a str) -> &'a str {
     take_while(rest, |character| character.is_ascii_digit())
 }
 
-/// Removes the longest prefix of matching characters and returns it.
 fn take_while<'a>(rest: &mut &'a str, matches: impl Fn(char) -> bool) -> &'a str {
     let end = rest.find(|character| !matches(character)).unwrap_or(rest.len());
     let (taken, after) = rest.split_at(end);
@@ -94,7 +96,7 @@ fn take_while<'a>(rest: &mut &'a str, matches: impl Fn(char) -> bool) -> &'a str
     taken
 }
 
-/// Displays a text in quotes like Go's package `time`: bytes that are not printable ASCII are escaped one by one.
+/// Displays a text in quotes like Go's package `time`: each byte that is not printable ASCII is escaped.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_parse_like_go() {
+    fn duration_parser_accepts_the_same_texts_as_go() {
         for (text, nanoseconds) in [
             ("0", 0),
             ("+0", 0),
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_durations_have_the_messages_of_go() {
+    fn malformed_duration_errors_have_the_messages_of_go() {
         for (text, words) in [
             ("", r#"time: invalid duration """#),
             ("invalid", r#"time: invalid duration "invalid""#),

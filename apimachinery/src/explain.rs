@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// Joins an error and its causes: `connection failed: timed out`. A cause that a message already quotes is not
-/// repeated.
+/// Joins an error and its causes: `connection failed: timed out`. A cause whose message is already part of an outer
+/// message is omitted.
 pub fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn explain_lists_each_cause_once() {
+    fn explained_error_lists_each_cause_once() {
         assert_eq!(
             explain(&step("dial", Some(step("connect", Some(step("refused", None)))))),
             "dial: connect: refused"

@@ -1,5 +1,5 @@
-//! The filter of a request over a collection: namespace, name, labels, fields and clusters. It is compiled so that an
-//! evaluation walks over a few slices and allocates nothing.
+//! The filter of a request over a collection: namespace, name, labels, fields and clusters. A compiled filter compares
+//! a few slices per object and allocates nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use crate::object::CLUSTER_ANNOTATION;
 use crate::selector::{FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector};
 use crate::{ClusterName, GroupVersionResource, Object, Scope, SelectableField, Status, json};
 
-/// The label key that selects clusters, although no object has this label. It equals the annotation's key, so that
-/// users learn one name.
+/// The label key that selects clusters in a label selector, although no object has this label. The key equals the key
+/// of the cluster annotation, so that users learn one name.
 pub const CLUSTER_LABEL: &str = CLUSTER_ANNOTATION;
 
-/// The cluster selection of a request: the requirements of its label selector on [`CLUSTER_LABEL`]. Each object counts
-/// as labelled with its cluster's name.
+/// The cluster selection of a request: the requirements of its label selector on [`CLUSTER_LABEL`]. The selector
+/// evaluates each object as if its cluster's name were a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClusterSelector {
     requirements: Vec<LabelRequirement>,
-    /// The clusters that the user may know; `None` for all.
+    /// The clusters that the user may see; `None` for all clusters.
     only: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
 impl ClusterSelector {
-    /// Returns whether each cluster is selected.
+    /// Returns whether all clusters are selected.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && self.only.is_none()
     }
@@ -37,19 +37,19 @@ impl ClusterSelector {
         self.requirements.iter().flat_map(|requirement| requirement.values()).map(String::as_str)
     }
 
-    /// Iterates over the names among [`names`](Self::names) that match all requirements.
+    /// Iterates over the cluster names in the request that match all its requirements.
     pub fn wanted_names(&self) -> impl Iterator<Item = &str> {
         self.names().filter(|name| self.requirements.iter().all(|requirement| requirement.matches(Some(name))))
     }
 
-    /// Restricts the selection to the clusters that the user may know; other clusters do not exist for the user.
+    /// Restricts the selection to the clusters that the user may see. For the user, other clusters do not exist.
     #[must_use]
     pub fn within(mut self, only: Arc<BTreeSet<ClusterName>>) -> Self {
         self.only = Some(only);
         self
     }
 
-    /// Returns whether the user may know this cluster.
+    /// Returns whether the user may see this cluster.
     pub fn admits(&self, cluster: &ClusterName) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(cluster))
     }
@@ -68,7 +68,7 @@ impl ClusterSelector {
         Ok((labels, Self { requirements, only: None }))
     }
 
-    /// Returns whether this cluster is selected.
+    /// Returns whether a cluster is selected.
     pub fn matches(&self, cluster: &ClusterName) -> bool {
         self.admits(cluster) && self.requirements.iter().all(|requirement| requirement.matches(Some(cluster.as_str())))
     }
@@ -81,7 +81,7 @@ pub struct Filter {
     pub namespace: Option<Box<str>>,
     /// The name from the path or from a field selector `metadata.name=…`; `None` for all names.
     pub name: Option<Box<str>>,
-    /// The label requirements, without those on [`CLUSTER_LABEL`].
+    /// The label requirements, without the requirements on [`CLUSTER_LABEL`].
     pub labels: LabelSelector,
     /// The field requirements, by index in the decoder's list.
     pub fields: CompiledFieldSelector,
@@ -89,7 +89,7 @@ pub struct Filter {
     pub clusters: ClusterSelector,
 }
 
-/// A field selector whose fields are resolved to indices in a decoder's list.
+/// A field selector whose field names are resolved to indices in a decoder's list of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CompiledFieldSelector {
     requirements: Vec<CompiledRequirement>,
@@ -111,18 +111,19 @@ enum FieldSource {
         index: usize,
         /// The value of an object without this field.
         default: Arc<str>,
-        /// Whether snapshots may have an index of this field.
+        /// Whether a snapshot may have an index of this field.
         indexed: bool,
     },
 }
 
 impl CompiledFieldSelector {
-    /// Returns whether there is no field requirement.
+    /// Returns whether the selector has no requirements.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Returns the first equality requirement on an indexed field: its index in the decoder's list, and the value.
+    /// Returns the first equality requirement on an indexed field, as the field's index in the decoder's list and the
+    /// value.
     fn indexed(&self) -> Option<(usize, &str)> {
         self.requirements.iter().find_map(|requirement| match requirement {
             CompiledRequirement { place: FieldSource::Field { index, indexed: true, .. }, equals: true, value } => {
@@ -132,7 +133,7 @@ impl CompiledFieldSelector {
         })
     }
 
-    /// Returns whether the object's fields meet all requirements. Allocates only for a field with escapes.
+    /// Returns whether the object's fields meet all requirements. Allocates only for a value with JSON escapes.
     pub fn matches(&self, object: &Object) -> bool {
         self.requirements.iter().all(|requirement| {
             let equal = match &requirement.place {
@@ -140,7 +141,8 @@ impl CompiledFieldSelector {
                 FieldSource::Namespace => object.namespace() == &*requirement.value,
                 FieldSource::Field { index, default, .. } => {
                     object.field(*index).map_or(**default == *requirement.value, |text| {
-                        // An escape of one byte has at most six bytes, so a far longer text cannot be equal.
+                        // A JSON escape of one byte has at most six bytes, so a text with more than six times the
+                        // length cannot be equal.
                         text.len() <= 6 * requirement.value.len() && json::unescaped(text) == *requirement.value
                     })
                 }
@@ -150,25 +152,25 @@ impl CompiledFieldSelector {
     }
 }
 
-/// A resource, for the field selectors of its requests.
+/// The resource of a request, with its selectable fields.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectableResource<'a> {
     /// The resource.
     pub resource: &'a GroupVersionResource,
     /// The selectable fields, in the order of the decoder for objects of the resource.
     pub fields: &'a [SelectableField],
-    /// Whether the objects have namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
 }
 
 impl Filter {
-    /// The cost of finding the next object and comparing its name, in bytes of text that could be copied in the same
-    /// time: about 100 ns.
+    /// The cost of visiting an object and comparing its name: about 100 ns, expressed as the bytes of text that could
+    /// be copied in the same time.
     pub const LOOK_COST: usize = 64;
 
     /// Compiles the filter of a request.
     ///
-    /// Requirements on [`CLUSTER_LABEL`] select clusters and not labels. A field selector's `metadata.name=x` sets the
+    /// Requirements on [`CLUSTER_LABEL`] select clusters and not labels. A field selector `metadata.name=x` sets the
     /// name.
     ///
     /// # Errors
@@ -242,9 +244,9 @@ impl Filter {
     }
 
     /// Returns the cost of evaluating the filter for an object, in bytes of text that could be copied in the same time.
-    /// Long walks are split into steps by it, because a long selector or many labels make an evaluation expensive.
+    /// A long selector or many labels make an evaluation expensive, so long walks are split into steps of bounded cost.
     pub fn cost(&self, object: &Object) -> usize {
-        /// The cost of a requirement: a search among some labels, and one among its values.
+        /// The cost of a requirement: a search among some labels, and a search among the requirement's values.
         const REQUIREMENT: usize = 32;
         let labels = self.labels.requirements().len();
         let requirements = labels + self.fields.requirements.len() + self.clusters.requirements.len();
@@ -252,7 +254,7 @@ impl Filter {
         Self::LOOK_COST + requirements * REQUIREMENT + text
     }
 
-    /// Returns the scope of the matching objects, over which a snapshot must be walked.
+    /// Returns a scope that contains all matching objects, for a walk over a snapshot.
     pub fn scope(&self) -> Scope<'_> {
         Scope { namespace: self.namespace.as_deref(), name: self.name.as_deref(), field: self.fields.indexed() }
     }
@@ -262,13 +264,13 @@ impl Filter {
         self.namespace.is_none() && self.is_whole_namespace()
     }
 
-    /// Returns whether each object of the namespace, or of all namespaces, matches, in each cluster.
+    /// Returns whether each object of the filter's namespace (or of all namespaces) matches, in each cluster.
     pub fn is_whole_namespace(&self) -> bool {
         self.name.is_none() && self.labels.is_empty() && self.fields.is_empty() && self.clusters.is_everything()
     }
 }
 
-/// Returns kube-apiserver's message, which differs for kinds with fields of their own (`pkg/apis/*/*/conversion.go`).
+/// Returns kube-apiserver's message, which differs for kinds with selectable fields (`pkg/apis/*/*/conversion.go`).
 fn unsupported_field(resource: &GroupVersionResource, field: &str, fields: &[SelectableField]) -> Status {
     Status::bad_request(match (&*resource.group, &*resource.resource) {
         ("batch", "jobs") => format!("field label {field:?} not supported for Job"),

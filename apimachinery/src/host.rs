@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A host without its port. Different spellings of a host are equal.
+/// A host without its port. Different spellings of one host are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     /// A DNS name.
@@ -14,7 +14,7 @@ pub enum Host {
     Address(IpAddr),
 }
 
-/// A DNS name in lower case, without the root's dot: labels of letters, digits, `-` and, in requests, `_`. Cheap to
+/// A DNS name in lower case, without the trailing dot: labels of letters, digits, `-` and, in requests, `_`. Cheap to
 /// clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(Arc<str>);
@@ -31,13 +31,13 @@ pub enum InvalidHost {
          letter or a digit; there are no wildcards"
     )]
     Characters,
-    /// The last label is a number, so some clients read the name as an address.
+    /// The last label is a number, so that some clients read the name as an IP address.
     #[error("must not end with a number: some programs read such a name as an IP address")]
     Number,
-    /// The text is an address, and a name is required.
+    /// The text is an IP address where a name is required.
     #[error("is an IP address; use a DNS name")]
     Address,
-    /// The text behind the host is not a port.
+    /// The text after the host is not a port.
     #[error("must be a host, with or without a port")]
     Port,
 }
@@ -57,7 +57,7 @@ impl FromStr for HostName {
     type Err = InvalidHost;
 
     /// Parses a name in a configuration: the characters of a Kubernetes DNS-1123 subdomain, in upper or lower case,
-    /// without a port or a dot at the end.
+    /// without a port or a trailing dot.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.parse::<IpAddr>().is_ok() {
             return Err(InvalidHost::Address);
@@ -79,8 +79,8 @@ impl fmt::Debug for HostName {
 }
 
 impl Host {
-    /// Parses `Host` or `:authority` (RFC 9110, 7.2): a host, or an address in brackets, then an optional port. A dot
-    /// at the end of the name and the case of letters are ignored.
+    /// Parses `Host` or `:authority` (RFC 9110, 7.2): a host, or an address in brackets, then an optional port. A
+    /// trailing dot and the case of letters are ignored.
     ///
     /// # Errors
     /// [`InvalidHost`] for texts that no API client sends: user information, zones of addresses, `a..b`.
@@ -157,8 +157,8 @@ fn is_label(text: &str) -> bool {
     is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
 }
 
-/// Returns whether some programs read a label as a number, and `127.1` or `0x7f000001` as an address (WHATWG URL, "ends
-/// in a number").
+/// Returns whether some programs read a label as a number, and names such as `127.1` or `0x7f000001` as an address
+/// (WHATWG URL, "ends in a number").
 fn is_number(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     label.bytes().all(|byte| byte.is_ascii_digit())
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_of_a_request_has_a_canonical_spelling() {
+    fn request_host_is_parsed_into_its_canonical_spelling() {
         let long = "x".repeat(64);
         for (text, expected) in [
             ("eu.example.com", Ok("eu.example.com")),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_of_an_address_are_removed() {
+    fn brackets_of_an_ipv6_address_are_removed() {
         for (host, expected) in [
             ("[::1]", "::1"),
             ("[2001:db8::1]", "2001:db8::1"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_accepts_names_without_port_or_wildcard() {
+    fn configured_host_name_has_neither_port_nor_wildcard() {
         for (text, expected) in [
             ("eu.example.com", Ok("eu.example.com")),
             ("EU.example.com", Ok("eu.example.com")),

@@ -1,4 +1,4 @@
-//! Finds positions in JSON text that is known to be valid, without building a tree.
+//! Finds positions in valid JSON text, without building a tree.
 //!
 //! Walking an object of 6 KB takes about 3 µs; a tree costs twenty times the time and ten times the memory. The
 //! functions expect valid JSON (see [`validate`]). For other bytes the results are meaningless, but no function panics
@@ -52,11 +52,11 @@ pub struct JsonFields<'a> {
 /// A field of a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonField<'a> {
-    /// The key between its quotes, with escapes.
+    /// The key without its quotes, with escapes.
     pub key: &'a [u8],
     /// The start of the field: the opening quote of its key.
     pub start: usize,
-    /// The range of the value.
+    /// The range of the value in the text.
     pub value: Range<usize>,
 }
 
@@ -87,8 +87,8 @@ impl<'a> Iterator for JsonFields<'a> {
     }
 }
 
-/// Returns whether a raw key equals this name. A name with escapes (`tributary.dev\/cluster`) is the same name; a
-/// comparison of bytes alone could be bypassed.
+/// Returns whether a raw key equals `name`, also if the key has escapes (`tributary.dev\/cluster`). A comparison of
+/// bytes alone could be bypassed.
 pub fn key_equals(raw: &[u8], name: &str) -> bool {
     raw == name.as_bytes() || (raw.contains(&b'\\') && *unescaped_key(raw) == *name.as_bytes())
 }
@@ -101,8 +101,8 @@ pub fn unescaped_key(raw: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Follows `path` through nested objects from the value at `start`; the first of several fields with the same key
-/// counts.
+/// Returns the range of the value at `path` in nested objects, which begin at `start`. Of several fields with the same
+/// key, the first counts.
 pub fn find(text: &[u8], start: usize, path: &[&str]) -> Option<Range<usize>> {
     let mut at = start;
     let mut found = None;
@@ -119,8 +119,8 @@ pub fn string_contents(text: &[u8], range: &Range<usize>) -> Option<Range<usize>
     (text.get(range.start) == Some(&b'"') && range.end >= range.start + 2).then(|| range.start + 1..range.end - 1)
 }
 
-/// Returns the ranges to cut from a comma-separated sequence. `parts` are all elements in order, with a flag for each
-/// that is to be removed.
+/// Returns the ranges to cut from a comma-separated sequence. `parts` are all elements in order, each with a flag for
+/// removal.
 pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
     let first_kept = parts.iter().position(|(_, gone)| !gone).unwrap_or(parts.len());
     parts
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_fields_and_paths_are_found() {
+    fn json_lookup_finds_fields_and_nested_paths() {
         let text = br#" { "a" : {"b":[1,{"c":"}\"]"}], "d":"x"}, "e":-1.5e3,"f":null , "g":"\\"} "#;
         validate(text).unwrap();
         let keys: Vec<_> = members(text, 0).map(|m| (m.key.to_vec(), text[m.value].to_vec())).collect();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_json_does_not_panic() {
+    fn json_lookup_in_malformed_text_does_not_panic() {
         for text in
             [&b"{"[..], b"{\"a", b"{\"a\"", b"{\"a\":", b"{\"a\":{", b"{\"a\":\"\\", b"[", b"", b"}", b"{\"a\":]}"]
         {

@@ -1,16 +1,16 @@
-//! The shared vocabulary of Kubernetes in Tributary: request paths, resources, resourceVersions, selectors, Status, and
-//! objects stored as bytes.
+//! The shared types of Tributary for Kubernetes' API: request paths, resources, resourceVersions, selectors, Status,
+//! and objects stored as bytes.
 //!
 //! ```
 //! use std::error::Error;
 //! use tributary_apimachinery::{ClusterAnnotation, ClusterName, ObjectDecoder, Rendering, RequestInfo, Verb};
 //!
 //! # fn main() -> Result<(), Box<dyn Error>> {
-//! // A path has a single reading. The prefix names a cluster; the rest is a Kubernetes path.
+//! // The prefix of a path names a cluster; the remaining path is a Kubernetes path.
 //! let info = RequestInfo::parse("GET", "/clusters/eu/api/v1/namespaces/shop/pods/web-0", None)?;
 //! assert_eq!((info.verb, info.path.as_str()), (Verb::Get, "/api/v1/namespaces/shop/pods/web-0"));
 //!
-//! // An object keeps the text of its cluster. The differences in a response are inserted on output.
+//! // An object keeps the text of its cluster. A response inserts the cluster annotation and the version.
 //! let text = br#"{"metadata":{"name":"web-0","namespace":"shop","uid":"u","resourceVersion":"7"}}"#;
 //! let pod = ObjectDecoder::new("v1", "Pod", [].into()).decode(text)?;
 //! let annotation = ClusterAnnotation::new(&ClusterName::new("eu")?);

@@ -1,4 +1,4 @@
-//! The API at the root of a request's path, a row of the table of mounts.
+//! The API that a request's host and path prefix address.
 //!
 //! | request | API |
 //! |---|---|
@@ -6,27 +6,27 @@
 //! | path below `/clusters/<name>` | the cluster's own API |
 //! | host of a cluster | the cluster's own API, without the merged view |
 //!
-//! The inner path is parsed in the same way for each mount (`RequestInfo`).
+//! The path after the prefix is parsed in the same way for each API (`RequestInfo`).
 
 use crate::{ClusterName, Status};
 
-/// The API at the root of a request's path. Stored in a request's extensions after its host is known; a request without
-/// it addresses the merged view.
+/// The API at the root of a request's host. The value is stored in a request's extensions once the host is resolved. A
+/// request without the value addresses the merged view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mount {
     /// The merged view, with each cluster's own API below `/clusters/<name>`.
     #[default]
     Merged,
-    /// The API of a cluster: each path belongs to that cluster.
+    /// The API of one cluster: each path belongs to that cluster.
     Cluster(ClusterName),
 }
 
 impl Mount {
-    /// Returns the cluster whose own API a path belongs to, and the inner path, byte for byte.
+    /// Splits a path into the cluster whose own API it addresses, and the Kubernetes path, byte for byte.
     ///
     /// # Errors
-    /// 404 for a text in the place of a cluster's name that cannot be one. A name needs no escapes, so an escaped text
-    /// is not a name.
+    /// 404 for an invalid cluster name after `/clusters/`. A cluster name needs no escapes, so an escaped text is not a
+    /// name.
     pub fn split<'a>(&self, path: &'a str) -> Result<(Option<ClusterName>, &'a str), Status> {
         if let Self::Cluster(cluster) = self {
             return Ok((Some(cluster.clone()), path));
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_on_a_cluster_host_belongs_to_the_cluster() {
+    fn path_at_a_clusters_host_belongs_to_the_cluster() {
         let eu = || ClusterName::new("eu").unwrap();
         let own = Mount::Cluster(eu());
         for path in

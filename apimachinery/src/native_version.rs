@@ -12,12 +12,12 @@ use crate::ResourceVersion;
 pub enum NativeVersion<'a> {
     /// A number. Versions of the same resource are comparable.
     Number(ResourceVersion),
-    /// Any other text. Clients can only send it back.
+    /// Any other text, which clients can only send back.
     Opaque(Cow<'a, str>),
 }
 
 impl<'a> NativeVersion<'a> {
-    /// Parses a version that has no JSON escapes.
+    /// Parses a version without JSON escapes.
     pub fn from_text(text: Cow<'a, str>) -> Self {
         ResourceVersion::parse(&text).map_or_else(|_| Self::Opaque(text), Self::Number)
     }

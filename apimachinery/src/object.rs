@@ -1,4 +1,4 @@
-//! An object as the bytes from its member, with the positions that responses need.
+//! An object stored as the bytes from its member, with the positions that responses need.
 //!
 //! A tree of an object takes ten times the memory of its text and must be serialized for each response. This type keeps
 //! the original text: [`ObjectDecoder`](decode::ObjectDecoder) finds the positions of `resourceVersion` and
@@ -27,12 +27,12 @@ use span::Span;
 
 /// An object of a cluster: its exact JSON text, and the positions that responses need. Immutable; shared by `Arc`.
 ///
-/// It takes the size of the text and about 150 bytes.
+/// The object takes the size of its text and about 150 bytes.
 pub struct Object {
     key: ObjectKey,
     resource_version: ResourceVersion,
     json: Box<[u8]>,
-    /// `"kind":"Pod","apiVersion":"v1",` if lists of this kind omit it in their items; empty otherwise.
+    /// The text `"kind":"Pod","apiVersion":"v1",` if lists of this kind omit it in their items; empty otherwise.
     type_meta: Span,
     metadata: Span,
     resource_version_text: Span,
@@ -45,7 +45,7 @@ pub struct Object {
 }
 
 impl fmt::Debug for Object {
-    /// Prints the object's key; the content may be secret and is never printed.
+    /// Prints the object's key. The content may be secret and is never printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Object")
             .field("key", &self.key)
@@ -55,7 +55,7 @@ impl fmt::Debug for Object {
 }
 
 impl Object {
-    /// Returns the key within the resource.
+    /// Returns the object's key (`namespace/name`) within the resource.
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
@@ -128,7 +128,7 @@ impl Object {
     }
 
     /// Returns the value of the selectable field at `index` of the decoder's list, between its quotes and with escapes.
-    /// `None` if the object lacks the field, so the default applies.
+    /// Returns `None` for an object without the field; the field's default value then applies.
     pub fn field(&self, index: usize) -> Option<&str> {
         self.fields.get(index).copied().flatten().map(|span| self.text(span))
     }
@@ -140,7 +140,7 @@ impl Object {
         self.labels().eq(other.labels()) && fields.all(|index| self.field(index) == other.field(index))
     }
 
-    /// Returns the size in memory, text and positions, in bytes.
+    /// Returns the size in memory of the text and the positions, in bytes.
     pub fn size(&self) -> usize {
         let fields = std::mem::size_of_val(&*self.fields);
         self.json.len() + self.key.as_str().len() + fields + size_of::<Self>()

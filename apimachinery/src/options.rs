@@ -1,4 +1,4 @@
-//! The parameters of get, list and watch, with the defaults, rules and errors of kube-apiserver 1.36
+//! The query parameters of get, list and watch, with the defaults, rules and errors of kube-apiserver 1.36
 //! (apimachinery's `meta/internalversion` and its validation).
 
 mod timeout;
@@ -9,61 +9,61 @@ use crate::selector::{FieldSelector, LabelSelector, SelectorBounds};
 use crate::status::FieldError;
 pub use timeout::Timeout;
 
-/// The meaning of the version in a list or watch.
+/// The meaning of the resourceVersion in a list or watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResourceVersionMatch {
-    /// This version exactly.
+    /// Exactly this resourceVersion.
     Exact,
-    /// This version or a newer version.
+    /// This resourceVersion or a newer one.
     NotOlderThan,
 }
 
-/// The options of a GET of an object.
+/// The query parameters of a GET of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// The version as the client wrote it; `None` if absent or empty.
+    /// The resourceVersion as the client sent it; `None` if absent or empty.
     pub resource_version: Option<String>,
 }
 
-/// The options of a list, or of a deletecollection.
+/// The query parameters of a list, or of a deletecollection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// The version as the client wrote it; `None` if absent or empty.
+    /// The resourceVersion as the client sent it; `None` if absent or empty.
     pub resource_version: Option<String>,
-    /// The meaning of the version.
+    /// The meaning of the resourceVersion.
     pub resource_version_match: Option<ResourceVersionMatch>,
     /// The maximum number of items; 0 for no limit.
     pub limit: u64,
     /// The continue token; `None` if absent or empty.
     pub continue_token: Option<String>,
-    /// The requested labels, as a selector.
+    /// The label selector.
     pub label_selector: LabelSelector,
-    /// The requested fields, as a selector.
+    /// The field selector.
     pub field_selector: FieldSelector,
     /// The time limit of the request; `None` if absent or 0.
     pub timeout: Option<Timeout>,
 }
 
-/// The options of a watch.
+/// The query parameters of a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchOptions {
-    /// The version as the client wrote it; `None` if absent or empty.
+    /// The resourceVersion as the client sent it; `None` if absent or empty.
     pub resource_version: Option<String>,
-    /// The meaning of the version; always `NotOlderThan` with initial events.
+    /// The meaning of the resourceVersion; always `NotOlderThan` with initial events.
     pub resource_version_match: Option<ResourceVersionMatch>,
-    /// Whether the stream begins with the present state, as requested or by default (see [`WatchOptions::parse`]).
+    /// Whether the watch begins with initial events, as requested or by default (see [`WatchOptions::parse`]).
     pub send_initial_events: Option<bool>,
     /// Whether the client accepts bookmarks.
     pub allow_watch_bookmarks: bool,
-    /// The requested labels, as a selector.
+    /// The label selector.
     pub label_selector: LabelSelector,
-    /// The requested fields, as a selector.
+    /// The field selector.
     pub field_selector: FieldSelector,
-    /// The time limit of the watch; `None` if absent or 0: then the server chooses from [1800, 3600) s.
+    /// The time limit of the watch; `None` if absent or 0. The server then chooses from [1800, 3600) s.
     pub timeout: Option<Timeout>,
 }
 
-/// All parameters after conversion, before the checks of their combination.
+/// All query parameters after conversion, before the checks of their combination.
 struct Parameters {
     resource_version: Option<String>,
     resource_version_match: String,
@@ -115,10 +115,11 @@ impl ListOptions {
 }
 
 impl WatchOptions {
-    /// Parses a query string without its `?`, and applies kube-apiserver's default: a watch without a version or from
-    /// `0`, with neither `sendInitialEvents` nor `resourceVersionMatch`, gets initial events (`SetListOptionsDefaults`;
-    /// the WatchList gate is on since 1.34). A client that accepts bookmarks then receives the annotated bookmark even
-    /// if it does not know initial events.
+    /// Parses a query string without its `?`, and applies kube-apiserver's default for initial events.
+    ///
+    /// A watch without a version or from `0`, with neither `sendInitialEvents` nor `resourceVersionMatch`, gets initial
+    /// events (`SetListOptionsDefaults`; the WatchList gate is on since 1.34). A client that accepts bookmarks then
+    /// receives the annotated bookmark even if the client did not request initial events.
     ///
     /// # Errors
     /// 400 for a malformed number, selector or query, and for a selector beyond `bounds`; 422 for contradicting
@@ -141,19 +142,19 @@ impl WatchOptions {
         })
     }
 
-    /// Returns whether the stream begins with the present state, as ADDED events.
+    /// Returns whether the watch begins with the existing objects, as ADDED events.
     pub fn sends_initial_events(&self) -> bool {
         self.send_initial_events == Some(true)
     }
 
-    /// Returns whether the bookmark that ends the initial events is sent.
+    /// Returns whether the watch sends the bookmark that ends the initial events.
     pub fn sends_initial_events_end(&self) -> bool {
         self.sends_initial_events() && self.allow_watch_bookmarks
     }
 }
 
 impl Parameters {
-    /// Converts in kube-apiserver's order, so that the first of several errors is the same.
+    /// Converts the parameters in kube-apiserver's order, so that the first of several errors is the same.
     fn parse(query: Option<&str>, bounds: SelectorBounds) -> Result<Self, Status> {
         let query = decoded(query)?;
         let timeout = integer(&query, "timeoutSeconds")?.and_then(Timeout::from_seconds);
@@ -178,7 +179,7 @@ impl Parameters {
 }
 
 fn decoded(query: Option<&str>) -> Result<Query<'_>, Status> {
-    // kube-apiserver ignores undecodable parameters; an ignored selector would select everything.
+    // kube-apiserver ignores undecodable parameters, and an ignored selector would select all objects.
     check_one_reading(query)?;
     Ok(Query::parse(query))
 }

@@ -2,7 +2,7 @@
 
 use std::future::{Future, pending};
 
-/// Awaits the future; without a future it never completes. For the branches of a `select!`, where
+/// Awaits the future, or never completes without a future. For the branches of a `select!`, where
 /// `futures::future::OptionFuture` would complete with `None` at once. Cancelling is as safe as for the future.
 pub async fn or_never<F: Future>(future: Option<F>) -> F::Output {
     match future {
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn or_never_without_a_future_stays_pending() {
+    fn optional_future_that_is_absent_never_completes() {
         assert_eq!(or_never(Some(std::future::ready(7))).now_or_never(), Some(7));
         assert_eq!(or_never(None::<std::future::Ready<u8>>).now_or_never(), None);
     }

@@ -1,21 +1,21 @@
-//! Permits that occupy a share of a limit until they are dropped.
+//! Permits that occupy a part of a limit until they are dropped.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Occupies a share of a limit until it is dropped: a share of a connection, a place among requests in flight, or a
-/// count of them. A response body carries a permit, which may combine several. Cost: a box.
+/// Occupies a part of a limit until the permit is dropped, for example a slot among the concurrent requests. A response
+/// body carries a permit, which may combine several permits. Cost: one allocation.
 #[must_use = "what it occupies is free again once it is dropped"]
 pub struct Permit(Option<Box<dyn FnOnce() + Send>>);
 
 impl Permit {
-    /// Creates a permit that runs `release` when it is dropped.
+    /// Creates a permit that calls `release` when it is dropped.
     pub fn new(release: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(release)))
     }
 
-    /// Creates a permit from values that release their shares on drop; a tuple's fields in order.
+    /// Creates a permit that drops `kept` when the permit is dropped. The fields of a tuple are dropped in order.
     pub fn keeping(kept: impl Send + 'static) -> Self {
         Self::new(move || drop(kept))
     }
@@ -35,9 +35,9 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// The permits of a request for as long as its connection is used after a switch (exec, port-forward, a WebSocket). The
-/// task that joins both ends keeps a clone until they part. Clones are of the same permits, and the last one releases
-/// the permits in the order in which they came.
+/// The permits of a request whose connection is upgraded (exec, port-forward, a WebSocket). The task that copies bytes
+/// between client and cluster keeps a clone until the connection ends. Clones share the permits, and the last clone
+/// releases the permits in the order of [`push`](Self::push).
 #[derive(Clone, Debug, Default)]
 pub struct TunnelPermits(Arc<Mutex<Vec<Permit>>>);
 
@@ -48,13 +48,14 @@ impl TunnelPermits {
     }
 }
 
-/// The permit of a request to a cluster until the cluster has done with the request, which may be after the client has
-/// gone. Clones are of the same permit.
+/// The permit of a request until the cluster has completed the request, which may be after the client has disconnected.
+/// Clones share the permit.
 #[derive(Clone, Debug)]
 pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<dyn Any + Send + Sync>);
 
 impl RequestPermit {
-    /// Creates a permit from values that release their shares on drop; a tuple's fields in order. Cost: one allocation.
+    /// Creates a permit that drops `kept` with the last clone. The fields of a tuple are dropped in order. Cost: one
+    /// allocation.
     pub fn keeping(kept: impl Send + Sync + 'static) -> Self {
         Self(Arc::new(kept))
     }
@@ -73,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Increments the counter, and returns a permit that decrements it.
+    /// Increments the counter, and returns a permit that decrements the counter.
     fn one(count: &Arc<AtomicUsize>) -> Permit {
         count.fetch_add(1, Ordering::Relaxed);
         let count = Arc::clone(count);
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn permit_releases_its_share_only_on_drop() {
+    fn permit_releases_its_part_of_a_limit_only_on_drop() {
         let [user, cluster] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let both = Permit::keeping((one(&user), one(&cluster)));
         let other = one(&user);

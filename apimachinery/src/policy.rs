@@ -1,4 +1,4 @@
-//! The policies for resources and requests, with the names of configuration files and of the command line.
+//! The policies for resources and requests, with their names in configuration files and on the command line.
 
 pub mod audit_level;
 pub mod cluster_authorization;

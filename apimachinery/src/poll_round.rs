@@ -1,8 +1,9 @@
-//! Wakes a connection and its parts, which one task polls.
+//! Wakeups between an HTTP/2 connection and its streams when one task polls both.
 //!
-//! A running task that is woken moves behind all other tasks, and a different thread is woken to take it over. So a
-//! wakeup between the two sides is recorded, and the side is polled in the next round of the same turn; the task itself
-//! is woken only for other events. A side is not polled for the events of the other side.
+//! In tokio, a running task that is woken moves to the end of the queue, and a different thread is woken to take the
+//! task over. Therefore a wakeup from one side for the other side is only recorded, and the woken side is polled in the
+//! next round of the same poll. The task itself is woken only for other events. A side is not polled for the events of
+//! the other side.
 //!
 //! ```text
 //! begin ─▶ take(Parts) ─▶ take(Connection) ─▶ rests? ── yes ──▶ pending, and woken for what comes
@@ -16,20 +17,21 @@ use std::task::{Wake, Waker};
 
 use futures::task::AtomicWaker;
 
-/// The task is polling.
+/// The bit of `state` that is set while the task polls.
 const POLLED: u8 = 1;
 
-/// A side of the task.
+/// One of the two sides that a task polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PollSide {
     /// The connection.
     Connection = 2,
-    /// The streams of the connection, or the tasks that it starts.
+    /// The streams of the connection, or the tasks that the connection starts.
     Parts = 4,
 }
 
-/// The woken sides, and whether the task is polling. Only the owning task takes turns; any thread may wake.
+/// The woken sides, and whether the task is polling. Only the owning task calls [`begin`](Self::begin); any thread may
+/// wake a side.
 #[derive(Debug, Default)]
 pub struct PollRound {
     task: AtomicWaker,
@@ -37,25 +39,25 @@ pub struct PollRound {
 }
 
 impl PollRound {
-    /// Starts a turn of this task, which lasts until [`rests`](Self::rests) returns true or [`leave`](Self::leave) is
+    /// Starts a poll of the task, which lasts until [`rests`](Self::rests) returns true or [`leave`](Self::leave) is
     /// called.
     pub fn begin(&self, task: &Waker) {
         self.task.register(task);
         self.state.fetch_or(POLLED, SeqCst);
     }
 
-    /// Returns whether a side was woken since the last call, so that it must be polled.
+    /// Returns whether a side was woken since the last call, and must be polled.
     pub fn take_woken(&self, side: PollSide) -> bool {
         self.state.fetch_and(!(side as u8), SeqCst) & side as u8 != 0
     }
 
-    /// Ends the turn if neither side was woken in the meantime, and returns whether it ended. Later events wake the
-    /// task.
+    /// Ends the poll unless a side was woken in the meantime, and returns whether the poll has ended. Later wakeups of
+    /// a side wake the task.
     pub fn rests(&self) -> bool {
         self.state.compare_exchange(POLLED, 0, SeqCst, SeqCst).is_ok()
     }
 
-    /// Ends the turn. The next turn, which must follow, handles the wakeups so far.
+    /// Ends the poll with woken sides. The caller must wake the task, whose next poll handles these sides.
     pub fn leave(&self) {
         self.state.fetch_and(!POLLED, SeqCst);
     }
@@ -65,14 +67,14 @@ impl PollRound {
         self.state.fetch_or(side as u8, SeqCst);
     }
 
-    /// Marks a side for polling, and wakes the task if it is not polling.
+    /// Marks a side for polling, and wakes the task unless the task is polling.
     pub fn wake(&self, side: PollSide) {
         if self.state.fetch_or(side as u8, SeqCst) & POLLED == 0 {
             self.task.wake();
         }
     }
 
-    /// Returns a waker of a side.
+    /// Returns a waker for a side.
     pub fn waker(self: &Arc<Self>, side: PollSide) -> Waker {
         Arc::new(SideWaker { round: Arc::clone(self), side }).into()
     }
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn poll_round_wakes_the_task_only_outside_a_turn() {
+    fn poll_round_wakes_its_task_only_while_not_polling() {
         let (round, woken) = (Arc::<PollRound>::default(), Arc::<Woken>::default());
         let (task, wakes) = (waker(Arc::clone(&woken)), || woken.0.load(SeqCst));
         round.begin(&task);

@@ -2,20 +2,22 @@
 //!
 //! The first value of a repeated parameter counts. A pair that does not decode (a bad percent escape, a `;`) is
 //! ignored, and invalid UTF-8 is accepted, as in Go's `url.ParseQuery`. Other programs may read a query differently,
-//! unless [`check_one_reading`] accepts it.
+//! unless [`check_one_reading`] accepts the query.
 
 use std::borrow::Cow;
 
 use crate::Status;
 
-/// The maximum number of parameters in a query that all programs read alike. 1,000: reads and writes have up to ten. A
-/// member built with Go before 1.25 reads any number, and a later one ignores a query with more than 10,000.
+/// The maximum number of parameters in a query that all programs read alike. 1,000: reads and writes have up to ten
+/// parameters. A member built with Go before 1.25 reads any number, and a later Go version ignores a query with more
+/// than 10,000.
 pub const PARAMETERS_MAX: usize = 1_000;
 
-/// The number of parameters that Go reads; it ignores a query with more (`defaultMaxParams` of `net/url`, Go 1.26).
+/// The number of parameters up to which Go reads a query; Go ignores a query with more (`defaultMaxParams` of
+/// `net/url`, Go 1.26).
 const GO_PARAMETERS_MAX: usize = 10_000;
 
-/// The number of characters of a parameter's name in messages: Kubernetes' own names have up to 27.
+/// The maximum number of characters of a parameter's name in messages. 64: Kubernetes' own names have up to 27.
 const SHOWN_NAME_CHARS: usize = 64;
 
 /// The parameters of a query string, in order.
@@ -49,33 +51,33 @@ impl<'a> Query<'a> {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
-    /// Returns a boolean parameter: `None` if absent; false for `0` and `false` (in any case); true for everything
-    /// else, including the empty text.
+    /// Returns a boolean parameter: `None` if absent; false for `0` and `false` (in any case); true for any other
+    /// value, including the empty text.
     pub fn bool(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| value != "0" && !folds_to_false(value))
     }
 
-    /// Returns whether a pair was ignored, or the whole query because it has too many.
+    /// Returns whether a pair was ignored, or the whole query because of too many parameters.
     pub fn is_malformed(&self) -> bool {
         self.malformed
     }
 
-    /// Iterates over all pairs in order.
+    /// Iterates over all name and value pairs in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(name, value)| (&**name, &**value))
     }
 }
 
-/// Returns whether a text equals `false` for Go's `strings.EqualFold` (`Convert_Slice_string_To_bool` in apimachinery),
-/// which folds the long s to an s.
+/// Returns whether a text equals `false` according to Go's `strings.EqualFold` (`Convert_Slice_string_To_bool` in
+/// apimachinery), for which the long s equals an s.
 fn folds_to_false(value: &str) -> bool {
     value.eq_ignore_ascii_case("false")
         || (value.contains('\u{17f}') && value.replace('\u{17f}', "s").eq_ignore_ascii_case("false"))
 }
 
 /// Checks that all programs read a query alike. Kubernetes ignores pairs that do not decode, and programs differ for
-/// invalid UTF-8 and for very many parameters. A decision based on a different reading than the member's would be about
-/// a different request. Allocates only if there are escapes.
+/// invalid UTF-8 and for very many parameters. Without the check, Tributary might authorize a different request than
+/// the member executes. Allocates only if the query has escapes.
 ///
 /// # Errors
 /// 400 with the parameter's name and the correct spelling.
@@ -98,7 +100,7 @@ pub fn check_one_reading(query: Option<&str>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns the reason why programs read a pair differently, with the remedy.
+/// Returns the reason why programs read a pair differently, with the correct spelling.
 fn fault(pair: &str) -> Option<&'static str> {
     if pair.contains(';') {
         return Some("has a semicolon: write it as %3B, and write & between parameters");
@@ -110,12 +112,12 @@ fn fault(pair: &str) -> Option<&'static str> {
     (!is_text).then_some("is not UTF-8 once it is decoded: percent-encode the UTF-8 bytes of its text")
 }
 
-/// Returns the number of parameters as Go counts them, with empty ones.
+/// Returns the number of parameters as Go counts them, including empty parameters.
 fn parameters(query: &str) -> usize {
     query.bytes().filter(|byte| *byte == b'&').count() + 1
 }
 
-/// Decodes `+` and percent escapes, all of which are valid.
+/// Decodes `+` and percent escapes. All escapes must be valid.
 fn decode(text: &str) -> Cow<'_, str> {
     if !text.contains(['+', '%']) {
         return Cow::Borrowed(text);
@@ -138,10 +140,10 @@ pub(crate) fn escapes_are_valid(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The rows have the result of Go 1.26's `url.ParseQuery`: its pairs in order, and whether it returned an error.
-    /// U+FFFD stands for invalid UTF-8, which Go keeps.
+    /// Each row has the result of Go 1.26's `url.ParseQuery`: its pairs in order, and whether the function returned an
+    /// error. U+FFFD replaces invalid UTF-8, which Go keeps.
     #[test]
-    fn query_parses_like_go() {
+    fn query_parameters_parse_like_go() {
         let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
         let (most, too_many) = (many(10_000), many(10_001));
         type Pairs = &'static [(&'static str, &'static str)];
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_query_is_refused_with_a_remedy() {
+    fn ambiguous_query_is_refused_with_the_correct_spelling() {
         let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
         let most = many(PARAMETERS_MAX);
         let clear = ["", "&&", "=", "a=1&a=2", "a+b=%20%2B", "%C3%A4=\u{e4}", "a=%00", "a=%3B%25", "x=%F0%9F%90%B3"];
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn boolean_parameters_parse_like_kube_apiserver() {
+    fn boolean_query_parameters_parse_like_kube_apiserver() {
         for (query, expected) in [
             ("watch=", Some(true)),
             ("watch", Some(true)),

@@ -1,9 +1,9 @@
 //! Parses a request's method, path and query.
 //!
-//! The rules are those of kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix
-//! `/clusters/<name>`, or a host of a cluster ([`Mount`]), addresses a cluster; and a path or query that a proxy or
-//! member could read differently is refused. Authorization and routing both use this single reading, so nothing is
-//! normalised.
+//! The rules are those of kube-apiserver's `endpoints/request/requestinfo.go`, with two differences. First, a path
+//! prefix `/clusters/<name>`, or the host of a cluster ([`Mount`]), addresses a cluster. Second, a path or query that a
+//! proxy or member could read differently is refused. Authorization and routing both use the one parsed request, so the
+//! path is not normalised.
 
 pub mod kube_apiserver_paths;
 pub mod requested_resource;
@@ -15,14 +15,14 @@ use crate::query::{Query, check_one_reading, escapes_are_valid};
 use crate::selector::FieldSelector;
 use crate::{ClusterName, GroupVersionResource, Mount, ObjectKey, Status};
 
-/// The verb of a request, in the words of RBAC.
+/// The verb of a request, in the terms of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Read an object.
     Get,
     /// Read a collection.
     List,
-    /// Follow a collection or an object.
+    /// Watch a collection or an object.
     Watch,
     /// Create an object, or post to a subresource.
     Create,
@@ -34,7 +34,7 @@ pub enum Verb {
     Delete,
     /// Delete a collection.
     DeleteCollection,
-    /// The lower-case method of a request without a resource, or an HTTP method that resources do not support; empty
+    /// The lower-case method of a request without a resource, or an HTTP method that resources do not support. Empty
     /// for an unknown method.
     NonResource(&'static str),
 }
@@ -87,7 +87,7 @@ impl Verb {
         }
     }
 
-    /// Returns whether the request only reads.
+    /// Returns whether the request is a read.
     pub fn is_read(self) -> bool {
         matches!(self, Self::Get | Self::List | Self::Watch | Self::NonResource("get" | "head"))
     }
@@ -102,13 +102,13 @@ impl fmt::Display for Verb {
 /// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The cluster in the path's prefix or of the host; `None` for the merged view.
+    /// The cluster of the path prefix or of the host; `None` for the merged view.
     pub cluster: Option<ClusterName>,
-    /// The Kubernetes path behind the prefix, byte for byte, because it is forwarded unchanged.
+    /// The Kubernetes path after the prefix, byte for byte, because it is forwarded unchanged.
     pub path: String,
     /// The verb of the request.
     pub verb: Verb,
-    /// The target of the request.
+    /// The resource of the request, if any.
     pub target: RequestTarget,
 }
 
@@ -117,24 +117,26 @@ pub struct RequestInfo {
 pub enum RequestTarget {
     /// An object, a collection or a subresource.
     Resource(ResourceRequest),
-    /// Discovery, health, OpenAPI and any other path.
+    /// Any other path, such as discovery, health and OpenAPI.
     NonResource,
 }
 
-/// The expected duration of a response. It determines the connections for the request and whether it has a time limit.
+/// The expected duration of a response. The class determines the connections for the request, and whether the request
+/// has a time limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestClass {
     /// The response arrives within kube-apiserver's time limit.
     #[default]
     Short,
-    /// A stream of events without a fixed end.
+    /// A watch: a response without a fixed end.
     Watch,
     /// A byte stream of a node, a workload or a profile: the response may begin late and last for hours.
     Opaque,
 }
 
 impl RequestClass {
-    /// Returns whether kube-apiserver exempts the request from its time limit. Its "long-running" includes watches.
+    /// Returns whether kube-apiserver exempts the request from its time limit. Watches are included in kube-apiserver's
+    /// "long-running" requests.
     pub fn is_long_running(self) -> bool {
         self != Self::Short
     }
@@ -143,39 +145,39 @@ impl RequestClass {
 /// The subresources with byte streams of a node or a workload, which are forwarded unchanged.
 const OPAQUE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// A request for an object, a collection or a subresource. Texts are decoded and never empty.
+/// A request for an object, a collection or a subresource. Names are decoded and never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRequest {
     /// The requested resource.
     pub resource: GroupVersionResource,
-    /// The namespace of a namespaced request. `None` for a request on a Namespace itself, which is cluster-scoped; see
+    /// The namespace of a namespaced request. `None` for a request for a Namespace itself, which is cluster-scoped; see
     /// [`Self::authorization_namespace`].
     pub namespace: Option<String>,
-    /// The name in the path.
+    /// The object's name in the path.
     pub name: Option<String>,
     /// The subresource: `status`, `log`, `proxy`, …
     pub subresource: Option<String>,
-    /// The raw path behind the subresource and its slash. After `proxy` it is a path of the proxied server, and
-    /// `Some("")` is its root.
+    /// The raw path after the subresource and its slash. After `proxy`, the path of the proxied server; `Some("")` is
+    /// its root.
     pub rest: Option<String>,
-    /// The name in a collection's field selector `metadata.name=…`. Authorization treats it as a name.
+    /// The name in a collection's field selector `metadata.name=…`, which authorization treats as a name in the path.
     pub selected_name: Option<String>,
 }
 
 impl ResourceRequest {
-    /// Returns whether its subresource is a byte stream (`log`, `exec`, `proxy`, …).
+    /// Returns whether the subresource is a byte stream (`log`, `exec`, `proxy`, …).
     pub fn is_opaque(&self) -> bool {
         self.subresource.as_deref().is_some_and(|subresource| OPAQUE_SUBRESOURCES.contains(&subresource))
     }
 
-    /// Returns the key of the object in the path; its name is empty for a collection.
+    /// Returns the key of the object in the path; the name is empty for a collection.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref().unwrap_or_default())
     }
 
-    /// Returns the namespace for authorization: a request on a Namespace itself counts as a request in it, so that a
-    /// Role can allow it. Like kube-apiserver, this ignores the group: a resource `namespaces` of a different group
-    /// counts too.
+    /// Returns the namespace for authorization. A request for a Namespace itself counts as a request in that namespace,
+    /// so that a Role can allow it. Like kube-apiserver, this function ignores the API group: a resource `namespaces`
+    /// of a different group counts too.
     pub fn authorization_namespace(&self) -> &str {
         match (&self.namespace, &self.name) {
             (Some(namespace), _) => namespace,
@@ -184,7 +186,7 @@ impl ResourceRequest {
         }
     }
 
-    /// Returns the name for authorization: the path's, or that of a field selector.
+    /// Returns the name for authorization: the name in the path or in a field selector.
     pub fn authorization_name(&self) -> &str {
         self.name.as_deref().or(self.selected_name.as_deref()).unwrap_or_default()
     }
@@ -199,19 +201,19 @@ impl RequestInfo {
         Self::parse_at(&Mount::Merged, method, path, query)
     }
 
-    /// Parses a request. `mount` is the API at the root of its host, `method` is upper case, `path` begins with a slash
-    /// and is percent-encoded as received, `query` is without its `?`.
+    /// Parses a request. `mount` is the API at the root of the request's host, `method` is upper case, `path` begins
+    /// with a slash and is percent-encoded as received, `query` is without its `?`.
     ///
     /// # Errors
     /// * 400 `BadRequest` for a malformed request: invalid escapes, invalid UTF-8, control characters except in an
     ///   object's name, `%` in a segment; for a resource also a query that programs read differently
     ///   ([`check_one_reading`]). The query of a forwarded byte stream (`proxy`, `exec`, …) belongs to its receiver and
     ///   is not checked.
-    /// * 404 `NotFound` for a well-formed path that cannot name anything: empty segments (a slash at the end is
+    /// * 404 `NotFound` for a well-formed path that cannot name a resource: empty segments (a slash at the end is
     ///   ignored), `.` and `..`, encoded slashes, `\` except in an object's name, an invalid cluster name.
     ///
     /// The names of RBAC objects may have any character except `/` and `%`. Names that a proxy could read as several
-    /// segments are refused: with `.` or `..` beside a backslash, or with NUL, CR or LF.
+    /// segments are refused: names with `.` or `..` beside a backslash, or with NUL, CR or LF.
     pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
         let (cluster, path) = mount.split(path)?;
         let mut segments = Segments::new(path)?;
@@ -229,8 +231,9 @@ impl RequestInfo {
         Ok(Self { cluster, path: path.to_owned(), verb, target })
     }
 
-    /// Returns the verb as kube-apiserver computes it for policies (apiserver `pkg/endpoints/request/requestinfo.go`):
-    /// for a method that a resource's path does not support, the verb of a different path, or the empty text.
+    /// Returns the verb as kube-apiserver computes it for policies (apiserver `pkg/endpoints/request/requestinfo.go`).
+    /// For a method that the resource's path does not support, the result is the method's verb on a different path, or
+    /// empty.
     pub fn requested_verb(&self) -> &'static str {
         match (&self.target, self.verb) {
             (RequestTarget::NonResource, verb) => verb.as_str(),
@@ -258,7 +261,7 @@ impl RequestInfo {
         self.resource().is_some_and(|request| request.subresource.as_deref() == Some("proxy"))
     }
 
-    /// Returns the resource request; `None` for a non-resource path.
+    /// Returns the requested resource; `None` for a path without a resource.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.target {
             RequestTarget::Resource(request) => Some(request),
@@ -267,8 +270,8 @@ impl RequestInfo {
     }
 }
 
-/// Parses the path's segments up to the subresource; the flag marks a deprecated `/watch/` path. `None` for a path
-/// without a resource.
+/// Parses the path's segments up to the subresource. The flag marks a deprecated `/watch/` path. Returns `None` for a
+/// path without a resource.
 fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceRequest)>, Status> {
     let group = match segments.next()?.as_deref() {
         Some("api") => Cow::Borrowed(""),
@@ -284,8 +287,8 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
     let (Some(version), Some(mut resource)) = (segments.next()?, segments.next()?) else {
         return Ok(None);
     };
-    // Kubernetes removed the verb `proxy` in a path long ago; an authorizer that still knows it would read the path
-    // differently.
+    // Kubernetes removed the path segment `proxy` long ago. An old authorizer that still supports the segment would
+    // read the path differently.
     let legacy_watch = resource == "watch";
     if legacy_watch {
         resource = segments.next()?.ok_or_else(Status::path_not_found)?;
@@ -342,7 +345,7 @@ fn resource_verb(method: &str, request: &mut ResourceRequest, legacy_watch: bool
     }
 }
 
-/// Returns the name in the field selector, if it is valid.
+/// Returns the name in the field selector, if the selector is valid.
 fn selected_name(query: &Query<'_>) -> Option<String> {
     let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     selector.requires_exact_match("metadata.name").filter(|name| is_path_segment_name(name)).map(str::to_owned)
@@ -353,7 +356,7 @@ pub fn is_path_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// The methods of HTTP (RFC 9110, 9.3, and PATCH of RFC 5789), each with the verb of a request without a resource.
+/// The HTTP methods (RFC 9110, 9.3, and PATCH of RFC 5789), each with the verb of a request without a resource.
 pub const METHODS: [(&str, &str); 9] = [
     ("GET", "get"),
     ("HEAD", "head"),
@@ -373,7 +376,7 @@ fn non_resource_verb(method: &str) -> Verb {
 
 /// The segments of a path, decoded and checked one at a time. Only escaped segments are copied.
 struct Segments<'a> {
-    /// The path behind the slash after the last segment; `None` if there was no such slash.
+    /// The path after the last segment and its slash; `None` if no slash followed.
     remaining: Option<&'a str>,
     /// Whether the path has no escape, backslash or non-ASCII character, like nearly all paths.
     is_plain: bool,
@@ -398,7 +401,7 @@ impl<'a> Segments<'a> {
         Ok(Self { remaining: Some(remaining), is_plain })
     }
 
-    /// Returns the next segment, decoded. `None` at the end, before which a slash may stand.
+    /// Returns the next segment, decoded. Returns `None` at the end; a slash at the end is ignored.
     fn next(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
         self.next_checked(check_word)
     }
@@ -430,21 +433,20 @@ impl<'a> Segments<'a> {
         Ok(Some(segment))
     }
 
-    /// Checks all remaining segments.
     fn check_all(&mut self) -> Result<(), Status> {
         while self.next()?.is_some() {}
         Ok(())
     }
 
-    /// Returns the raw rest of the path after checking each segment; `None` if it is empty.
+    /// Returns the remaining raw path after checking each segment; `None` if it is empty.
     fn remaining_path(&mut self) -> Result<Option<&'a str>, Status> {
         let rest = self.remaining.filter(|rest| !rest.is_empty());
         self.check_all()?;
         Ok(rest)
     }
 
-    /// Returns the raw rest of the path for a proxied server. Refused are only segments that a proxy may read as `.` or
-    /// `..` (even after decoding once too often), and characters that no text has.
+    /// Returns the remaining raw path for a proxied server. Only two kinds of segments are refused: segments that a
+    /// proxy may read as `.` or `..` (even after decoding twice), and segments with characters that no text has.
     fn proxied(&mut self) -> Result<Option<&'a str>, Status> {
         let Some(rest) = self.remaining.take() else {
             return Ok(None);
@@ -480,11 +482,11 @@ fn check_word(_: &str, text: &str) -> Result<(), Status> {
     if text.contains('\\') { Err(Status::path_not_found()) } else { Ok(()) }
 }
 
-/// Refuses a name that a proxy on the way to the kube-apiserver could read as several segments.
+/// Refuses a name that a proxy in front of the kube-apiserver could read as several segments.
 ///
 /// A kube-apiserver allows any character except `/` and `%` (`IsValidPathSegmentName` in apimachinery), and RBAC
-/// objects have such names (`CORP\ann`). Refused are an unescaped backslash, `.` and `..` beside a backslash, and the
-/// characters that end a text or a line (NUL, CR and LF).
+/// objects have such names (`CORP\ann`). The function refuses an unescaped backslash, `.` and `..` beside a backslash,
+/// and the characters that end a text or a line (NUL, CR and LF).
 fn check_name(raw: &str, text: &str) -> Result<(), Status> {
     if text.contains(['\0', '\r', '\n']) {
         return Err(Status::bad_request("the name in the path has a control character that ends a line or a text"));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The groups that kube-apiserver 1.36 serves itself (`pkg/apis`). Other groups with their suffix are CRDs, for example
-/// `gateway.networking.k8s.io`.
+/// The groups that kube-apiserver 1.36 serves itself (`pkg/apis`). Other groups with the suffix `k8s.io` are CRDs, for
+/// example `gateway.networking.k8s.io`.
 const BUILT_IN_GROUPS: [&str; 25] = [
     "",
     "admissionregistration.k8s.io",
@@ -35,7 +35,7 @@ const BUILT_IN_GROUPS: [&str; 25] = [
     "storagemigration.k8s.io",
 ];
 
-/// An API group and version: `v1` belongs to the core group, which has an empty name.
+/// An API group and version. The core group has an empty name: `v1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupVersion {
     /// The API group; empty for the core group.
@@ -58,7 +58,7 @@ impl GroupVersion {
         }
     }
 
-    /// The path prefix of this group version, without a trailing slash: `/api/v1` or `/apis/apps/v1`.
+    /// Returns the path prefix of the group version, without a trailing slash: `/api/v1` or `/apis/apps/v1`.
     pub fn path(&self) -> String {
         if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -67,20 +67,20 @@ impl GroupVersion {
         }
     }
 
-    /// Returns a resource of this group version.
+    /// Returns a resource of the group version.
     pub fn resource(&self, resource: &str) -> GroupVersionResource {
         GroupVersionResource { group: self.group.clone(), version: self.version.clone(), resource: resource.into() }
     }
 }
 
 impl fmt::Display for GroupVersion {
-    /// Writes an `apiVersion`.
+    /// Writes the `apiVersion`: `v1` or `apps/v1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.group.is_empty() { f.write_str(&self.version) } else { write!(f, "{}/{}", self.group, self.version) }
     }
 }
 
-/// A resource as in a path: the plural name, in a group and version.
+/// A resource in an API group and version, named by its plural name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupVersionResource {
     /// The API group; empty for the core group.
@@ -113,7 +113,7 @@ impl GroupVersionResource {
         if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
     }
 
-    /// Returns the path of the collection over all namespaces, or in a namespace.
+    /// Returns the path of the collection in all namespaces, or in one namespace.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let prefix = self.group_version().path();
         match namespace {
@@ -124,7 +124,7 @@ impl GroupVersionResource {
 }
 
 impl fmt::Display for GroupVersionResource {
-    /// Writes `pods` for the core group and `deployments.v1.apps` for others, as kubectl accepts it.
+    /// Writes `pods` for the core group and `deployments.v1.apps` for other groups, as kubectl accepts it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.group.is_empty() {
             f.write_str(&self.resource)
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_has_a_path_and_a_display_name() {
+    fn resource_prints_its_path_and_its_display_name() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         assert_eq!(pods.path(None), "/api/v1/pods");
         assert_eq!(pods.to_string(), "pods");

@@ -1,4 +1,4 @@
-//! Names of resources, and suggestions for a mistyped name.
+//! The names of resources, and suggestions for a mistyped name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use similar::get_close_matches;
 
 /// The maximum number of suggestions.
 const NEAR_MAX: usize = 3;
-/// The required similarity of two names, as the share of letters that both have in the same order. Two of three: a
-/// missing, additional or wrong letter is closer, even in a short name.
+/// The required similarity of two names, as the share of letters that both names have in the same order. 0.66: a
+/// missing, additional or wrong letter is more similar, even in a short name.
 const NEAR: f32 = 0.66;
 
-/// Resources by all their names: plural, singular, kind and short names.
+/// The names of all resources: plural, singular, kind and short names.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceNames {
     by_name: BTreeMap<String, BTreeSet<String>>,
@@ -25,15 +25,15 @@ impl ResourceNames {
         }
     }
 
-    /// Adds all names of a different set.
+    /// Adds all names of `other`.
     pub fn extend(&mut self, other: &Self) {
         for (name, full) in &other.by_name {
             self.by_name.entry(name.clone()).or_default().extend(full.iter().cloned());
         }
     }
 
-    /// Returns a question with the likely resources for the end of a message; empty if no name is similar. A group in
-    /// the typed name is ignored.
+    /// Returns a question with the most similar resources for the end of an error message; empty if no name is similar.
+    /// An API group in the typed name is ignored.
     pub fn did_you_mean(&self, typed: &str) -> String {
         match &self.near(typed)[..] {
             [] => String::new(),
@@ -41,7 +41,7 @@ impl ResourceNames {
         }
     }
 
-    /// Returns the resources with the most similar names; resources with exactly this name come first.
+    /// Returns the resources with the most similar names. Resources with exactly the typed name are first.
     pub fn near(&self, typed: &str) -> Vec<String> {
         let known: Vec<_> = self.by_name.keys().map(String::as_str).collect();
         let mut near: Vec<String> = Vec::new();
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistyped_resource_gets_suggestions() {
+    fn mistyped_resource_name_gets_suggestions() {
         let mut names = ResourceNames::default();
         names.add("", "pods", ["pod", "Pod", "po"]);
         let mut more = ResourceNames::default();

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// A resourceVersion of a member: etcd's revision, so a number that grows (KEP-5504).
+/// The resourceVersion of a member: etcd's revision, an increasing number (KEP-5504).
 ///
-/// Zero is not a version of any object; it means "nothing seen yet".
+/// Zero is not a version of any object, and means that no version has been received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(pub u64);
 
-/// The text is not a member's resourceVersion.
+/// The error for a text that is not a member's resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a resourceVersion of a member: digits without a leading zero are expected")]
 pub struct InvalidResourceVersion(pub String);
@@ -17,7 +17,7 @@ impl ResourceVersion {
     /// Parses digits without a sign or a leading zero; `"0"` is zero.
     ///
     /// # Errors
-    /// [`InvalidResourceVersion`] for anything else, and for numbers above 2⁶⁴−1.
+    /// [`InvalidResourceVersion`] for any other text, and for numbers above 2⁶⁴−1.
     pub fn parse(text: &str) -> Result<Self, InvalidResourceVersion> {
         let bytes = text.as_bytes();
         let well_formed =

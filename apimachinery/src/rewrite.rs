@@ -1,8 +1,9 @@
-//! Rewrites request bodies for a member: versions become the member's, and the cluster annotation is removed.
+//! Rewrites request bodies for a member: replaces versions of the merged view by the member's versions, and removes the
+//! cluster annotation.
 //!
-//! Clients send back the resourceVersions and the annotation of the merged view. [`RequestBody::facts`] reads both to
-//! find the owner, and [`RequestBody::rewritten`] replaces them in the format of the body: JSON, YAML, protobuf or a
-//! patch. Only these positions change; everything else stays byte for byte. Pure: the caller translates the versions.
+//! Clients send back the resourceVersions and the cluster annotation of the merged view. [`RequestBody::facts`] reads
+//! both to find the object's cluster, and [`RequestBody::rewritten`] replaces them in the format of the body: JSON,
+//! YAML, protobuf or a patch. All other bytes stay unchanged. Pure: the caller translates the versions.
 
 mod body;
 mod format;
@@ -26,7 +27,8 @@ pub use write_result::{WriteResult, deleted_by_change};
 
 use crate::{Query, Status};
 
-/// The facts of a body about its object. For a JSON patch, only the values that its operations set or test are known.
+/// The fields of a body that identify its object and cluster. For a JSON patch, only fields that its operations set or
+/// test are present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// `apiVersion`.
@@ -43,7 +45,7 @@ pub struct Facts {
     pub uid: Option<String>,
     /// `metadata.resourceVersion`.
     pub resource_version: Option<String>,
-    /// The annotation with a cluster's name; the name is not validated.
+    /// The cluster name in the cluster annotation, not validated.
     pub cluster: Option<String>,
     /// `metadata.ownerReferences`.
     pub owners: Vec<Reference>,
@@ -66,22 +68,22 @@ pub struct Facts {
 /// The labels and annotations that name the Helm release of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReleaseFacts {
-    /// The label `owner`: `helm` on the records of a release, which are Secrets or ConfigMaps.
+    /// The label `owner`: `helm` on a release record, which is a Secret or ConfigMap.
     pub record_owner: Option<String>,
-    /// The label `name`: on a record, the name of its release.
+    /// The label `name`: on a release record, the name of the release.
     pub record_name: Option<String>,
     /// The annotation `meta.helm.sh/release-name`.
     pub name: Option<String>,
     /// The annotation `meta.helm.sh/release-namespace`.
     pub namespace: Option<String>,
-    /// The annotation `helm.sh/hook`. Helm writes none of the fields above on a hook.
+    /// The annotation `helm.sh/hook`. Helm sets none of the other fields on a hook.
     pub hook: Option<String>,
     /// The label `app.kubernetes.io/instance`: the name of the release in charts that follow Helm's conventions.
     pub instance: Option<String>,
 }
 
 impl ReleaseFacts {
-    /// Returns these facts, completed by those of `other`.
+    /// Returns `self` with absent fields from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             record_owner: self.record_owner.or(other.record_owner),
@@ -94,7 +96,7 @@ impl ReleaseFacts {
     }
 }
 
-/// The label by which Helm finds the records of its releases, and the label with the release's name.
+/// The label by which Helm finds its release records, and the label with the release's name.
 const RECORD_OWNER_LABEL: &str = "owner";
 const RECORD_NAME_LABEL: &str = "name";
 
@@ -109,12 +111,12 @@ const RELEASE_NAMESPACE_ANNOTATION: &str = "meta.helm.sh/release-namespace";
 const HOOK_ANNOTATION: &str = "helm.sh/hook";
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
-/// The maximum number of an object's owners, and of values of `dryRun`. Objects have a handful; a body with two bytes
-/// for each would take a hundred times its size in memory.
+/// The maximum number of an object's owners, and of values of `dryRun`. 1,000: objects have a few, and a body with two
+/// bytes for each would take a hundred times its size in memory.
 const LISTED_MAX: usize = 1_000;
 
 impl Facts {
-    /// Reads the options of a delete without a body, which a member takes from the query
+    /// Reads the options of a delete without a body from the query, as a member does
     /// (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery). With a body, a member ignores the query.
     pub fn from_delete_query(query: Option<&str>) -> Self {
         let query = Query::parse(query);
@@ -127,7 +129,8 @@ impl Facts {
         }
     }
 
-    /// Refuses a body that lists more than the maximum: readers keep one item above the maximum, so that it shows here.
+    /// Refuses a body with more than the maximum number of owners or `dryRun` values. Readers keep one value above the
+    /// maximum, so that this check detects the excess.
     fn within_bounds(self) -> Result<Self, Status> {
         for (field, count) in [("metadata.ownerReferences", self.owners.len()), ("dryRun", self.dry_run.len())] {
             if count > LISTED_MAX {
@@ -145,7 +148,7 @@ pub struct Reference {
     pub api_version: String,
     /// `kind`.
     pub kind: String,
-    /// The `namespace` field; empty for owners, which live in the namespace of their dependents.
+    /// The `namespace` field; empty for owners, which are in the namespace of their dependents.
     pub namespace: String,
     /// `name`.
     pub name: String,
@@ -153,28 +156,29 @@ pub struct Reference {
     pub uid: String,
 }
 
-/// The role of a version in a body.
+/// The role of a resourceVersion in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VersionOf {
-    /// The version of the object itself: a precondition of the request.
+    /// The resourceVersion of the object itself: a precondition of the request.
     Object,
-    /// The version of the object that an Event is about: information only.
+    /// The resourceVersion of the object that an Event refers to: information only.
     Reference,
 }
 
-/// Translates a version; the empty text removes it.
+/// Translates a resourceVersion of the merged view into the member's; an empty result removes it.
 pub type Translate<'a> = &'a mut dyn FnMut(VersionOf, &str) -> Result<String, Status>;
 
-/// A body that is ready for a member.
+/// A rewritten body for a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewritten {
-    /// The body; the same bytes, not copied, if nothing changed.
+    /// The body. Without a change, the original bytes are shared and not copied.
     pub body: Bytes,
-    /// The media type, if it changed (YAML becomes JSON).
+    /// The new media type, if it changed (YAML becomes JSON).
     pub content_type: Option<&'static str>,
 }
 
-/// Reads a body at once. YAML takes one to two microseconds for each byte. See [`RequestBody::facts`].
+/// Reads the fields of a body that identify its object and cluster, like [`RequestBody::facts`]. YAML takes one to two
+/// microseconds for each byte.
 ///
 /// # Errors
 /// 400 for a body that does not match its format, or lists more than 1,000 owners.
@@ -185,7 +189,7 @@ pub fn read(format: Format, shape: BodyKind, body: &[u8]) -> Result<Facts, Statu
     }
 }
 
-/// Converts a body in YAML to JSON at once; returns JSON unchanged.
+/// Converts a YAML body to JSON. A JSON body is returned unchanged.
 ///
 /// # Errors
 /// 400 for a text that is not YAML, and for YAML whose aliases and merge keys add too much.
@@ -193,7 +197,7 @@ pub fn yaml_to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     yaml::to_json(body)
 }
 
-/// Rewrites a body at once, YAML included. See [`RequestBody::rewritten`].
+/// Rewrites a body of any format, like [`RequestBody::rewritten`]. YAML is converted to JSON first.
 ///
 /// # Errors
 /// 400 for a body that does not match its format, and the errors of `version`.
@@ -208,21 +212,21 @@ pub fn rewrite(
     body.rewritten(shape, has_annotations, version)
 }
 
-/// Returns whether a body may contain one of these texts for some parser. The texts have only ASCII letters, digits,
-/// `.` and `-`. True if the format could represent them in a different spelling.
+/// Returns whether a body may contain one of these texts for some parser, including a different spelling such as an
+/// escape. The texts have only ASCII letters, digits, `.` and `-`.
 pub fn may_hold(format: Format, body: &[u8], texts: &[&str]) -> bool {
     let holds = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
     let may_hide_text = match format {
         Format::Yaml | Format::ApplyYaml => yaml::may_hide_text(body),
         Format::Json | Format::MergePatch | Format::StrategicMergePatch => holds("\\u"),
-        // These operations insert values that are not in the patch.
+        // The operations `copy` and `move` insert values that are not in the patch.
         Format::JsonPatch => ["\\u", "\"copy\"", "\"move\""].into_iter().any(holds),
         Format::Protobuf => false,
     };
     may_hide_text || texts.iter().any(|text| holds(text))
 }
 
-/// Returns the translation of a version, or `None` if it is unchanged; the empty text is not a version and stays.
+/// Returns the translation of a version; `None` if the translation is equal. An empty text is not a version and stays.
 fn translate(of: VersionOf, version: Translate<'_>, text: &str) -> Result<Option<String>, Status> {
     if text.is_empty() {
         return Ok(None);

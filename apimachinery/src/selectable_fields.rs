@@ -1,15 +1,15 @@
-//! The fields of each built-in kind that a field selector may name, as in kube-apiserver 1.36.
+//! The selectable fields of each built-in kind, as in kube-apiserver 1.36.
 //!
-//! The names are those of `pkg/apis/*/*/conversion.go`, the positions and defaults those of
-//! `pkg/registry/*/*/strategy.go`. `metadata.name` and `metadata.namespace` apply to each kind and come from an
-//! object's key, so they are not listed here. The fields of a custom resource come from its definition
-//! (`selectableFields`), each as [`SelectableField::dotted`].
+//! The names come from `pkg/apis/*/*/conversion.go`, the paths and defaults from `pkg/registry/*/*/strategy.go`.
+//! `metadata.name` and `metadata.namespace` are selectable for each kind and come from an object's key, so they are not
+//! listed. The selectable fields of a custom resource come from its definition (`selectableFields`), each as
+//! [`SelectableField::dotted`].
 
 use std::sync::Arc;
 
 use crate::{GroupVersionResource, SelectableField};
 
-/// A field: its name, the dotted paths to try, its default.
+/// A selectable field: its name, the dotted paths to try, its default.
 type SelectableFieldRow = (&'static str, &'static [&'static str], &'static str);
 
 const PODS: &[SelectableFieldRow] = &[
@@ -20,10 +20,10 @@ const PODS: &[SelectableFieldRow] = &[
     ("spec.hostNetwork", &["spec.hostNetwork"], "false"),
     ("status.phase", &["status.phase"], ""),
     ("status.podIP", &["status.podIP"], ""),
-    // Accepted, but kube-apiserver never fills it in: the value of each pod is empty.
+    // kube-apiserver accepts this field but never sets it: the value is empty for each pod.
     ("status.podIPs", &[], ""),
     ("status.nominatedNodeName", &["status.nominatedNodeName"], ""),
-    // The name that old clients send.
+    // The name of the field in old clients.
     ("spec.host", &["spec.nodeName"], ""),
 ];
 
@@ -83,8 +83,8 @@ fn rows(group: &str, resource: &str) -> &'static [SelectableFieldRow] {
     }
 }
 
-/// Returns the field that objects are looked up by often enough for an index: as in kube-apiserver
-/// (`pkg/registry/core/pod/strategy.go`, `Indexers`), because the agents on each node list and watch the pods of their
+/// Returns the field with an index in snapshots. As in kube-apiserver (`pkg/registry/core/pod/strategy.go`,
+/// `Indexers`), the field is `spec.nodeName` of pods, because the agents on each node list and watch the pods of their
 /// node.
 fn indexed(resource: &GroupVersionResource) -> Option<&'static str> {
     match (&*resource.group, &*resource.resource) {
@@ -93,8 +93,8 @@ fn indexed(resource: &GroupVersionResource) -> Option<&'static str> {
     }
 }
 
-/// Returns the fields of a built-in resource that a field selector may name besides `metadata.name` and
-/// `metadata.namespace`. Empty for any other resource.
+/// Returns the selectable fields of a built-in resource besides `metadata.name` and `metadata.namespace`. Empty for any
+/// other resource.
 pub fn selectable_fields(resource: &GroupVersionResource) -> Arc<[SelectableField]> {
     rows(&resource.group, &resource.resource)
         .iter()

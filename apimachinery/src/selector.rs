@@ -1,4 +1,4 @@
-//! Label and field selectors, in Kubernetes' grammar and with its errors.
+//! Label and field selectors, in Kubernetes' grammar and with its error messages.
 
 mod bounds;
 pub mod field;

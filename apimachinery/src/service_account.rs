@@ -1,16 +1,16 @@
-//! The user of a ServiceAccount.
+//! The user name and groups of a ServiceAccount.
 
 use crate::dns_name::{is_dns_subdomain, is_namespace_name};
 
-/// The prefix of a ServiceAccount's user name; namespace and name follow (`ServiceAccountUsernamePrefix` in apiserver's
+/// The prefix of a ServiceAccount's user name, before namespace and name (`ServiceAccountUsernamePrefix` in apiserver's
 /// `pkg/authentication/serviceaccount/util.go`).
 pub const SERVICE_ACCOUNT_USERNAME_PREFIX: &str = "system:serviceaccount:";
 
-/// The group of all ServiceAccounts; followed by a colon and a namespace, the group of that namespace's
+/// The group of all ServiceAccounts. With a colon and a namespace appended, the group of that namespace's
 /// ServiceAccounts.
 const ALL_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
-/// A ServiceAccount, borrowed from the name of its user.
+/// A ServiceAccount, borrowed from its user name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceAccount<'a> {
     /// The namespace of the ServiceAccount.
@@ -20,14 +20,15 @@ pub struct ServiceAccount<'a> {
 }
 
 impl<'a> ServiceAccount<'a> {
-    /// Returns the ServiceAccount of a user; `None` for any other user, and for a name that no ServiceAccount can have
+    /// Returns the ServiceAccount of a user. `None` for any other user, and for a name that no ServiceAccount can have
     /// (`SplitUsername` in apiserver's `pkg/authentication/serviceaccount/util.go`). Allocates nothing.
     pub fn of_user(username: &'a str) -> Option<Self> {
         let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT_USERNAME_PREFIX)?.split_once(':')?;
         (is_namespace_name(namespace) && is_dns_subdomain(name)).then_some(Self { namespace, name })
     }
 
-    /// Returns the groups of the ServiceAccount (`MakeGroupNames` in the same file).
+    /// Returns the groups of the ServiceAccount (`MakeGroupNames` in apiserver's
+    /// `pkg/authentication/serviceaccount/util.go`).
     pub fn groups(&self) -> [String; 2] {
         [ALL_SERVICE_ACCOUNTS.to_owned(), format!("{ALL_SERVICE_ACCOUNTS}:{}", self.namespace)]
     }
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_complete_username_is_a_service_account() {
+    fn only_a_complete_service_account_username_is_recognized() {
         for (username, expected) in [
             ("system:serviceaccount:n:s", Some(("n", "s"))),
             ("system:serviceaccount:n:s.t-1", Some(("n", "s.t-1"))),

@@ -1,4 +1,4 @@
-//! The state of a resource of a cluster at a version.
+//! A snapshot: the objects of a resource in one cluster at a version.
 
 mod by_key;
 mod field_index;
@@ -15,11 +15,11 @@ use field_index::FieldIndex;
 pub use scope::Scope;
 pub use walk::Walk;
 
-/// The objects of a resource of a cluster at a version, in key order.
+/// The objects of a resource in one cluster at a version, in key order.
 ///
-/// A persistent (copy-on-write) ordered set: a clone is O(1) and shares everything, so a reader may keep it and never
-/// blocks the writer. A change copies one path of the tree, in about a microsecond, and with an [index](Self::indexed)
-/// also one path of the index.
+/// A persistent (copy-on-write) ordered set: a clone is O(1) and shares all objects, so a reader may keep a clone and
+/// never blocks the writer. A change copies one path of the tree, in about a microsecond, and with an
+/// [index](Self::indexed) also one path of the index.
 #[derive(Clone, Default)]
 pub struct Snapshot {
     objects: OrdSet<ByKey>,
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// Creates an empty snapshot with an index of the first field that is marked as indexed, if there is one.
+    /// Creates an empty snapshot with an index of the first field that is marked as indexed, if any.
     ///
     /// Cost: about 60 bytes for each object, and 2 to 3 µs for each change. A snapshot without an index returns the
     /// same results, but walks over more objects.
@@ -44,12 +44,12 @@ impl Snapshot {
         Self { index, ..Self::default() }
     }
 
-    /// Returns the version up to which all changes are contained.
+    /// Returns the version of the snapshot, up to which all changes are included.
     pub fn resource_version(&self) -> CollectionVersion {
         self.resource_version
     }
 
-    /// Sets the version up to which all changes are contained.
+    /// Sets the version of the snapshot, up to which all changes are included.
     pub fn set_resource_version(&mut self, version: impl Into<CollectionVersion>) {
         self.resource_version = version.into();
     }
@@ -59,7 +59,7 @@ impl Snapshot {
         self.objects.len()
     }
 
-    /// Returns whether there is no object.
+    /// Returns whether the snapshot has no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -69,7 +69,7 @@ impl Snapshot {
         self.objects.get(key).map(|entry| &entry.0)
     }
 
-    /// Inserts an object and returns the replaced one. The version of the snapshot stays.
+    /// Inserts an object and returns the replaced object, if any. The version of the snapshot does not change.
     pub fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let replaced = self.objects.insert(ByKey(object.clone())).map(|entry| entry.0);
         if let Some(index) = &mut self.index {
@@ -78,7 +78,7 @@ impl Snapshot {
         replaced
     }
 
-    /// Removes an object and returns it. The version of the snapshot stays.
+    /// Removes an object and returns it. The version of the snapshot does not change.
     pub fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
         let removed = self.objects.remove(key).map(|entry| entry.0)?;
         if let Some(index) = &mut self.index {
@@ -92,11 +92,11 @@ impl Snapshot {
         self.objects.iter().map(|entry| &entry.0)
     }
 
-    /// Returns whether this state shows that revisions went back since an earlier state: its version is lower, or an
-    /// object has a version that the earlier state covers without having the object. A restore is thus detected even if
-    /// new writes have passed the earlier version.
+    /// Returns whether the member's revisions went back between `earlier` and this snapshot: this snapshot has a lower
+    /// version, or an object whose version `earlier` covers, but which `earlier` lacks. A restored backup is thus
+    /// detected even if new writes have passed the version of `earlier`.
     ///
-    /// Cost: a walk over both states.
+    /// Cost: a walk over both snapshots.
     pub fn undoes(&self, earlier: &Self) -> bool {
         let covered = earlier.resource_version;
         let mut olds = earlier.iter().peekable();
@@ -112,10 +112,10 @@ impl Snapshot {
         self.resource_version < covered || covers.any(is_new)
     }
 
-    /// Iterates in key order over the objects behind the key `after` (all, if `None`) that may lie in `scope`.
+    /// Iterates in key order over the objects after the key `after` (all, if `None`) that may be in `scope`.
     ///
     /// Objects of other namespaces are excluded. If neither an index nor the order of keys helps, objects with a
-    /// different name or field than the scope's are included.
+    /// different name or field value than the scope's are included.
     ///
     /// Cost: O(log n) to the first object.
     pub fn range<'a>(&'a self, scope: &Scope<'_>, after: Option<&str>) -> Walk<'a> {

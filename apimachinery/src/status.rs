@@ -1,7 +1,7 @@
 //! `metav1.Status`: the wire format of each error (and of some successes).
 //!
-//! This file has the type and its JSON, `reason` has [`StatusReason`], and `cases` has a constructor for each case of
-//! Kubernetes, with its messages. The crates above make the errors of a view of many clusters.
+//! This file has the type and its JSON, `reason` has [`StatusReason`], and `cases` has a constructor for each error of
+//! Kubernetes, with kube-apiserver's message. Errors that concern several clusters are in the crates that use this one.
 
 mod cases;
 mod field_error;
@@ -19,20 +19,21 @@ pub use reason::StatusReason;
 use crate::GroupVersionResource;
 use crate::json::null_is_default;
 
-/// `metav1.Status`. As an error it displays its message. At most 80 bytes, so that `Result`s stay small.
+/// The Kubernetes type `metav1.Status`. As an error, it displays its message. The type has at most 80 bytes, so that
+/// `Result`s stay small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Whether this is a `Success` (a possible response to a DELETE) rather than a `Failure`.
+    /// Whether the Status is a `Success` (a possible response to a DELETE) instead of a `Failure`.
     pub success: bool,
     /// The HTTP status code; 0 if a member omitted it.
     pub code: u16,
     /// The machine-readable reason.
     pub reason: StatusReason,
-    /// The message for people.
+    /// The human-readable message.
     pub message: String,
     /// The object or resource of the error, and its causes.
     pub details: Option<Box<StatusDetails>>,
-    /// A list's metadata, for the continue token of an expired list.
+    /// The metadata of a list, for the continue token of an expired list.
     pub metadata: Option<Box<StatusMetadata>>,
 }
 
@@ -79,7 +80,7 @@ pub struct StatusCause {
     /// The machine-readable reason: `FieldValueInvalid`, `ResourceVersionTooLarge`, …
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub reason: String,
-    /// The message for people.
+    /// The human-readable message.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub message: String,
     /// The path of the invalid field.
@@ -87,14 +88,14 @@ pub struct StatusCause {
     pub field: String,
 }
 
-/// The part of `metav1.ListMeta` that a [`Status`] can carry.
+/// The fields of `metav1.ListMeta` that a [`Status`] can have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StatusMetadata {
-    /// The resourceVersion of the answer.
+    /// The resourceVersion of the response.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub resource_version: String,
-    /// The token with which an expired list can continue, inconsistently.
+    /// The continue token with which an expired list can continue at a newer version.
     #[serde(rename = "continue", skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub continue_token: String,
     /// The number of remaining items.
@@ -120,7 +121,7 @@ impl Status {
         self
     }
 
-    /// Adds the seconds after which the client may retry, to the details and therefore to the Retry-After header.
+    /// Sets the seconds after which the client may retry, in the details and therefore in the Retry-After header.
     ///
     /// Only for requests that were certainly not processed.
     #[must_use]
@@ -138,8 +139,8 @@ impl Status {
         self
     }
 
-    /// Returns the value of the Retry-After header in seconds, if there is one. client-go retries each 429 and 5xx that
-    /// has it by itself, up to ten times.
+    /// Returns the value of the Retry-After header in seconds, if there is one. client-go retries each 429 and 5xx
+    /// response with this header, up to ten times.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         self.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
@@ -150,9 +151,9 @@ impl Status {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Parses a member's response with `code`: its Status if the body is one, otherwise a Status with the code and the
-    /// message that a client would show (`NewGenericServerResponse` in apimachinery's errors.go). The body's text is
-    /// cut to its first 2 KiB, as clients do.
+    /// Parses a member's response with the HTTP status `code`. If the body is not a Status, the result has the code and
+    /// the message that a client would show (`NewGenericServerResponse` in apimachinery's errors.go). The body's text
+    /// is cut to its first 2 KiB, as clients do.
     pub fn from_response(code: u16, body: &[u8]) -> Self {
         let Some(mut status) = Self::from_json(body) else { return Self::generic(code, body) };
         if status.code == 0 {
@@ -199,7 +200,7 @@ impl Serialize for Status {
     }
 }
 
-/// The parsed fields, each of which may be absent or null.
+/// The fields of a parsed Status, each of which may be absent or null.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StatusFields {

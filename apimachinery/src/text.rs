@@ -1,10 +1,11 @@
-//! Makes text from members safe for a terminal, which executes control characters; and formats bytes.
+//! Escapes control characters in text from members before a terminal prints it, and formats bytes as hexadecimal
+//! digits.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns whether a terminal executes a character, or the character changes the display of others: control characters,
-/// line separators, direction marks, and characters without a shape. Line feeds are included.
+/// Returns whether a terminal executes a character, or the character changes the display of other characters: control
+/// characters, line separators, direction marks, and invisible characters. Line feeds are included.
 ///
 /// Source: Unicode's `Bidi_Control` and `Default_Ignorable_Code_Point`, without the characters that scripts need
 /// (variation selectors); "Trojan Source", CVE-2021-42574.
@@ -22,8 +23,8 @@ pub fn is_terminal_control(c: char) -> bool {
         )
 }
 
-/// Returns the text with line feeds, in which each other character that a terminal would execute is an escape such as
-/// `\u{1b}`. Allocates only if there is one.
+/// Returns the text with its line feeds, and with an escape such as `\u{1b}` for each other character that a terminal
+/// would execute. Allocates only if the text has such a character.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_shown = |c: char| c == '\n' || !is_terminal_control(c);
     if text.chars().all(is_shown) {
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_has_two_digits_for_each_byte() {
+    fn hexadecimal_text_has_two_digits_for_each_byte() {
         assert_eq!((hex([]), hex([0, 0x0a, 0xff])), (String::new(), "000aff".to_owned()));
     }
 }

@@ -1,8 +1,8 @@
 //! A future that is polled only after its own wakeup.
 //!
-//! The futures that may end a response from outside (rights, policies, a deadline) are polled beside each of its
-//! frames, nearly always in vain, because the task was woken for the frame. Each such poll would walk through
-//! everything that the future waits for.
+//! The futures that may end a response early (changed rights, changed policies, a deadline) share a task with the
+//! response's frames. Nearly all wakeups of the task are for a frame. Polling these futures each time would be
+//! expensive, because each poll visits all futures that they contain.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures::task::AtomicWaker;
 
-/// Polls the future once, and afterwards only after its own wakeup. The future must keep the waker that it receives, as
-/// futures must. Cancelling is as safe as for the future.
+/// Polls a future once, and afterwards only after the future's own wakeup. The future must keep the waker that it
+/// receives, as futures must. Cancelling is as safe as for the future.
 #[derive(Debug)]
 pub struct WhenWoken<F> {
     future: F,
@@ -28,7 +28,7 @@ struct Own {
 }
 
 impl<F> WhenWoken<F> {
-    /// Wraps a future; the first poll polls it.
+    /// Wraps a future, which the first poll polls.
     pub fn new(future: F) -> Self {
         let own = Arc::new(Own { task: AtomicWaker::new(), is_woken: AtomicBool::new(true) });
         let waker = Waker::from(Arc::clone(&own));
@@ -41,7 +41,7 @@ impl<F: Future + Unpin> Future for WhenWoken<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Self { future, own, waker } = self.get_mut();
-        // Registered first, so that a wakeup from now on wakes the task.
+        // The waker is registered first, so that no later wakeup is lost.
         own.task.register(cx.waker());
         match own.is_woken.swap(false, Ordering::SeqCst) {
             true => Pin::new(future).poll(&mut Context::from_waker(waker)),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn future_is_polled_once_and_after_each_own_wakeup() {
+    fn wrapped_future_is_polled_only_after_its_own_wakeup() {
         let (send, mut receive) = oneshot::channel::<()>();
         let mut asked = 0;
         let mut future = WhenWoken::new(poll_fn(|cx| {

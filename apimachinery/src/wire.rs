@@ -1,6 +1,6 @@
 //! Protobuf's wire format: splits a message into its fields, without a schema.
 
-/// The bytes are not a protobuf message.
+/// The error for bytes that are not a protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -17,12 +17,12 @@ impl std::error::Error for Malformed {}
 /// Source: protobuf's language guide ("Assigning Field Numbers"); `fieldNum := int32(wire >> 3)` in `generated.pb.go`.
 const NUMBER_MAX: u64 = (1 << 29) - 1;
 
-/// A field of a message.
+/// A field of a protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
     /// The field's number: at least 1, less than 2²⁹.
     pub number: u64,
-    /// The raw tag of the field.
+    /// The raw bytes of the field's tag.
     pub tag: &'a [u8],
     /// The raw bytes of the whole field.
     pub whole: &'a [u8],
@@ -30,7 +30,7 @@ pub struct Field<'a> {
     pub contents: Option<&'a [u8]>,
 }
 
-/// Iterates over the fields of a message; a vector would take fifty bytes for a field of two.
+/// Iterates over the fields of a message. A vector would take fifty bytes for a field of two bytes.
 ///
 /// The last item is [`Malformed`] for a field that ends after the message, or has a number or wire type that protobuf 3
 /// lacks.
@@ -85,10 +85,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads a variable-length number, and returns it with the remaining bytes.
+/// Reads a varint, and returns it with the remaining bytes.
 ///
 /// # Errors
-/// [`Malformed`] for a number without an end, or larger than 64 bits.
+/// [`Malformed`] for a varint without an end, or above 64 bits.
 pub fn varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().enumerate().take(10) {
@@ -104,7 +104,7 @@ pub fn varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     Err(Malformed)
 }
 
-/// Appends a variable-length number.
+/// Appends a varint.
 pub fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encoded_fields_decode_to_the_same_fields() {
+    fn encoded_protobuf_fields_decode_to_equal_fields() {
         let mut message = Vec::new();
         put_field(&mut message, 1, b"name");
         message.extend_from_slice(&[2 << 3, 0x96, 0x01]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_or_unknown_fields_are_malformed() {
+    fn truncated_or_unknown_protobuf_fields_are_malformed() {
         let mut too_large = Vec::new();
         put_field(&mut too_large, (1 << 32) + 12, b"a field 12 for who cuts its number to 32 bits");
         for bytes in [&*too_large, &[0x0a, 5, 1], &[0x80], &[0x00, 0], &[0x0b], &[0xff; 11], &[0x09, 1], &[0x0d, 1]] {

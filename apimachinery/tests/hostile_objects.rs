@@ -1,4 +1,4 @@
-//! Objects of a hostile member must not harm this process or mislead clients.
+//! Tests that malformed or malicious objects of a member neither harm this process nor mislead clients.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -20,12 +20,13 @@ fn marked(text: &str) -> Result<String, ObjectDecodeError> {
     Ok(String::from_utf8(out).unwrap())
 }
 
-/// Creates an object with these fields of metadata besides its name and version.
+/// Creates an object with these metadata fields besides its name and version.
 fn object(metadata: &str) -> String {
     format!(r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"p","resourceVersion":"1"{metadata}}}}}"#)
 }
 
-/// With a copy or a recursive call for each, this number would take minutes and overflow a tokio thread's stack.
+/// A copy or a recursive call for each of the 200,000 annotations would take minutes or overflow a tokio thread's
+/// stack.
 #[test]
 fn repeated_cluster_annotations_are_all_removed() {
     let ours = vec![r#""tributary.dev/cluster":"x""#; 200_000].join(",");
@@ -61,7 +62,7 @@ fn cluster_annotation_of_a_member_is_replaced_in_each_spelling() {
     assert!(decoder().decode(escaped.as_bytes()).unwrap().json().len() < escaped.len());
 }
 
-/// Some clients use the first of two fields with the same key, others the last.
+/// Some clients use the first of two fields with the same key, and others the last.
 #[test]
 fn object_with_repeated_fields_is_refused() {
     let twice = |metadata: &str| (object(metadata), metadata.to_owned());

@@ -1,15 +1,15 @@
-//! Chooses the page size of a list, and whether the list is compressed.
+//! Chooses the page size of the next list request, and whether to request gzip.
 //!
-//! A kube-apiserver limits the time of a list to `--request-timeout`, 60 s by default, even if the response is still
-//! being sent. Then it answers 504 or, after the response head, resets the stream or closes the connection
-//! (`baseTimeoutWriter.timeout` in apiserver's `pkg/server/filters/timeout.go`). A page that takes longer over a slow
-//! connection fails on each attempt; smaller pages succeed, and the continue token keeps the earlier pages. Watches
-//! have no such limit, so neither has a WatchList.
+//! A kube-apiserver limits the time of a list to `--request-timeout`, 60 s by default, even while the response is being
+//! sent. After the limit, the server answers 504. If the response head has been sent, the server resets the stream or
+//! closes the connection (`baseTimeoutWriter.timeout` in apiserver's `pkg/server/filters/timeout.go`). A page that
+//! takes longer over a slow connection fails on each attempt. Smaller pages succeed, and the continue token keeps the
+//! earlier pages. Watches and WatchLists have no such limit.
 //!
-//! A slow page makes the next page smaller, and a fast page makes it larger again: neither the speed of the connection
-//! nor the limit of the member has to be known. gzip makes a list of pods a tenth as long and costs the member about 10
-//! ms of CPU per MB, so the cacher asks for it after a list was cut off for its length, and keeps it: the connection
-//! does not become faster.
+//! A slow page makes the next page smaller, and a fast page makes the next page larger. The cacher needs to know
+//! neither the bandwidth of the connection nor the time limit of the member. gzip makes a list of pods a tenth as long,
+//! and costs the member about 10 ms of CPU per MB. The cacher requests gzip after a list was cut off for its length,
+//! and for all later lists, because the connection does not become faster.
 //!
 //! Some members limit lists to less time: a kube-apiserver with a shorter `--request-timeout`, or a load balancer in
 //! front. The duration of a list that was cut off therefore bounds the time of later pages. A connection may also be
@@ -19,36 +19,33 @@
 use std::time::Duration;
 
 /// The shortest time limit that the cacher infers from a list that was cut off. 1 s: no server has a shorter limit, and
-/// a page of 1 s is large enough. A shorter list was cut off for a different reason.
+/// a page that takes 1 s is large enough. A list that was cut off within 1 s was cut off for a different reason.
 const PAGE_TIME_MIN: Duration = Duration::from_secs(1);
 
-/// The time limit of a page: a faster page is followed by a larger page, and a page that is cut off later by a smaller
-/// page.
+/// The time limit of a page. A page that is complete before the limit is followed by a larger page. A page that is cut
+/// off after the limit is followed by a smaller page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageTime {
-    /// The limit while no list has been cut off earlier.
+    /// The initial limit, which no later limit exceeds.
     most: Duration,
     time: Duration,
 }
 
 impl PageTime {
-    /// Creates the limit for a reflector whose lists were not cut off yet.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, time: most }
     }
 
-    /// Returns whether a page of twice the size would still succeed.
     pub(crate) fn is_soon(self, took: Duration) -> bool {
         took <= self.time
     }
 
-    /// Returns whether a page that was cut off after this time was too large.
     pub(crate) fn is_late(self, took: Duration) -> bool {
         took >= self.time
     }
 
-    /// Returns the limit after the other side cut off a list: at most a quarter of the list's time, so that a page of
-    /// twice the size needs at most half of that time.
+    /// Returns the limit after a list was cut off: at most a quarter of the list's duration. A page of twice the size
+    /// then takes at most half of that duration.
     pub(crate) fn after_break(self, took: Duration) -> Self {
         if took < PAGE_TIME_MIN {
             return self;
@@ -56,14 +53,13 @@ impl PageTime {
         Self { time: self.time.min((took / 4).max(PAGE_TIME_MIN)), ..self }
     }
 
-    /// Returns the limit after a complete list: twice as long, up to the initial limit. If the other side does limit
-    /// lists, this costs one cut off page of one list.
+    /// Returns the limit after a complete list: twice as long, up to the initial limit. If a server or proxy does limit
+    /// lists, the longer limit costs one retry of a page.
     pub(crate) fn after_list(self) -> Self {
         Self { time: self.time.saturating_mul(2).min(self.most), ..self }
     }
 }
 
-/// The page size and compression of the next list request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Amount {
     /// The maximum number of objects per page.
@@ -74,39 +70,37 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Creates the initial amount: uncompressed pages of the maximum size.
     pub(crate) fn new(most: u32) -> Self {
         Self { most, limit: most, compressed: false }
     }
 
-    /// Returns the maximum number of objects of the next page.
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Returns whether the cacher asks for compressed lists.
     pub(crate) fn is_compressed(&self) -> bool {
         self.compressed
     }
 
-    /// Doubles the page after a fast page; twice the size still takes at most half of the time limit.
+    /// Doubles the page size after a fast page. A page of twice the size still takes at most half of the time limit.
     pub(crate) fn after_soon(self) -> Self {
         Self { limit: self.limit.saturating_mul(2).min(self.most), ..self }
     }
 
-    /// Halves the page after an answer that did not begin in time, down to one object. There was no body, so
-    /// compression would not help.
+    /// Halves the page size after a response head that did not arrive in time, down to one object. Compression would
+    /// not help: no body was sent.
     pub(crate) fn after_silence(self) -> Self {
         Self { limit: (self.limit / 2).max(1), ..self }
     }
 
-    /// Sets the page to half of the received objects after a list was cut off late.
+    /// Sets the page size to half of the received objects after a list was cut off for its duration, and turns on
+    /// compression.
     pub(crate) fn after_break(self, read: u32) -> Self {
         let came = if read == 0 { self.limit } else { read.min(self.limit) };
         Self { limit: (came / 2).max(1), compressed: true, ..self }
     }
 
-    /// Turns on compression after a continue token expired, because pages take long.
+    /// Turns on compression after a continue token expired: pages take too long.
     pub(crate) fn after_expiry(self) -> Self {
         Self { compressed: true, ..self }
     }
@@ -117,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_time_is_a_quarter_of_the_time_of_a_broken_list() {
+    fn page_time_limit_is_a_quarter_of_a_failed_list() {
         let seconds = Duration::from_secs;
         let whole = PageTime::new(seconds(10));
         let cases = [(0, 10_000), (1, 1000), (3, 1000), (8, 2000), (20, 5000), (60, 10_000)];

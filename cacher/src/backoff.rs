@@ -1,10 +1,11 @@
-//! The delay before the next attempt. Pure: the random value is an argument.
+//! Computes the delay before the next attempt after failures. Pure: the random value is an argument.
 
 use std::time::Duration;
 
-/// Returns the delay before attempt `failures` + 1: `min`, doubled with each failure up to `max`, of which a random
-/// part between half and all is used, so that the cachers of a recovered member do not return in unison. Never less
-/// than `at_least` (the member's Retry-After). `chance` is the random value, from 0.0 to 1.0.
+/// Returns the delay before attempt `failures` + 1: `min`, doubled with each failure up to `max`. A random part between
+/// half and all of the delay is used, so that the cachers of a recovered member do not send requests at the same time.
+/// The delay is never shorter than `at_least` (the member's Retry-After). `chance` is the random value, from 0.0 to
+/// 1.0.
 pub(crate) fn delay(min: Duration, max: Duration, failures: u32, at_least: Option<Duration>, chance: f64) -> Duration {
     let doubled = min.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX)).min(max);
     doubled.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0)).max(at_least.unwrap_or_default())
@@ -15,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backoff_grows_to_the_limit_and_respects_retry_after() {
+    fn backoff_delay_grows_to_its_maximum_and_respects_retry_after() {
         let (min, max) = (Duration::from_millis(200), Duration::from_secs(30));
         let full = |failures| delay(min, max, failures, None, 1.0);
         assert_eq!(full(1), min);

@@ -1,4 +1,4 @@
-//! The handle through which readers use a reflector.
+//! The public handle of a cacher: starts the reflector's task and reads the collection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,10 @@ use crate::stats::Stats;
 use crate::update::UpdateObserver;
 use crate::wait::{NotReached, StillExists, VersionWaiter};
 
-/// Keeps a resource of a cluster in memory, by a task of its own.
+/// Keeps one resource of one cluster in memory, with a list and a watch in a task of its own.
 ///
-/// Dropping it ends the task and with it the request to the member. Snapshots taken from it stay valid.
+/// Dropping the `Cacher` ends the task and cancels the task's request to the member. Snapshots of the collection stay
+/// valid.
 pub struct Cacher {
     shared: Arc<ReflectorShared>,
     transport: Transport,
@@ -31,17 +32,18 @@ pub struct Cacher {
 impl Cacher {
     /// Starts to list and watch. Must be called within a tokio runtime.
     ///
-    /// The observer receives each step, beginning with the first complete state; [`UpdateObserver`] documents its
+    /// The observer receives each update, beginning with the first complete list; [`UpdateObserver`] documents its
     /// guarantees.
     pub fn start(config: CacherConfig, transport: Transport, observer: Arc<dyn UpdateObserver>) -> Self {
         Self::start_after(None, config, transport, observer)
     }
 
-    /// Starts a cacher that replaces an earlier one of the same collection, if `before` is given. The earlier cacher's
-    /// reservation of memory moves to the new one and stays available to it, whatever other collections have taken; the
-    /// earlier cacher loses its reservation and must be dropped. Unchanged objects are shared with the earlier
-    /// snapshot, so that they are neither stored twice nor reported as replaced. If the earlier cacher was not
-    /// complete, its own predecessor's snapshot is shared. The observer still receives
+    /// Starts a cacher that replaces the cacher `before` of the same collection, if `before` is given.
+    ///
+    /// The memory reservation of `before` moves to the new cacher and stays available to the new cacher, even if other
+    /// collections have used up the memory limit. `before` loses its reservation and must be dropped. Unchanged objects
+    /// are shared with the snapshot of `before`, so that they are neither stored twice nor reported as replaced. If
+    /// `before` was not complete, the snapshot of the predecessor of `before` is shared. The observer still receives
     /// [`Synced`](crate::Update::Synced).
     pub fn start_after(
         before: Option<&Self>,
@@ -60,7 +62,7 @@ impl Cacher {
             room.is_of(&config.room).then(|| room.hand_over())
         });
         let room = handed_over.unwrap_or_else(|| config.room.new_collection());
-        // An object from a different decoder is a different object, even if the text is equal.
+        // Objects of different decoders are not shared, even if their texts are equal.
         let earlier = before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
         let shared = Arc::new(ReflectorShared::new(config, room, earlier));
         let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
@@ -73,38 +75,38 @@ impl Cacher {
         &self.shared.config
     }
 
-    /// Returns the collection's current snapshot, or `None` before it was first complete. Cost: O(1), never waits for
-    /// the writer.
+    /// Returns the current snapshot of the collection, or `None` before the first complete list. Cost: O(1), never
+    /// waits for the writer.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.published.borrow().clone()
     }
 
-    /// Returns the served snapshot: the own one, or before the first complete list that of the
-    /// predecessor.
+    /// Returns the snapshot that readers receive: the own snapshot or, before the first complete list, the
+    /// predecessor's.
     fn served(&self) -> Option<Snapshot> {
-        // This order matters: the earlier snapshot is removed after the list is published.
+        // The predecessor's snapshot is read first, because `drop_earlier` removes it after the own list is published.
         let earlier = self.shared.earlier.lock().clone();
         self.snapshot().or(earlier)
     }
 
-    /// Returns the state of this cacher.
+    /// Returns whether the collection is syncing, synced or stale.
     pub fn state(&self) -> CacherState {
         self.shared.state.borrow().clone()
     }
 
-    /// Subscribes to the state. The channel closes when the cacher is dropped.
+    /// Subscribes to changes of [`state`](Self::state). The channel closes when the cacher is dropped.
     pub fn states(&self) -> watch::Receiver<CacherState> {
         self.shared.state.subscribe()
     }
 
-    /// Subscribes to the continuity of changes. A value is published after the changes that it describes, so a reader
-    /// that reads it first finds a snapshot at least as recent. Ends as [`Continuity::Broken`].
+    /// Subscribes to the [`Continuity`] of the collection. A value is published after the changes that it describes: a
+    /// reader that reads the value first finds a snapshot at least as recent. The last value is [`Continuity::Broken`].
     pub fn continuity(&self) -> watch::Receiver<Continuity> {
         self.shared.continuity.subscribe()
     }
 
-    /// Returns the time of the last loss of contact, or of the last failed attempt to restore it. A
-    /// [`state`](Self::state) that is read after this has the reason of that failure or of a later one.
+    /// Returns the time of the last loss of contact, or of the last failed attempt to restore contact. A
+    /// [`state`](Self::state) that is read after this time has the reason of that failure or of a later failure.
     pub fn failed_at(&self) -> Option<Instant> {
         *self.shared.failed_at.borrow()
     }
@@ -114,28 +116,31 @@ impl Cacher {
         self.shared.retry.notify_waiters();
     }
 
-    /// Returns the counters since the start, and the present size.
+    /// Returns the counters since the start, and the present size of the collection.
     pub fn stats(&self) -> Stats {
         self.shared.counts.stats()
     }
 
-    /// Reports that the member was replaced by a different cluster (its kube-system uid changed): the collection is
-    /// listed again and the observer receives [`Reset`](crate::Update::Reset). Until then the old state is served.
+    /// Reports that the member was replaced by a different cluster (its kube-system uid changed). The collection is
+    /// listed again, and the observer receives [`Reset`](crate::Update::Reset). Until the list is complete, the old
+    /// state is served.
     pub fn reset(&self) {
         self.shared.reset.notify_one();
     }
 
-    /// Reports that requests to the member carry different credentials from now on: the watch is reopened from the
+    /// Reports that requests to the member carry different credentials from now on. The watch is reopened from the
     /// current version at a random time within `within`, so that the rights of the new credentials take effect. Until
-    /// then the open watch continues, and no event is lost.
+    /// the watch is reopened, the open watch continues, and no event is lost.
     pub fn reopen(&self, within: Duration) {
         let at = Instant::now() + within.mul_f64(rand::random());
         self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
     }
 
-    /// Sets the health of the member, as all its users know it together. While the member is unreachable, a collection
-    /// without arriving changes becomes stale at once, dated back to the member's last sign of life; a collection with
-    /// arriving changes is not affected. When the member recovers, waits after failures end.
+    /// Sets the health of the member, which combines the observations of all collections of the member.
+    ///
+    /// While the member is unreachable, a collection that receives no changes becomes stale at once, dated back to the
+    /// member's last sign of life. A collection that receives changes is not affected. When the member recovers, waits
+    /// after failures end.
     pub fn set_member_health(&self, health: MemberHealth) {
         self.shared.member.send_if_modified(|known| {
             let is_news = *known != health;
@@ -145,11 +150,11 @@ impl Cacher {
     }
 
     /// Waits until the collection contains each change up to `version`, and returns a snapshot with these changes. A
-    /// caller that waits for a single write waits for its revision to have [begun](CollectionVersion::begun).
+    /// caller that waits for a single write waits for the write's revision to have [begun](CollectionVersion::begun).
     ///
-    /// Returns at once if the version is already reached. If the member's collection does not change, neither does its
-    /// version: after a moment the cacher asks the member for progress, once for all waiters, which takes about 1.2 s
-    /// on a kube-apiserver 1.36. Cancelling is safe.
+    /// Returns at once if the collection has reached the version. An unchanged collection does not advance its version
+    /// by itself. After a short delay, the cacher therefore requests the member's latest version, once for all waiters.
+    /// A kube-apiserver 1.36 takes about 1.2 s until the version arrives. Cancelling is safe.
     ///
     /// # Errors
     /// [`NotReached::Beyond`] as soon as the member reports that it has not reached the version; [`NotReached::TooNew`]
@@ -167,8 +172,8 @@ impl Cacher {
         self.wait(self.shared.wanted.enter(version), within).await
     }
 
-    /// Waits like [`wait_for`](Self::wait_for), for a version that was known before this cacher started: each answer of
-    /// the member counts, including its first list.
+    /// Waits like [`wait_for`](Self::wait_for), for a version that existed before this cacher started. Each response of
+    /// the member proves whether the member has reached the version, including the first list.
     ///
     /// # Errors
     /// The errors of [`wait_for`](Self::wait_for).
@@ -186,8 +191,7 @@ impl Cacher {
         let mut published = self.shared.published.subscribe();
         let found = async { published.wait_for(reached).await.ok().and_then(|snapshot| snapshot.clone()) };
         let found = tokio::select! {
-            // `biased`: if the member was below the version when asked, its later states under that version are
-            // different states.
+            // `biased`: a member that was below the version before later assigns the version to a different state.
             biased;
             latest = waiting.beyond() => return Err(NotReached::Beyond { wanted: version, latest }),
             found = found => found,
@@ -197,11 +201,11 @@ impl Cacher {
         found.ok_or_else(too_new)
     }
 
-    /// Waits until no object with this key has this uid or, if a version is given, until the object is newer than it.
-    /// Returns such a snapshot.
+    /// Waits until no object with this key has this uid or, if a version is given, until the object is newer than the
+    /// version. Returns a snapshot in which the condition is true.
     ///
-    /// An object that has not arrived yet counts as deleted: the creator of the object first waits for its version.
-    /// Cancelling is safe.
+    /// An object that has not arrived yet counts as deleted: the creator of the object first waits for the object's
+    /// version. Cancelling is safe.
     ///
     /// # Errors
     /// [`StillExists`] if `within` passes first (finalizers, a grace period, or an unreachable member).
@@ -222,10 +226,10 @@ impl Cacher {
         snapshot.ok_or_else(|| StillExists { key: key.to_owned(), uid: uid.to_owned() })
     }
 
-    /// Asks the member for its latest version: a list of the collection with `limit=1` and without resourceVersion,
-    /// which a kube-apiserver answers with the most recent version.
+    /// Requests the member's latest version: a list of the collection with `limit=1` and without resourceVersion, which
+    /// a kube-apiserver answers with the most recent version.
     ///
-    /// The store does not change. Sends one request, which takes at most the answer timeout of
+    /// The stored collection does not change. Sends one request, which takes at most the answer timeout of
     /// [`ReflectorTuning`](crate::ReflectorTuning).
     ///
     /// # Errors

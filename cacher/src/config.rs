@@ -17,17 +17,17 @@ pub struct CacherConfig {
     pub resource: GroupVersionResource,
     /// The namespace of the collection, or `None` for all namespaces (and for cluster-scoped resources).
     pub namespace: Option<String>,
-    /// Decodes the member's text into objects; knows the kind and the selectable fields.
+    /// Decodes the member's objects, and names their kind and selectable fields.
     pub decoder: ObjectDecoder,
     /// The limit on concurrent lists that all collections of the member share.
     pub list_permits: ListPermits,
     /// The memory limit that all collections of the process share.
     pub room: ObjectRoom,
-    /// The collections that must be current before this collection is read again after a loss of contact.
+    /// The collections of the member that must be current before this collection is read again after a loss of contact.
     pub precedence: Precedence,
     /// The time for which objects stay in memory.
     pub retention: ObjectRetention,
-    /// The times and sizes; the default is right except in tests and measurements.
+    /// The timeouts and sizes; the defaults suit all but tests and measurements.
     pub tuning: ReflectorTuning,
 }
 
@@ -37,17 +37,17 @@ pub enum ObjectRetention {
     /// Until the object is deleted.
     #[default]
     UntilDeleted,
-    /// Until the observer has received the object. Afterwards only its existence and version are known, in about 40
-    /// bytes. Snapshots contain only the objects of the present update, so [`Synced`](crate::Update::Synced) and the
-    /// `after` of a relist or reset contain all objects. [`Cacher::snapshot`](crate::Cacher::snapshot) has no objects,
-    /// so a deletion cannot be waited for. The texts still count towards the size limit of the collection.
+    /// Until the observer has received the object. Afterwards the cacher keeps only a hash of the key, the version and
+    /// the size, in about 40 bytes. Snapshots contain only the objects of the present update, so
+    /// [`Synced`](crate::Update::Synced) and the `after` of a relist or reset contain all objects.
+    /// [`Cacher::snapshot`](crate::Cacher::snapshot) has no objects, so a deletion cannot be waited for. The texts
+    /// still count towards the size limit of the collection.
     UntilPublished,
-    /// Like [`UntilPublished`](Self::UntilPublished), with metadata only from the member.
+    /// Like [`UntilPublished`](Self::UntilPublished), but the cacher requests only metadata from the member.
     MetadataUntilPublished,
 }
 
 impl ObjectRetention {
-    /// Returns whether the cacher drops objects after its observer has received them.
     pub(crate) fn is_until_published(self) -> bool {
         match self {
             Self::UntilDeleted => false,
@@ -57,72 +57,74 @@ impl ObjectRetention {
 }
 
 impl CacherConfig {
-    /// Returns the path of the collection.
     pub(crate) fn path(&self) -> String {
         self.resource.path(self.namespace.as_deref())
     }
 }
 
-/// The times and sizes of a reflector, each default with its reason.
+/// The timeouts, delays and sizes of a reflector. Each field's comment gives the reason for its default.
 #[derive(Clone, Debug)]
 pub struct ReflectorTuning {
-    /// The number of objects per page of a list. 10,000: a kube-apiserver reads at most as many from etcd at once, so
-    /// larger pages gain nothing and smaller pages only add round trips. A page is decoded as it streams and never
-    /// stored. Slow pages have fewer objects.
+    /// The number of objects per page of a list. 10,000: a kube-apiserver reads at most 10,000 objects from etcd at
+    /// once. Larger pages gain nothing, and smaller pages add round trips. A page is decoded while its bytes arrive,
+    /// and is never stored. After a slow page, the reflector requests fewer objects.
     pub page_size: u32,
-    /// The time limit of a page: after a faster page, the next has twice the size; a page that is cut off later is
-    /// requested again with half of the received objects. If lists were cut off earlier, the limit is shorter
-    /// (`PageTime`). 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page of twice the size
-    /// of a 10 s page is far from that.
+    /// The time limit of a page. After a page that is faster, the next page has twice the size. A page that is cut off
+    /// after the limit is requested again with half of the received objects. After a list was cut off, the limit is
+    /// shorter (`PageTime`). 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page of twice
+    /// the size of a 10 s page takes far less.
     pub page_time: Duration,
-    /// The delay before the first retry, halved at most by jitter. 200 ms: a member that only restarts its listener is
-    /// found again before a client notices.
+    /// The delay before the first retry, halved at most by jitter. 200 ms: clients do not notice a member that only
+    /// restarts its listener.
     pub backoff_min: Duration,
-    /// The longest delay between retries. 30 s as in client-go's reflector: long enough for a member in trouble, short
+    /// The longest delay between retries. 30 s as in client-go's reflector: long enough for a failing member, and short
     /// enough to serve a recovered member soon.
     pub backoff_max: Duration,
     /// The longest Retry-After that is respected. 60 s: a kube-apiserver never asks for more than 30 s.
     pub retry_after_max: Duration,
-    /// The time limit of a response head, and of the next bytes of a list. 30 s: twice the maximum time for which API
-    /// Priority and Fairness queues a request.
+    /// The time limit for the head of a response, and for each next chunk of a list. 30 s: twice the maximum time for
+    /// which API Priority and Fairness queues a request.
     pub answer_timeout: Duration,
     /// The silence after which a watch counts as half-open, and is dropped and resumed. 90 s: members send a bookmark
-    /// about each minute, and half of that is added for slow members. (A bookmark comes only if the version advanced,
-    /// so an unchanged member makes this resume a good watch. The cost is a list of one object, which detects a
-    /// restored member, and a short watch, whose bookmark or end shows that the member is alive.)
+    /// about each minute, and half a minute is added for slow members.
+    ///
+    /// A member sends a bookmark only if its version advanced, so an unchanged member makes the reflector resume a
+    /// healthy watch. The cost is a list of one object, which detects a restored member, and a short watch. The
+    /// bookmark or the end of the short watch shows that the member is alive.
     pub watch_silence: Duration,
-    /// The silence after which an incomplete WatchList is replaced by a list in pages. 10 s: the time after which
-    /// client-go suspects a server that ignores `sendInitialEvents`; a consistent read waits at most 3 s.
+    /// The silence after which an incomplete WatchList is replaced by a paginated list. 10 s: after this time,
+    /// client-go suspects that the server ignores `sendInitialEvents`, and a consistent read waits at most 3 s.
     pub initial_events_silence: Duration,
-    /// The range of `timeoutSeconds`, drawn at random for each watch so that watches of a member do not end in unison.
-    /// 5 to 10 minutes as in client-go's reflector.
+    /// The range of `timeoutSeconds`, drawn at random for each watch so that the watches of a member do not end at the
+    /// same time. 5 to 10 minutes as in client-go's reflector.
     pub watch_timeout: (Duration, Duration),
-    /// The range of `timeoutSeconds` for a watch that streams the collection first. 1 to 2 hours: it counts from the
-    /// first byte, a collection of 1 GB over a connection of 2 Mbit/s takes more than an hour, and a watch that ends
-    /// before its initial events do must start over.
+    /// The range of `timeoutSeconds` for a WatchList. 1 to 2 hours: the timeout counts from the first byte, and a
+    /// collection of 1 GB over a connection of 2 Mbit/s takes more than an hour. A WatchList that ends before its
+    /// initial events are complete must start again.
     pub watch_list_timeout: (Duration, Duration),
     /// The time after a loss of contact until the state is [`Stale`](crate::CacherState::Stale). 5 s: long enough for
-    /// the end and resumption of a watch, or the restart of a load balancer. Silence alone has 15 s.
+    /// the end and resumption of a watch, or the restart of a load balancer. After a silent watch, the time is 15 s.
     pub stale_after: Duration,
     /// The time after which an open watch without events counts as re-established. 1 s: a member that accepts a watch
-    /// and then ends or fails it does so at once. After a silent watch, an event or bookmark is required if the member
+    /// only to end or fail it does so at once. After a silent watch, an event or bookmark is required if the member
     /// sends bookmarks.
     pub settled_after: Duration,
-    /// The time after which the member is asked for progress if a waiter's version has not arrived. 200 ms: events of a
-    /// client's own writes arrive sooner, and the question takes 1.3 s of the 3 s that waiters have.
+    /// The time after which the member's latest version is requested if the version of a waiter has not arrived. 200
+    /// ms: the events of a client's own writes arrive sooner. The request and the short watch take 1.3 s of the 3 s
+    /// that waiters have.
     pub progress_after: Duration,
-    /// The time after which the member is asked again for a version that it did not have yet. 1 s: it bounds the
-    /// requests for an impossible version.
+    /// The time after which the member's latest version is requested again if the member had not reached the version of
+    /// a waiter. 1 s bounds the requests for a version that never exists.
     pub progress_interval: Duration,
-    /// The `timeoutSeconds` of the watch that learns of progress. 3 s: a kube-apiserver sends a bookmark about 2 s
-    /// before the end of a watch, so the bookmark comes after about 1 s.
+    /// The `timeoutSeconds` of the short watch that delivers a bookmark to waiters. 3 s: a kube-apiserver sends a
+    /// bookmark about 2 s before the end of a watch, so the bookmark arrives after about 1 s.
     pub progress_timeout: Duration,
-    /// The largest object, watch frame or list item, in bytes. 16 MiB: ten times etcd's default limit of 1.5 MiB;
-    /// larger items mean a broken stream.
+    /// The largest object, watch frame or list item, in bytes. 16 MiB: ten times etcd's default limit of 1.5 MiB; a
+    /// larger item indicates a broken stream.
     pub object_size_max: usize,
     /// The largest collection, in bytes of text and index ([`Stats::object_bytes`](crate::Stats::object_bytes)). 4 GiB:
-    /// 600,000 pods of 7 KB. Larger collections are not cached, so that a member does not take the memory of the
-    /// others.
+    /// 600,000 pods of 7 KB. Larger collections are not cached, so that one member does not use up the memory for all
+    /// members.
     pub collection_size_max: u64,
 }
 

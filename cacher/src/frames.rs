@@ -1,8 +1,8 @@
-//! Splits the bytes of a watch into frames, one JSON value per line, as they arrive.
+//! Splits the body of a watch response into frames, one JSON value per line, as the bytes arrive.
 
 use bytes::Bytes;
 
-/// A frame did not end within the limit.
+/// The error for a frame that exceeds the size limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a watch event is larger than {limit} bytes")]
 pub struct FrameTooLarge {
@@ -10,12 +10,12 @@ pub struct FrameTooLarge {
     pub limit: usize,
 }
 
-/// Splits bytes at newlines. A frame within a chunk is a slice of it; a frame across chunks is copied once.
+/// Splits chunks of bytes at newlines. A frame within one chunk is a slice of the chunk. A frame across chunks is
+/// copied once.
 #[derive(Debug)]
 pub struct FrameSplitter {
-    /// The beginning of a frame whose end has not arrived.
+    /// The bytes of an incomplete frame.
     partial: Vec<u8>,
-    /// The received bytes that are not split yet.
     chunk: Bytes,
     limit: usize,
 }
@@ -32,7 +32,8 @@ impl FrameSplitter {
         self.chunk = chunk;
     }
 
-    /// Returns the next complete frame, without its newline and never empty; `None` when the chunk is used up.
+    /// Returns the next complete frame, without its newline and never empty. Returns `None` when the chunk has no more
+    /// complete frames.
     ///
     /// # Errors
     /// [`FrameTooLarge`], after which the stream is unusable.
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_equal_for_each_cut() {
+    fn watch_frames_are_equal_for_each_chunk_size() {
         let text = b"{\"a\":1}\n\n{\"b\":\"x\"}\r\n \n{}\n{\"cut";
         let whole = split(&[text], 100).unwrap();
         assert_eq!(whole, [b"{\"a\":1}".to_vec(), b"{\"b\":\"x\"}\r".to_vec(), b"{}".to_vec()]);
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_beyond_the_limit_is_refused_before_it_is_complete() {
+    fn oversized_watch_frame_is_refused_before_its_end() {
         assert_eq!(split(&[b"12345\n"], 5).unwrap().len(), 1);
         assert_eq!(split(&[b"123456\n"], 5), Err(FrameTooLarge { limit: 5 }));
         assert_eq!(split(&[b"123", b"456"], 5), Err(FrameTooLarge { limit: 5 }));

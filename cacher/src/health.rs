@@ -1,4 +1,4 @@
-//! Computes the state that readers see from contacts and losses. Pure: time is an argument.
+//! Computes the published state of a collection from received data and failures. Pure: time is an argument.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use crate::member_health::{MemberHealth, MemberLoss};
 use crate::state::{CacherState, Continuity, StaleReason};
 
-/// Tracks whether changes arrive.
 #[derive(Debug)]
 pub(crate) struct CacherHealth {
     started: Instant,
@@ -15,48 +14,51 @@ pub(crate) struct CacherHealth {
     synced: bool,
     lost: Option<Loss>,
     failed_at: Option<Instant>,
-    /// The time at which changes arrived again after a loss; `None` after a complete list.
+    /// The time at which changes arrived again after a loss of contact; `None` after a complete list.
     resumed: Option<Instant>,
-    /// The member's loss, as all its collections report it together, while the member is unreachable.
+    /// The loss of contact with the whole member, while the member is unreachable.
     member: Option<MemberLoss>,
-    /// The last time at which the member was ready, while it is not.
+    /// The last time at which the member was ready; `None` while the member is ready.
     unready_since: Option<Instant>,
-    /// The last time at which the watch, or a list, delivered data.
+    /// The time at which the watch, or a list, last delivered data.
     heard: Instant,
 }
 
-/// The silence after which the collection of a member that is not ready is stale. 10 s, as for a silent member.
-/// Answered pings do not count then, because the member's etcd may be gone.
+/// The silence after which the collection of a member that is not ready is stale. 10 s, as for an unreachable member.
+/// Answered HTTP/2 pings do not count for a member that is not ready, because the member's etcd may be down.
 const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
-/// The time after a silent watch within which the next watch must deliver data. 15 s: asking the member for its latest
-/// version and refreshing the preceding collections takes 2.5 s with the bookmark, and up to 7 s if their watches were
-/// silent as well. The short watch delivers a bookmark within 2.5 s, or ends after 3 s and lets the next watch settle
-/// for 1 s. Ten round trips of at most 300 ms are included.
+/// The time after a silent watch within which the next watch must deliver data. 15 s:
+///
+/// - The request for the member's latest version and the refresh of the preceding RBAC collections take 2.5 s with the
+///   bookmark, and up to 7 s if the watches of those collections were silent as well.
+/// - The short watch delivers a bookmark within 2.5 s. Without a bookmark, it ends after 3 s, and the next watch must
+///   stay open for 1 s.
+/// - Ten round trips of at most 300 ms are included.
 const SILENCE_ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// A loss of contact: changes do not arrive.
+/// A loss of contact with the member: no changes arrive.
 #[derive(Debug)]
 struct Loss {
-    /// The time of the last certainly current state.
+    /// The last time at which the collection was certainly current.
     since: Instant,
-    /// The time from which the collection is stale if there is no contact before.
+    /// The time at which the collection becomes stale unless contact is restored.
     stale_at: Instant,
     reason: StaleReason,
-    /// Whether the loss is known to be more than a watch that is being reopened.
+    /// Whether the member is known to be unreachable, so that the collection is stale without the grace time.
     is_certain: bool,
-    /// Whether only watches with a regular end caused the loss.
+    /// Whether all lost watches ended regularly.
     is_end: bool,
-    /// Whether a watch has been opened since.
+    /// Whether a watch has been opened since the loss.
     is_reopened: bool,
-    /// Whether a watch was silent, and no data or regular end followed.
+    /// Whether a watch was silent, and neither data nor a regular end of a watch followed.
     is_silent: bool,
-    /// Whether a watch has been open for long enough since.
+    /// Whether a watch has stayed open for 1 s (`settled_after`) since the loss.
     is_settled: bool,
 }
 
 impl Loss {
-    /// Returns whether changes during the loss may arrive late.
+    /// Returns whether changes during the loss may arrive after later changes have been published.
     fn is_gap(&self) -> bool {
         self.is_certain || !self.is_end || !self.is_reopened
     }
@@ -77,29 +79,30 @@ impl CacherHealth {
         }
     }
 
-    /// Records that a complete state is in place.
+    /// Records that a complete list was published.
     pub(crate) fn synced(&mut self) {
         self.synced = true;
         self.lost = None;
         self.resumed = None;
     }
 
-    /// Records that changes arrive.
+    /// Records that the watch delivers changes.
     pub(crate) fn contact(&mut self, now: Instant) {
         if self.lost.take().is_some_and(|lost| lost.is_gap()) {
             self.resumed = Some(now);
         }
     }
 
-    /// Records that a watch was opened from the current version; whether it is alive is not known yet.
+    /// Records that a watch was opened from the current version. The watch may still be half-open.
     pub(crate) fn reopened(&mut self) {
         if let Some(lost) = &mut self.lost {
             lost.is_reopened = true;
         }
     }
 
-    /// Records that a watch has been open for long enough without data. After silence this proves nothing: a proxy may
-    /// open watches on behalf of the member, and a live watch delivers at least bookmarks if the member sends them.
+    /// Records that a watch has stayed open for 1 s (`settled_after`) without data. After a silent watch, an open watch
+    /// proves nothing: a proxy may accept watches while the member is down, and a live watch delivers at least
+    /// bookmarks if the member sends bookmarks.
     pub(crate) fn settled(&mut self, now: Instant, has_bookmarks: bool) {
         match &mut self.lost {
             Some(lost) if lost.is_silent && has_bookmarks => lost.is_settled = true,
@@ -107,7 +110,7 @@ impl CacherHealth {
         }
     }
 
-    /// Records data of the collection: an event, a bookmark, an answer.
+    /// Records received data of the collection: an event, a bookmark or a list.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.heard = now;
         let Some(lost) = &mut self.lost else { return };
@@ -116,22 +119,23 @@ impl CacherHealth {
         }
     }
 
-    /// Records that a watch reached its requested end: the member served it, although there was no event. The next
-    /// watch may still fail to open.
+    /// Records that a watch lasted until its `timeoutSeconds`: the member served the watch, although there was no
+    /// event. The next watch may still fail to open.
     pub(crate) fn ended_in_time(&mut self) {
         if let Some(lost) = &mut self.lost {
             lost.is_silent = false;
         }
     }
 
-    /// Records a failure. The first loss since the last contact determines the time, the latest the reason.
+    /// Records a failure. The state's time is that of the first failure since the last contact, and the state's reason
+    /// is that of the latest failure.
     pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
         self.lost_since(now, reason, now + self.stale_after);
         self.failed_at = Some(now);
     }
 
-    /// Records a silent watch, whose last data is some time old. This is not a failure yet, because a quiet collection
-    /// may have no events: the next watch has time to deliver data.
+    /// Records a silent watch; `heard` is the time of its last data. A silent watch is not a failure yet, because a
+    /// quiet collection may have no events: the next watch has time to deliver data.
     pub(crate) fn silent(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
         self.lost_since(heard, reason, now + SILENCE_ENDS_WITHIN);
         self.failed_at = Some(now);
@@ -153,7 +157,7 @@ impl CacherHealth {
         self.date_back();
     }
 
-    /// Records a watch with a regular end.
+    /// Records a watch that the member ended regularly.
     pub(crate) fn ended(&mut self, now: Instant, reason: StaleReason) {
         let is_end = self.lost.as_ref().is_none_or(|before| before.is_end);
         self.lost(now, reason);
@@ -162,12 +166,11 @@ impl CacherHealth {
         }
     }
 
-    /// Returns the time of the latest loss.
     pub(crate) fn failed_at(&self) -> Option<Instant> {
         self.failed_at
     }
 
-    /// Updates the member's health. A recovery removes the reason for which the member was unreachable.
+    /// Updates the member's health. A recovery replaces the reason `Unreachable` of a loss.
     pub(crate) fn set_member(&mut self, known: &MemberHealth) {
         let is_back = self.member.is_some() && known.lost.is_none();
         self.member.clone_from(&known.lost);
@@ -181,7 +184,7 @@ impl CacherHealth {
         }
     }
 
-    /// Dates the loss back to the last sign of life of an unreachable member; the collection is stale at once.
+    /// Dates the loss back to the last sign of life of an unreachable member. The collection is stale at once.
     fn date_back(&mut self) {
         if let (Some(lost), Some(member)) = (&mut self.lost, &self.member) {
             lost.since = lost.since.min(member.heard);
@@ -189,7 +192,7 @@ impl CacherHealth {
         }
     }
 
-    /// Returns the reason of a loss. All collections of an unreachable member have the same reason.
+    /// Returns the published reason of a loss. All collections of an unreachable member have the member's reason.
     fn reason(&self, lost: &Loss) -> StaleReason {
         match (&lost.reason, &self.member) {
             (StaleReason::Unreachable(_), Some(member)) => StaleReason::Unreachable(member.reason.to_string()),
@@ -197,15 +200,14 @@ impl CacherHealth {
         }
     }
 
-    /// Returns the last certainly current time, and the time from which the collection is stale, if the member is not
-    /// ready and there is no other problem.
+    /// For a member that is not ready, and without a loss, returns the last time at which the collection was certainly
+    /// current, and the time at which the collection becomes stale.
     fn doubted(&self) -> Option<(Instant, Instant)> {
         let unready_since = self.unready_since.filter(|_| self.synced && self.lost.is_none())?;
         let since = unready_since.max(self.heard);
         Some((since, since + UNREADY_SILENCE))
     }
 
-    /// Returns the state that readers see.
     pub(crate) fn state(&self, now: Instant) -> CacherState {
         match &self.lost {
             lost if !self.synced => {
@@ -224,7 +226,7 @@ impl CacherHealth {
         }
     }
 
-    /// Returns the continuity of changes, without the grace time of [`state`](Self::state).
+    /// Returns the continuity of changes. Unlike [`state`](Self::state), continuity has no grace time after a loss.
     pub(crate) fn continuity(&self) -> Continuity {
         match self.resumed {
             _ if !self.synced || self.lost.as_ref().is_some_and(Loss::is_gap) => Continuity::Broken,
@@ -233,7 +235,7 @@ impl CacherHealth {
         }
     }
 
-    /// Returns the time at which the state changes without an event.
+    /// Returns the time at which the state becomes stale if no data arrives.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
         let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain);
         let at = lost.map(|lost| lost.stale_at).or_else(|| self.doubted().map(|(_, until)| until));
@@ -241,24 +243,23 @@ impl CacherHealth {
     }
 }
 
-/// Selects the state changes that are logged: each reason once until recovery, if it concerns a single collection.
-/// Other reasons concern all collections of the member, and are logged for the member once.
+/// Selects the state changes that are logged: each reason once until recovery, if the reason concerns a single
+/// collection. Other reasons concern all collections of the member, and are logged once for the member.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedReasons {
     reasons: Vec<&'static str>,
 }
 
-/// A state change that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HealthTransition {
-    /// A reason that was not logged since the last recovery.
+    /// The collection has a reason that was not logged since the last recovery.
     Trouble,
     /// Changes arrive again after a logged reason, or for the first time.
     Recovery,
 }
 
 impl LoggedReasons {
-    /// Returns the log line for the step from one state to the next, if it needs one.
+    /// Returns the transition to log between two states, if any.
     pub(crate) fn news(&mut self, before: &CacherState, after: &CacherState) -> Option<HealthTransition> {
         match after.reason() {
             None => {
@@ -274,7 +275,7 @@ impl LoggedReasons {
     }
 }
 
-/// Returns whether a reason concerns a single collection. The log lines of the member omit such reasons.
+/// Returns whether a reason concerns a single collection. The log lines for the whole member omit these reasons.
 fn concerns_one_collection(reason: &StaleReason) -> bool {
     use StaleReason::{Forbidden, NoRoom, NotFound, TooLarge};
     matches!(reason, Forbidden | NotFound | TooLarge(_) | NoRoom { .. })
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn state_is_unknown_until_synced_then_stale_after_the_grace_time() {
+    fn cacher_state_is_unknown_then_synced_then_stale() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn continuity_is_broken_at_once_and_unbroken_only_after_a_list() {
+    fn continuity_breaks_at_once_and_heals_only_by_a_list() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -348,7 +349,7 @@ mod tests {
         }
         health.contact(at(12));
         assert_eq!(health.continuity(), Continuity::Unbroken);
-        // The watch cannot be reopened at first.
+        // A watch that ended regularly fails to reopen.
         health.ended(at(20), unreachable("ended"));
         health.lost(at(21), unreachable("refused"));
         health.reopened();
@@ -358,12 +359,11 @@ mod tests {
         assert_eq!(health.continuity(), Continuity::Broken);
         health.contact(at(23));
         assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
-        // The earlier gap stays.
+        // Continuity does not become unbroken again after an earlier gap.
         health.ended(at(30), unreachable("ended"));
         health.reopened();
         health.contact(at(31));
         assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
-        // The member becomes unreachable while the watch is being reopened.
         health.ended(at(40), unreachable("ended"));
         health.reopened();
         let lost = Some(MemberLoss { heard: at(40), reason: "gone".into() });
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_visible_at_once_and_dated_back_while_the_member_is_unreachable() {
+    fn unreachable_member_makes_its_collections_stale_since_the_last_contact() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = |since, reason| CacherState::Stale { since: at(since), reason };
@@ -382,13 +382,13 @@ mod tests {
         let gone = || member(Some(MemberLoss { heard: at(7), reason: "gone".into() }));
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
-        // A dial fails, while the open watch still delivers changes.
+        // A connection attempt fails, while the open watch still delivers changes.
         health.set_member(&gone());
         assert_eq!(health.state(at(9)), CacherState::Synced);
         health.lost(at(10), unreachable("broken pipe"));
         assert_eq!(health.state(at(10)), stale(7, unreachable("gone")));
         assert_eq!(health.turns_stale_at(at(10)), None);
-        // The member recovers: the reason changes, but the collection is not fresh yet.
+        // After the member recovers, the reason changes, but the collection is stale until the watch delivers data.
         health.set_member(&member(None));
         assert!(
             matches!(health.state(at(11)), CacherState::Stale { since, reason: StaleReason::Other(_) } if since == at(7))
@@ -397,14 +397,14 @@ mod tests {
         assert_eq!(health.state(at(12)), stale(7, StaleReason::TooManyRequests));
         health.contact(at(13));
         assert_eq!(health.state(at(13)), CacherState::Synced);
-        // A refusal stays a refusal, whatever the health of the member.
+        // A refusal (403) stays the reason while the member is unreachable.
         health.lost(at(20), StaleReason::Forbidden);
         health.set_member(&member(Some(MemberLoss { heard: at(22), reason: "gone".into() })));
         assert_eq!(health.state(at(23)), stale(20, StaleReason::Forbidden));
     }
 
     #[test]
-    fn collection_of_an_unready_member_is_stale_after_ten_silent_seconds() {
+    fn unready_members_collection_is_stale_after_ten_silent_seconds() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let unready = |since| MemberHealth { unready_since: since, ..MemberHealth::default() };
@@ -425,11 +425,10 @@ mod tests {
         health.heard(at(60));
         assert_eq!((since_of(&health, at(69)), health.turns_stale_at(at(69))), (None, Some(at(70))));
         assert_eq!((since_of(&health, at(75)), health.turns_stale_at(at(75))), (Some(at(60)), None));
-        // An event or a bookmark arrives.
         health.heard(at(80));
         assert_eq!((since_of(&health, at(81)), health.turns_stale_at(at(81))), (None, Some(at(90))));
         assert_eq!(since_of(&health, at(90)), Some(at(80)));
-        // The member was ready after that.
+        // The member was last ready at 85 s, after its last data at 80 s: the ten seconds begin at 85 s.
         health.set_member(&unready(Some(at(85))));
         assert_eq!((since_of(&health, at(94)), since_of(&health, at(95))), (None, Some(at(85))));
         health.lost(at(100), unreachable("refused"));
@@ -440,19 +439,19 @@ mod tests {
     }
 
     #[test]
-    fn silent_watch_is_stale_as_of_its_last_data() {
+    fn silent_watch_makes_the_collection_stale_since_its_last_data() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
         health.silent(at(100), at(10), unreachable("silent"));
-        // The watch may be reopened at once, without a missed event.
+        // Before the 15 s pass, the watch may be reopened without a missed event.
         assert_eq!(health.state(at(114)), CacherState::Synced);
         assert_eq!(health.turns_stale_at(at(114)), Some(at(115)));
         assert_eq!(health.state(at(115)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
         health.lost(at(120), unreachable("refused"));
         assert_eq!(health.state(at(120)), CacherState::Stale { since: at(10), reason: unreachable("refused") });
-        // A failure after the silence has the usual grace time.
+        // A failure after a silent watch has the usual grace time of 5 s.
         health.contact(at(130));
         health.silent(at(200), at(130), unreachable("silent"));
         health.lost(at(202), unreachable("refused"));
@@ -462,20 +461,19 @@ mod tests {
     }
 
     #[test]
-    fn open_watch_without_data_is_no_contact_after_silence() {
+    fn open_watch_without_data_does_not_end_staleness_after_silence() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = || CacherState::Stale { since: at(10), reason: unreachable("silent") };
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
-        // Each reopened watch is silent again.
         for second in [100, 190, 280] {
             health.silent(at(second), at(second - 90), unreachable("silent"));
             health.reopened();
             health.settled(at(second + 1), true);
             assert_eq!((health.state(at(second + 15)), health.continuity()), (stale(), Continuity::Broken));
         }
-        // A different failure in between does not change this.
+        // A refused watch between two silent watches does not restore contact.
         health.lost(at(300), unreachable("refused"));
         health.ended(at(301), unreachable("silent"));
         health.reopened();
@@ -483,13 +481,13 @@ mod tests {
         assert_eq!((health.state(at(302)), health.continuity()), (stale(), Continuity::Broken));
         health.heard(at(303));
         assert_eq!((health.state(at(303)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(303))));
-        // Data arrives before the watch has been open for long.
+        // Data from a watch that has not been open for 1 s does not restore contact by itself.
         health.silent(at(400), at(310), unreachable("silent"));
         health.heard(at(401));
         assert_eq!(health.continuity(), Continuity::Broken);
         health.settled(at(402), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(402)));
-        // The next watch reaches its end.
+        // A watch that lasts until its requested end after a silent watch proves that the member is alive.
         health.silent(at(430), at(403), unreachable("silent"));
         health.settled(at(431), true);
         health.ended_in_time();
@@ -498,11 +496,11 @@ mod tests {
         assert_eq!(health.continuity(), Continuity::Broken);
         health.settled(at(434), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(434)));
-        // Without bookmarks, silence is normal.
+        // Without bookmarks, a silent watch is normal.
         health.silent(at(500), at(410), unreachable("silent"));
         health.settled(at(501), false);
         assert_eq!((health.state(at(600)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(501))));
-        // The same holds after a different failure.
+        // A watch that stays open for 1 s after a failure restores contact, unless an earlier watch was silent.
         health.lost(at(700), unreachable("refused"));
         health.settled(at(701), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(701)));
@@ -512,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_logged_once_until_recovery() {
+    fn each_stale_reason_is_logged_once_until_recovery() {
         let since = Instant::now();
         let stale = |reason| CacherState::Stale { since, reason };
         let (syncing, synced) = (CacherState::Syncing { since, reason: None }, CacherState::Synced);

@@ -1,4 +1,4 @@
-//! Keeps a resource of a cluster in memory: reflector, store and state.
+//! Keeps one resource of one cluster in memory, by list and watch.
 //!
 //! ```text
 //!   member ──bytes──▶ frames / list_stream ──▶ watch_event ──▶ store ──▶ UpdateObserver (in order, one at a time)
@@ -7,13 +7,13 @@
 //!                        reflector ◀──inputs, actions──▶ machine (pure)
 //! ```
 //!
-//! [`Cacher::start`] spawns a task, the reflector. It lists and watches the collection, updates the store and reports
-//! each change to an [`UpdateObserver`] in the member's order. Dropping the [`Cacher`] ends the task and cancels its
-//! request.
+//! [`Cacher::start`] spawns a task, the reflector. The reflector lists and watches the collection, updates the store
+//! and reports each change to an [`UpdateObserver`] in the member's order. Dropping the [`Cacher`] ends the task and
+//! cancels its request.
 //!
-//! Invariants: a cacher has one cluster and one resource (or one namespace of it), does not merge, and keeps no
-//! history. One task writes; readers take an O(1) snapshot and never block the task. The observer receives each change
-//! before readers see it.
+//! Invariants: a cacher has one cluster and one resource (or one namespace of the resource), does not merge, and keeps
+//! no history. One task writes; readers take an O(1) snapshot and never block the task. The observer receives each
+//! change before readers see the change.
 
 mod amount;
 mod backoff;
@@ -57,14 +57,16 @@ pub use wait::{NotReached, StillExists};
 
 use tributary_apimachinery::body::{Body, BoxError};
 
-/// Parsers of the member's streams. Public for tests with their own bytes.
+/// Parsers of list and watch responses. Public for the router, which reads lists that are not in memory, and for fuzz
+/// tests.
 pub mod wire {
     pub use crate::frames::{FrameSplitter, FrameTooLarge};
     pub use crate::list_stream::{ListError, ListMeta, ListParser, ListPart};
     pub use crate::watch_event::{FrameError, MemberEvent};
 }
 
-/// The connection to a member: requests have path and query only; the transport adds authority, credentials and HTTP/2.
+/// The HTTP client of a member. Requests have path and query only; the transport adds authority, credentials and
+/// HTTP/2.
 ///
-/// Dropping the future or the answer's body cancels the request.
+/// Dropping the future or the body of the response cancels the request.
 pub type Transport = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;

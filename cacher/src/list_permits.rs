@@ -1,21 +1,21 @@
-//! Limits the concurrent lists of a member's collections.
+//! Limits the number of concurrent lists of a member.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, Instant};
 
-/// The number of concurrent lists. 8: with small collections and a round trip of 30 ms, 250 collections are listed in a
-/// second. Eight lists of a thousand objects take 80 of the 600 seats that kube-apiserver has for all requests, one for
-/// each hundred objects (`objectsPerSeat` in apiserver's `pkg/util/flowcontrol/request`).
+/// The maximum number of concurrent lists of a member. 8: with small collections and a round trip of 30 ms, 250
+/// collections are listed in a second. Eight lists of a thousand objects take 80 of the 600 seats that a kube-apiserver
+/// has for all requests, one for each hundred objects (`objectsPerSeat` in apiserver's `pkg/util/flowcontrol/request`).
 const LISTS_MAX: usize = 8;
 
 /// The maximum time for which a list occupies its permit. 1 s: a collection that takes minutes does not delay small
-/// ones.
+/// collections.
 const PERMIT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The permits for lists that all collections of a member share when they list again; the previous snapshots are served
-/// in the meantime. Clones share the permits.
+/// The permits for relists, shared by all collections of a member. Collections that wait for a permit serve their
+/// previous snapshots. Clones share the permits.
 #[derive(Clone, Debug)]
 pub struct ListPermits(Arc<Semaphore>);
 
@@ -26,7 +26,7 @@ impl Default for ListPermits {
 }
 
 impl ListPermits {
-    /// Waits for a permit, in order of arrival. Cancelling gives up the turn.
+    /// Waits for a permit, in order of arrival. Cancelling gives up the position in the queue.
     pub(crate) async fn acquire(&self) -> Option<ListPermit> {
         // The semaphore is never closed.
         let permit = Arc::clone(&self.0).acquire_owned().await.ok()?;
@@ -41,7 +41,7 @@ pub(crate) struct ListPermit {
 }
 
 impl ListPermit {
-    /// Returns the latest time at which the permit must be released.
+    /// Returns the time at which the holder must release the permit.
     pub(crate) fn until(&self) -> Instant {
         self.until
     }

@@ -1,5 +1,5 @@
-//! Parses a list as its bytes arrive and yields each item's text when it is complete, so that a list of any size costs
-//! the memory of its largest item.
+//! Parses a list as its bytes arrive and yields the text of each complete item. A list of any size costs the memory of
+//! its largest item.
 //!
 //! ```text
 //!            '{'          '"'           ':'                            '['
@@ -9,28 +9,28 @@
 //!                   └────────────────────────────────────────┴──────────────────────┘
 //! ```
 //!
-//! serde_json cannot stop inside a value, so this parser splits values by depth and quotes; the decoder then validates
+//! serde_json cannot stop inside a value, so this parser splits values by depth and quotes. The decoder then validates
 //! each complete value.
 
 use memchr::memchr2;
 use tributary_apimachinery::{InvalidResourceVersion, ResourceVersion};
 
-/// The reason why an answer is not a usable list.
+/// The reason why a response body is not a usable list.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// The bytes are not a JSON object with the shape of a list.
+    /// The bytes are not a JSON object in the form of a list. Contains the byte position.
     #[error("the list is not valid JSON at byte {0}")]
     Syntax(u64),
-    /// An item or the metadata is larger than any object can be.
+    /// An item or the metadata exceeds the size limit, in bytes.
     #[error("an item of the list is larger than {0} bytes")]
     TooLarge(usize),
-    /// The body ended inside the list.
+    /// The body ended inside the list, at this byte position.
     #[error("the list ends after {0} bytes, before it is complete")]
     Incomplete(u64),
     /// The metadata is missing or malformed.
     #[error("the list's metadata cannot be read")]
     Metadata(#[source] serde_json::Error),
-    /// The list has no resourceVersion, or one that is not a number.
+    /// The list has no resourceVersion, or a resourceVersion that is not a number.
     #[error("the list's metadata.resourceVersion is missing or malformed")]
     ResourceVersion(#[source] InvalidResourceVersion),
 }
@@ -38,9 +38,9 @@ pub enum ListError {
 /// The metadata of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListMeta {
-    /// The version of the list.
+    /// The resourceVersion of the list.
     pub resource_version: ResourceVersion,
-    /// The token of the next page, if there is one.
+    /// The continue token of the next page, if there is a next page.
     pub continue_token: Option<String>,
 }
 
@@ -53,13 +53,12 @@ struct RawListMeta {
 }
 
 impl RawListMeta {
-    /// Returns the version; empty for a list without a version.
     fn version(&self) -> &str {
         self.resource_version.as_deref().unwrap_or_default()
     }
 
     fn parse(text: &[u8]) -> serde_json::Result<Self> {
-        // serde would accept an array as the fields in their order.
+        // serde would accept an array with the values of the fields.
         if text.first().is_some_and(|first| *first != b'{') {
             return Err(serde::de::Error::custom("it is not an object"));
         }
@@ -71,7 +70,7 @@ impl RawListMeta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListParserState {
     Start,
-    /// Before a field's key, or the end.
+    /// Before a field's key, or before the closing brace.
     Key,
     /// Within a field's key.
     Name,
@@ -79,7 +78,7 @@ enum ListParserState {
     Colon,
     /// Before a field's value.
     Value,
-    /// Within the value of a field other than items.
+    /// Within the value of a field other than `items` or `rows`.
     Member,
     /// Between items.
     Items,
@@ -88,7 +87,6 @@ enum ListParserState {
     End,
 }
 
-/// The field of the list to which a value belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListField {
     Items,
@@ -98,14 +96,14 @@ enum ListField {
     Other,
 }
 
-/// A complete part of a list, or of a Table, as its text.
+/// The text of an item of a list, or of a row or the columns of a Table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListPart<'a> {
     /// An item of a list.
     Item(&'a [u8]),
     /// A row of a Table.
     Row(&'a [u8]),
-    /// The columns of a Table. A kube-apiserver sends them before the rows.
+    /// The columns of a Table. A kube-apiserver sends the columns before the rows.
     Columns(&'a [u8]),
 }
 
@@ -115,7 +113,7 @@ pub struct ListParser {
     place: ListParserState,
     name: ListField,
     value: ValueEnd,
-    /// The beginning of a key, of the metadata or of an item whose end has not arrived.
+    /// The bytes of an incomplete key, metadata or item.
     partial: Vec<u8>,
     metadata: Vec<u8>,
     read: u64,
@@ -136,7 +134,7 @@ impl ListParser {
         }
     }
 
-    /// Parses the next chunk and calls `item` with the text of each item that it completes.
+    /// Parses the next chunk and calls `item` with the text of each item that the chunk completes.
     ///
     /// # Errors
     /// [`ListError`], after which the parser is unusable.
@@ -148,7 +146,7 @@ impl ListParser {
         })
     }
 
-    /// Parses the next chunk of a list or Table and calls `part` with each part that it completes.
+    /// Parses the next chunk of a list or Table and calls `part` with each part that the chunk completes.
     ///
     /// # Errors
     /// [`ListError`], after which the parser is unusable.
@@ -185,7 +183,7 @@ impl ListParser {
         Ok(())
     }
 
-    /// Returns the metadata after the end of the body.
+    /// Returns the metadata of the list. Must be called after the end of the body.
     ///
     /// # Errors
     /// [`ListError`] for an incomplete list or unusable metadata.
@@ -200,8 +198,8 @@ impl ListParser {
         })
     }
 
-    /// Returns the version and the token of the next page after the end of the body. Both are optional: metrics, which
-    /// are computed for each request, have no version.
+    /// Returns the resourceVersion and the continue token after the end of the body. Both are optional: lists of
+    /// metrics, which are computed for each request, have no resourceVersion.
     ///
     /// # Errors
     /// [`ListError`] for an incomplete list or unusable metadata.
@@ -229,13 +227,13 @@ impl ListParser {
         self.goto(place, at)
     }
 
-    /// Consumes the part of the current key or value in the chunk from `at` on, and returns the index behind it.
+    /// Consumes the bytes of the current key or value from `at` on, and returns the index behind them.
     fn within(&mut self, chunk: &[u8], at: usize, give: &mut impl FnMut(ListPart<'_>)) -> Result<usize, ListError> {
         let rest = &chunk[at..];
         let end = self.value.find(rest);
         let part = &rest[..end.unwrap_or(rest.len())];
         if end == Some(0) && self.partial.is_empty() {
-            // A delimiter stands in the place of a value.
+            // A delimiter occurs where a value is required.
             return Err(ListError::Syntax(self.read + at as u64));
         }
         let kept =
@@ -247,7 +245,7 @@ impl ListParser {
             if kept {
                 self.partial.extend_from_slice(part);
             } else {
-                // One byte marks a begun value whose text is not needed.
+                // One byte marks an incomplete value whose text is not needed.
                 self.partial.clear();
                 self.partial.push(0);
             }
@@ -259,13 +257,12 @@ impl ListParser {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(part);
             self.complete(&whole, give);
-            // Its capacity is reused for the next item across chunks.
+            // The buffer is reused for the next item across chunks.
             self.partial = whole;
         }
         Ok(at + part.len())
     }
 
-    /// Handles a complete key or value.
     fn complete(&mut self, text: &[u8], give: &mut impl FnMut(ListPart<'_>)) {
         self.place = match self.place {
             ListParserState::Name => {
@@ -294,7 +291,7 @@ impl ListParser {
     }
 }
 
-/// Finds the end of a JSON value across chunks.
+/// Finds the end of a JSON value that may continue in the next chunk.
 #[derive(Clone, Copy, Debug, Default)]
 struct ValueEnd {
     depth: usize,
@@ -303,7 +300,7 @@ struct ValueEnd {
 }
 
 impl ValueEnd {
-    /// Returns the index behind the value's last byte, or `None` if the value continues after `bytes`.
+    /// Returns the index behind the value's last byte, or `None` if the value continues in the next chunk.
     fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() {
@@ -327,8 +324,8 @@ impl ValueEnd {
         None
     }
 
-    /// Continues within a string from `at`: returns the index behind its closing quote, or `None` if it continues after
-    /// `bytes`.
+    /// Continues within a JSON string from `at`. Returns the index behind the closing quote, or `None` if the string
+    /// continues in the next chunk.
     fn skip_string(&mut self, bytes: &[u8], mut at: usize) -> Option<usize> {
         loop {
             if self.escaped {
@@ -366,7 +363,7 @@ mod tests {
         "items": [ {"a":"}\\\"]"} , {"b":[{"c":"\\"}]},7,"s",null ]  , "more":true,"last":{} } "#;
 
     #[test]
-    fn list_parts_are_equal_for_each_cut() {
+    fn list_parser_yields_equal_parts_for_each_chunk_size() {
         let text = LIST.as_bytes();
         let expected = parse(&[text], 100).unwrap();
         assert_eq!(expected.0, [r#"{"a":"}\\\"]"}"#, r#"{"b":[{"c":"\\"}]}"#, "7", "\"s\"", "null"]);
@@ -385,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn table_is_parsed_for_each_cut() {
+    fn list_parser_yields_table_rows_for_each_chunk_size() {
         let text = br#"{"kind":"Table","metadata":{"continue":"t"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"]},{"cells":["b"]}]}"#;
         for cut in 0..text.len() {
             let (mut parser, mut parts) = (ListParser::new(100), Vec::new());
@@ -403,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_null_items_are_an_empty_list() {
+    fn list_parser_treats_null_items_as_an_empty_list() {
         for items in ["[]", "null", "[ ]"] {
             let text = format!(r#"{{"items":{items},"metadata":{{"resourceVersion":"3","continue":""}}}}"#);
             let (found, meta) = parse(&[text.as_bytes()], 100).unwrap();
@@ -413,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_a_list_is_refused() {
+    fn list_parser_refuses_text_that_is_not_a_list() {
         let syntax = |text: &str| matches!(parse(&[text.as_bytes()], 100), Err(ListError::Syntax(_)));
         for text in ["[]", "x", "{x}", r#"{"a" 1}"#, r#"{"a":}"#, r#"{"a":,}"#, "{}}", r#"{"items":[}]}"#, "404 page"] {
             assert!(syntax(text), "{text}");
@@ -433,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn item_beyond_the_limit_is_refused_and_skipped_fields_have_no_limit() {
+    fn list_parser_limits_item_size_but_not_skipped_fields() {
         let long = "y".repeat(200);
         let item = format!(r#"{{"items":["{long}"]}}"#);
         assert!(matches!(parse(&[item.as_bytes()], 100), Err(ListError::TooLarge(100))));

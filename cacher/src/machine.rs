@@ -1,4 +1,4 @@
-//! Decides the reflector's next step, separate from its I/O.
+//! Decides the reflector's next request, separate from its I/O.
 //!
 //! ```text
 //!                Unsupported, Ended, Silent
@@ -19,130 +19,129 @@
 //!         behind      └──────────────┘
 //! ```
 //!
-//! In `Pages`, BrokeOff and Unanswered lead to Waiting and then to the same page again, smaller if the page took too
-//! long or broke off before. PageAhead leads to the same page unchanged. Before each of these, the member is asked for
-//! its latest version (LatestThenPage); if that is below the version of the received pages, the collection is listed
-//! again and earlier versions are void. In each of the four phases, Failed leads to Waiting with growing delay, then to
-//! WatchList or Pages again or, from Watch and Latest, to Latest. Woken, in Waiting, starts the awaited request at
-//! once, and the delay starts small again. WentBack lists the collection again in any phase, and earlier versions are
-//! void.
+//! - In `Pages`, `BrokeOff` and `Unanswered` lead to `Waiting` and then to the same page again. The page is smaller if
+//!   it took too long or was cut off before.
+//! - `PageAhead` leads to the same page with unchanged size.
+//! - Before a page is repeated, `LatestThenPage` requests the member's latest version. If that version is below the
+//!   version of the received pages, the collection is listed again, and earlier versions are void.
+//! - In each of the four phases, `Failed` leads to `Waiting` with growing delay. From `WatchList` and `Pages`, the list
+//!   is repeated. From `Watch` and `Latest`, the phase `Latest` follows.
+//! - `Woken`, in `Waiting`, sends the awaited request at once and resets the delay.
+//! - `WentBack` lists the collection again in any phase, and earlier versions are void.
 //!
-//! A watch with a regular end is resumed at once from the current version. After a failure, the member is first asked
-//! for its latest version: a member that was restored to an older state would accept a watch from a version that it has
-//! not reached again, and stay silent until it has.
+//! A watch with a regular end is resumed at once from the current version. After a failure, the reflector first
+//! requests the member's latest version. A member that was restored to an older state would accept a watch from a
+//! version that the member has not reached again, and would send no events until it has.
 
 use std::time::Duration;
 
 use crate::amount::Amount;
 use crate::request::ReflectorRequest;
 
-/// The phase of the reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ReflectorPhase {
-    /// The collection is being streamed.
+    /// The reflector reads a WatchList.
     WatchList,
-    /// A list, in pages or in one piece. `continue_token`: that of the current page; `None` for the first page, and for
-    /// one piece.
+    /// The reflector reads a paginated list, or a list in one piece. `continue_token` is the token of the current page;
+    /// `None` for the first page, and for a list in one piece.
     Pages { continue_token: Option<String> },
-    /// A watch is open. `proved`: the watch has delivered data, or has been open for a while.
+    /// A watch is open. `proved`: the watch has delivered data, or has stayed open for 1 s (`settled_after`).
     Watch { proved: bool },
-    /// The member is being asked for its latest version.
+    /// The reflector requests the member's latest version.
     Latest,
-    /// The member is being asked for its latest version, before the page behind this token is requested.
+    /// The reflector requests the member's latest version before the page with this continue token.
     LatestThenPage { continue_token: String },
-    /// The reflector waits after a failure.
+    /// The reflector waits after a failure, before the request `then`.
     Waiting { then: ReflectorRequest },
 }
 
-/// An event that the machine handles.
+/// A result of the reflector's I/O, or an event of its watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// The request was answered with 200; its stream is readable.
+    /// The member answered a request with 200, and the body is readable.
     Opened,
-    /// The streamed collection is complete and in place.
+    /// The initial events of a WatchList are complete and published.
     InitialEnd,
-    /// A page is complete; `more` is the token of the next page. After the last page the collection is in place.
-    /// `soon`: a page of twice the size would not take too long.
+    /// A page is complete; `more` is the continue token of the next page. After the last page the collection is
+    /// published. `soon`: a page of twice the size would stay within the time limit.
     PageEnd { more: Option<String>, soon: bool },
-    /// A page, or a list in one piece, broke off after `read` objects. `late`: it had taken long.
+    /// A page, or a list in one piece, was cut off after `read` objects. `late`: the page had reached its time limit.
     BrokeOff { read: u32, late: bool },
-    /// The response to a page, or to a list in one piece, did not begin in time.
+    /// The response head of a page, or of a list in one piece, did not arrive in time.
     Unanswered,
-    /// The server that answered has not reached the version of the received pages. A kube-apiserver with a lagging
-    /// watch cache reports this (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`), and so does
-    /// a member that was restored to an older state.
+    /// The answering server has not reached the version of the received pages. A kube-apiserver with a lagging watch
+    /// cache reports this (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`), as does a member
+    /// that was restored to an older state.
     PageAhead { retry_after: Option<Duration> },
-    /// The latest version arrived. `behind`: it is below the current version, or below that of the received pages.
+    /// The member's latest version arrived. `behind`: the latest version is below the collection's version, or below
+    /// the version of the received pages.
     Latest { behind: bool },
-    /// The watch has delivered data, or has been open for a while.
+    /// The watch has delivered data, or has stayed open for 1 s (`settled_after`).
     Proved,
-    /// The stream ended regularly.
+    /// The member ended the watch regularly.
     Ended,
-    /// The stream was silent for too long.
+    /// The watch delivered no data for the permitted silence.
     Silent,
-    /// A bookmark is below the current version.
+    /// A bookmark has a version below the collection's version.
     Suspect,
-    /// The version or the continue token is too old (410).
+    /// The member answered that the version or the continue token is too old (410).
     Expired,
     /// The member does not support, or does not allow, this kind of request.
     Unsupported,
-    /// A different failure occurred.
+    /// A request failed for a reason that no other input covers.
     Failed { retry_after: Option<Duration> },
-    /// The wait is over.
+    /// The delay of [`Action::Wait`] has passed.
     Elapsed,
-    /// The wait ended early: the member has recovered, and earlier failures no longer count.
+    /// The delay of [`Action::Wait`] ended early: the member has recovered, and earlier failures no longer count.
     Woken,
-    /// A waiter's version exists but has not arrived: learn of progress, by a bookmark if the member sends bookmarks
-    /// for this collection.
+    /// A waiter's version exists at the member but has not arrived. A bookmark must show that the collection has
+    /// reached the version or, without `bookmarks`, a list.
     Progress { bookmarks: bool },
     /// The watch must be reopened because the credentials changed.
     Renewed,
-    /// Revisions went back, or the caller reported so.
+    /// The member's revisions went back, or the caller reported a replaced member.
     WentBack,
 }
 
-/// The next step of the reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Drop the current stream and send this request.
+    /// Drops the current stream and sends this request.
     Open(ReflectorRequest),
-    /// Continue to read the current stream.
+    /// Continues to read the current stream.
     Read,
-    /// Drop the current stream and wait, according to the number of failures and at least `at_least`; then input
-    /// `Elapsed`.
+    /// Drops the current stream and waits for a delay that grows with `failures` and is at least `at_least`. The next
+    /// input is `Elapsed`.
     Wait { failures: u32, at_least: Option<Duration> },
 }
 
 impl Action {
-    /// Returns whether the action lists the collection from its beginning.
+    /// Returns whether the action lists the collection from the first page on.
     pub(crate) fn begins_list(&self) -> bool {
         matches!(self, Self::Open(request) if request.begins_list())
     }
 }
 
-/// The state of the reflector's decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     phase: ReflectorPhase,
     /// Whether the member may support WatchList.
     streaming: bool,
-    /// Whether versions before the current list are void.
+    /// Whether the member's revisions went back, so that versions before the current list must no longer be used.
     void: bool,
-    /// The number of failures since a watch last proved itself.
+    /// The number of failures since a watch last delivered data or stayed open for 1 s.
     failures: u32,
-    /// Whether the current version comes from a list that no watch has proved yet.
+    /// Whether no watch from the version of the latest list has delivered data, or stayed open for 1 s, yet.
     unproved: bool,
-    /// Whether a page, or a list in one piece, broke off, and none was complete since.
+    /// Whether a page, or a list in one piece, was cut off, and no page was complete since.
     broke_off: bool,
-    /// Whether a watch was silent, and no watch has reached its end since: until then, watches are short. A short watch
-    /// shows that the member is alive, by its bookmark, or by its end if no bookmark is due.
+    /// Whether a watch was silent, and no watch has reached its end since. While the flag is set, watches are short. A
+    /// short watch shows that the member is alive, by its bookmark, or by its end if no bookmark is due.
     is_silent: bool,
-    /// The page size and compression of lists.
     amount: Amount,
 }
 
 impl Machine {
-    /// Returns the initial state and the first action. `page_size` applies while pages are complete in time.
+    /// Returns the initial state and the first action. `page_size` is the page size before a page is cut off.
     pub(crate) fn start(page_size: u32) -> (Self, Action) {
         let amount = Amount::new(page_size);
         let phase = ReflectorPhase::WatchList;
@@ -150,12 +149,10 @@ impl Machine {
         Self { phase, streaming: true, void, failures: 0, unproved, broke_off, is_silent, amount }.list()
     }
 
-    /// Returns whether the current list makes versions before it void.
     pub(crate) fn is_void(&self) -> bool {
         self.void
     }
 
-    /// Handles an input and decides the next action.
     pub(crate) fn step(self, input: Input) -> (Self, Action) {
         match (self.phase.clone(), input) {
             (_, Input::WentBack)
@@ -182,7 +179,8 @@ impl Machine {
                 (Self { phase, void: false, unproved: true, ..self }, Action::Read)
             }
             Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
-            // The member may be shutting down, or end watches that it cannot serve: list in pages this time.
+            // The member may be shutting down, or may end watches that it cannot serve: the collection is listed in
+            // pages this time.
             Input::Ended => {
                 let first = self.page(None);
                 self.open(first)
@@ -208,8 +206,8 @@ impl Machine {
                     }
                 }
             }
-            // The token expired, and a list of two moments would be inconsistent. Pages take longer than the member
-            // keeps revisions, and would again, so the list is requested in one piece (client-go's
+            // The continue token expired, and pages of two versions would be inconsistent. Pages take longer than the
+            // member keeps revisions, and would again, so the list is requested in one piece (client-go's
             // `FullListIfExpired`).
             Input::Expired if continue_token.is_some() => {
                 let machine = self.with(Amount::after_expiry);
@@ -225,8 +223,8 @@ impl Machine {
         }
     }
 
-    /// A page that broke off late was cut off by the member for its duration. A page that broke off twice may have been
-    /// cut off by a proxy, for its duration or its size.
+    /// A page that was cut off after its time limit was cut off by the member for its duration. A page that was cut off
+    /// twice may have been cut off by a proxy, for its duration or its size.
     fn after_break(self, continue_token: Option<String>, read: u32, late: bool) -> (Self, Action) {
         let again = self.broke_off;
         let machine = Self { broke_off: true, ..self };
@@ -248,16 +246,16 @@ impl Machine {
             Input::Progress { bookmarks: false } => self.list(),
             Input::Renewed => self.open(ReflectorRequest::Watch { short: false }),
             Input::Ended if proved => Self { is_silent: false, ..self }.open(ReflectorRequest::Watch { short: false }),
-            // The first watch that ends without data may be chance; the next counts as a failure.
+            // One watch that ends without data may be chance; a second one counts as a failure.
             Input::Ended if self.failures == 0 => {
                 Self { failures: 1, ..self }.open(ReflectorRequest::Watch { short: false })
             }
             Input::Ended => self.wait(ReflectorRequest::Latest, None),
             Input::Silent => Self { is_silent: true, ..self }.open(ReflectorRequest::Latest),
             Input::Suspect => self.open(ReflectorRequest::Latest),
-            // A member that expires the version of its own list must not be listed without pause. A member that has
-            // only forgotten an older version, for example after its restart, is healthy: the delay of earlier failures
-            // would keep its objects stale for half a minute.
+            // A member that expires the version of its own list must not be listed again without a delay. A member that
+            // has only discarded an older version, for example by a restart, is healthy: a delay that grew with earlier
+            // failures would keep the objects stale for half a minute.
             Input::Expired if !self.unproved || self.failures == 0 => {
                 Self { failures: self.failures.saturating_add(1), ..self }.list()
             }
@@ -270,7 +268,8 @@ impl Machine {
 
     fn in_latest(self, input: Input) -> (Self, Action) {
         match input {
-            // A user with the right to watch but not to list cannot ask; the watch itself shows the state.
+            // A user with the right to watch but not to list cannot read the latest version; the watch itself then
+            // shows the member's state.
             Input::Latest { behind: false } | Input::Unsupported => self.open(ReflectorRequest::Watch { short: false }),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => self.wait(ReflectorRequest::Latest, None),
@@ -291,7 +290,7 @@ impl Machine {
         }
     }
 
-    /// Lists the collection again, in the best way that the member supports.
+    /// Lists the collection again, by WatchList if the member supports it.
     fn list(self) -> (Self, Action) {
         let target = self.list_target();
         self.open(target)
@@ -301,19 +300,18 @@ impl Machine {
         if self.streaming { ReflectorRequest::WatchList } else { self.page(None) }
     }
 
-    /// Returns the request for the page behind this token, or for the first page.
+    /// Returns the request for the page with this continue token, or for the first page.
     fn page(&self, continue_token: Option<String>) -> ReflectorRequest {
         let (limit, compressed) = (self.amount.limit(), self.amount.is_compressed());
         ReflectorRequest::Page { continue_token, limit, compressed }
     }
 
-    /// Returns the state with a changed amount.
     fn with(self, amount: impl FnOnce(Amount) -> Amount) -> Self {
         Self { amount: amount(self.amount), ..self }
     }
 
     fn open(self, target: ReflectorRequest) -> (Self, Action) {
-        // A list proves the member's state as well as a short watch.
+        // A list proves that the member is alive, just like a short watch.
         let is_silent = self.is_silent && !target.begins_list();
         let target = match target {
             ReflectorRequest::Watch { short } => ReflectorRequest::Watch { short: short || is_silent },
@@ -339,10 +337,12 @@ impl Machine {
         self.wait(then, at_least)
     }
 
-    /// Continues with the page behind this token, which keeps the earlier pages; without a token, lists the collection
-    /// again. First asks whether the member was restored to an older state: the token would then lead into a different
-    /// history once its version is reached again. The question is a consistent read, so it distinguishes a restored
-    /// member from a lagging apiserver.
+    /// Repeats the page with this continue token, and keeps the earlier pages. Without a token, lists the collection
+    /// again.
+    ///
+    /// Before the page, the member's latest version is requested. A member that was restored to an older state would
+    /// accept the token once it reaches the token's version again, but with different objects. The request is a
+    /// consistent read, so it distinguishes a restored member from a lagging apiserver.
     fn wait_then_ask_latest(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
         let then = match continue_token {
             Some(continue_token) => ReflectorRequest::LatestThenPage { continue_token },
@@ -379,22 +379,21 @@ mod tests {
         Input::PageEnd { more: more.map(str::to_owned), soon: true }
     }
 
-    /// Returns the request for the first page with compression.
     fn compressed(limit: u32) -> ReflectorRequest {
         ReflectorRequest::Page { continue_token: None, limit, compressed: true }
     }
 
-    /// Returns the action that requests the page behind the token `t`.
+    /// Returns the action that requests the page with the continue token `t`.
     fn second(limit: u32, compressed: bool) -> Action {
         open(ReflectorRequest::Page { continue_token: Some("t".to_owned()), limit, compressed })
     }
 
-    /// Returns the action that asks for the latest version before the page behind the token `t`.
+    /// Returns the action that requests the latest version before the page with the continue token `t`.
     fn latest_before_page() -> Action {
         open(ReflectorRequest::LatestThenPage { continue_token: "t".to_owned() })
     }
 
-    /// Feeds inputs from the start and compares each action.
+    /// Feeds the inputs to a new machine and compares each resulting action.
     fn run(story: &str, steps: Vec<(Input, Action)>) -> Machine {
         let (mut machine, first) = Machine::start(SIZE);
         assert_eq!(first, open(ReflectorRequest::WatchList), "{story}");
@@ -415,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn first_list_falls_back_from_streaming_to_pages_to_one_piece() {
+    fn first_list_falls_back_from_watch_list_to_pages() {
         run("streamed", synced());
         let paged = run(
             "a member without WatchList is listed in pages, and so from then on",
@@ -475,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn list_that_breaks_off_is_requested_in_smaller_pages() {
+    fn list_that_is_cut_off_is_requested_in_smaller_pages() {
         let paged = |steps: Vec<(Input, Action)>| {
             let first = [(Input::Unsupported, open(FIRST)), (Input::Opened, Action::Read)];
             first.into_iter().chain(steps).collect::<Vec<_>>()
@@ -632,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_is_resumed_after_an_end_silence_or_failure() {
+    fn watch_resumes_after_an_end_a_silence_or_a_failure() {
         after_sync("a clean end resumes at once", vec![(Input::Ended, open(WATCH)), (Input::Opened, Action::Read)]);
         after_sync(
             "ends that yield nothing are failures from the second on",
@@ -722,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_or_reset_watch_lists_again() {
+    fn expired_watch_or_restored_member_causes_a_new_list() {
         after_sync(
             "410 lists again",
             vec![(Input::Expired, open(ReflectorRequest::WatchList)), (Input::InitialEnd, Action::Read)],
@@ -769,7 +768,7 @@ mod tests {
     }
 
     #[test]
-    fn recovered_member_is_asked_at_once_with_the_smallest_delay() {
+    fn recovered_member_gets_a_request_at_once_and_resets_backoff() {
         for (before, target) in [(vec![], ReflectorRequest::WatchList), (synced(), ReflectorRequest::Latest)] {
             let failed = before.into_iter().chain([
                 (FAILED, wait(1)),
@@ -780,13 +779,13 @@ mod tests {
             assert_eq!(action, open(target));
             assert_eq!(machine.step(FAILED).1, wait(1), "the delay starts small again");
         }
-        // Without a wait, `Woken` has no effect.
+        // `Woken` has no effect outside the phase `Waiting`.
         let watching = run("watched", synced());
         assert_eq!(watching.clone().step(Input::Woken).1, watching.step(Input::Elapsed).1);
     }
 
     #[test]
-    fn machine_never_repeats_a_failing_request_without_a_pause() {
+    fn reflector_never_repeats_a_failing_request_without_a_delay() {
         let inputs = [
             Input::Opened,
             Input::InitialEnd,

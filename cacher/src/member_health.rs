@@ -1,26 +1,26 @@
-//! The health of a member, as known outside a single collection.
+//! The health of a whole member, as opposed to one collection.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-/// The health of a member, from the observations of all collections and probes.
+/// The health of a member, from the observations of all its collections and of probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberHealth {
-    /// Set while the member is unreachable.
+    /// The loss of contact, while the member is unreachable.
     pub lost: Option<MemberLoss>,
-    /// The last time at which the member was ready, set while the member reports not to be ready. In this state, only
-    /// received data proves that a collection is fresh.
+    /// The last time at which the member was ready; `None` while the member is ready. While the member is not ready,
+    /// only received data proves that a collection is current.
     pub unready_since: Option<Instant>,
-    /// The number of recoveries. When it grows, waits after failures end.
+    /// The number of recoveries. When the number grows, waits after failures end.
     pub recoveries: u64,
 }
 
-/// The loss of an unreachable member.
+/// The loss of contact with an unreachable member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberLoss {
-    /// The time of the member's last sign of life, to which the age of its collections is dated back.
+    /// The time of the member's last sign of life. The state of a stale collection begins at this time.
     pub heard: Instant,
-    /// The reason why the member is unreachable, for people.
+    /// The human-readable reason why the member is unreachable.
     pub reason: Arc<str>,
 }

@@ -1,23 +1,23 @@
-//! The memory for the objects of all collections of a process.
+//! The memory limit for the objects of all collections of a process.
 //!
-//! All collections share one bound, whoever comes first, and nothing is evicted: a collection that would exceed the
-//! bound is refused and keeps what it has. An eighth of the bound is reserved for objects that decide about rights,
-//! because without them nobody could read anything.
+//! Collections reserve bytes in order of arrival, and nothing is evicted. A collection that would exceed the limit is
+//! refused and keeps its objects. An eighth of the limit is reserved for objects that decide about access rights
+//! (RBAC), because without RBAC objects no client could read.
 
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The part that only [`ObjectRoom::with_reserve`] may use: an eighth, 128 MiB of 1 GiB. That is room for the roles and
-/// bindings of 1,000 clusters of usual size.
+/// The divisor of the reserve, which only [`ObjectRoom::with_reserve`] may use: an eighth, 128 MiB of 1 GiB. 128 MiB
+/// suffice for the roles and bindings of 1,000 clusters of usual size.
 const RESERVE_PART: u64 = 8;
 
-/// Receives the number of used bytes whenever it changes.
+/// Receives the number of used bytes after each change.
 type UsageCallback = Box<dyn Fn(u64) + Send + Sync>;
 
-/// The bytes that the objects of all collections may occupy: text, and places in indices. One per process; clones share
-/// it.
+/// The memory limit for the objects of all collections: text and index entries. One per process; clones share the
+/// limit.
 #[derive(Clone)]
 pub struct ObjectRoom {
     shared: Arc<SharedRoom>,
@@ -31,39 +31,39 @@ struct SharedRoom {
 }
 
 impl ObjectRoom {
-    /// Room for `max` bytes. `on_change` receives the number of used bytes whenever it changes; it runs under a lock,
-    /// and must not wait.
+    /// Creates a limit of `max` bytes. `on_change` receives the number of used bytes after each change. `on_change`
+    /// runs under a lock and must not wait.
     pub fn new(max: u64, on_change: impl Fn(u64) + Send + Sync + 'static) -> Self {
         let shared = SharedRoom { max, used: Mutex::default(), on_change: Box::new(on_change) };
         Self { shared: Arc::new(shared), may_use_reserve: false }
     }
 
-    /// Room without a bound, for tests and measurements.
+    /// Creates a limit that no collection reaches, for tests and measurements.
     pub fn unbounded() -> Self {
         Self::new(u64::MAX, |_| ())
     }
 
-    /// The same room, with its reserve: for objects that decide about rights.
+    /// Returns the same limit for objects that decide about access rights: they may also use the reserve.
     pub fn with_reserve(&self) -> Self {
         Self { may_use_reserve: true, ..self.clone() }
     }
 
-    /// The bound, in bytes.
+    /// Returns the limit, in bytes.
     pub fn max(&self) -> u64 {
         self.shared.max
     }
 
-    /// The number of used bytes.
+    /// Returns the number of used bytes.
     pub fn used(&self) -> u64 {
         *self.shared.used.lock()
     }
 
-    /// The room of one more collection, which uses nothing yet.
+    /// Creates an empty reservation for a collection.
     pub(crate) fn new_collection(&self) -> CollectionRoom {
         CollectionRoom { room: self.clone(), used: 0, inherited: 0, is_handed_over: false }
     }
 
-    /// The bytes that all collections may use before one of this kind is refused more.
+    /// Returns the number of bytes up to which a collection may grow the total of all collections.
     fn bound(&self) -> u64 {
         if self.may_use_reserve { self.max() } else { self.max() - self.max() / RESERVE_PART }
     }
@@ -76,31 +76,31 @@ impl fmt::Debug for ObjectRoom {
     }
 }
 
-/// There is no room for so much of one collection.
+/// The error for a collection that would exceed the memory limit of all collections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom {
-    /// The bytes that the collection needs.
+    /// The bytes that the refused collection needs.
     pub(crate) bytes: u64,
     /// The bytes that all collections may use together.
     pub(crate) max: u64,
 }
 
-/// The bytes of one collection. Given back when dropped.
+/// The reserved bytes of one collection. Dropping the value releases the bytes.
 pub(crate) struct CollectionRoom {
     room: ObjectRoom,
     used: u64,
-    /// The bytes that were handed over with objects of an earlier cacher, which are still served.
+    /// The bytes of the predecessor's objects, which are still served.
     inherited: u64,
-    /// Whether the cacher of the collection has a successor, which has the room. Until the cacher is dropped, its
-    /// objects are those of the successor: it uses nothing, and is refused nothing.
+    /// Whether the reservation has moved to a successor. Until the predecessor is dropped, its objects count in the
+    /// successor's reservation: the predecessor reserves no bytes, and is refused none.
     is_handed_over: bool,
 }
 
 impl CollectionRoom {
-    /// Uses so many bytes, if that is more than now.
+    /// Grows the reservation to `bytes`. Does nothing if the reservation is larger.
     ///
     /// # Errors
-    /// [`NoRoom`]; then the collection uses as much as before.
+    /// [`NoRoom`]; the reservation stays unchanged.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), NoRoom> {
         if bytes <= self.used || self.is_handed_over {
             return Ok(());
@@ -115,8 +115,8 @@ impl CollectionRoom {
         Ok(())
     }
 
-    /// Uses no more than so many bytes: the objects that are served, without those of a list that did not end. Objects
-    /// of an earlier cacher are served until [`drop_inherited`](Self::drop_inherited).
+    /// Shrinks the reservation to `bytes`, the size of the served objects, for example after a list that did not
+    /// complete. The predecessor's objects are served until [`drop_inherited`](Self::drop_inherited).
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let bytes = bytes.max(self.inherited);
         if bytes >= self.used {
@@ -128,12 +128,12 @@ impl CollectionRoom {
         (self.room.shared.on_change)(*all);
     }
 
-    /// The objects of the earlier cacher are no longer served.
+    /// Records that the predecessor's objects are no longer served.
     pub(crate) fn drop_inherited(&mut self) {
         self.inherited = 0;
     }
 
-    /// Moves the room to the cacher that succeeds this one. Once handed over, nothing is left for a second successor.
+    /// Moves the reservation to the successor of the cacher. A second call returns an empty reservation.
     pub(crate) fn hand_over(&mut self) -> Self {
         let mut nothing = self.room.new_collection();
         if self.is_handed_over {
@@ -145,7 +145,7 @@ impl CollectionRoom {
         moved
     }
 
-    /// Whether this is a part of the same room, with the same right to its reserve.
+    /// Returns whether this reservation belongs to `room`, with the same right to the reserve.
     pub(crate) fn is_of(&self, room: &ObjectRoom) -> bool {
         Arc::ptr_eq(&self.room.shared, &room.shared) && self.room.may_use_reserve == room.may_use_reserve
     }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collection_that_exceeds_the_bound_is_refused_and_the_others_keep_theirs() {
+    fn collection_above_the_memory_limit_is_refused_and_others_stay() {
         let room = ObjectRoom::new(4096, |_| ());
         let [mut pods, mut maps] = std::array::from_fn(|_| room.new_collection());
         assert_eq!((pods.grow_to(800), maps.grow_to(2784)), (Ok(()), Ok(())));
@@ -179,30 +179,30 @@ mod tests {
     }
 
     #[test]
-    fn an_eighth_is_reserved_for_objects_that_decide_about_rights() {
+    fn an_eighth_of_the_memory_limit_is_reserved_for_rbac() {
         let room = ObjectRoom::new(4096, |_| ());
         let reserve = room.with_reserve();
         let (mut pods, mut roles) = (room.new_collection(), reserve.new_collection());
         assert_eq!((pods.grow_to(3584), pods.grow_to(3585).is_err()), (Ok(()), true));
         assert_eq!((roles.grow_to(512), roles.grow_to(513).is_err()), (Ok(()), true));
-        // Roles may be more than the reserve where there is room.
+        // Roles may use more than the reserve if there are free bytes.
         drop(pods);
         assert_eq!(roles.grow_to(4096), Ok(()));
     }
 
     #[test]
-    fn a_successor_has_the_room_of_the_collection() {
+    fn successor_of_a_cacher_takes_over_its_memory_reservation() {
         let room = ObjectRoom::new(4096, |_| ());
         let [mut pods, mut maps] = std::array::from_fn(|_| room.new_collection());
         assert_eq!((pods.grow_to(800), maps.grow_to(2784)), (Ok(()), Ok(())));
         let mut after = pods.hand_over();
         assert!(after.is_of(&room) && !after.is_of(&room.with_reserve()));
-        // The predecessor goes on for a while, with objects that count for the successor.
+        // The predecessor keeps running for a while, and its objects count in the successor's reservation.
         assert_eq!((pods.grow_to(900), room.used()), (Ok(()), 3584));
         pods.shrink_to(700);
         assert!(pods.hand_over().grow_to(800).is_err(), "the room is handed over once");
         drop(pods);
-        // The earlier objects are served while the first list comes.
+        // The predecessor's objects are served until the successor's first list is complete.
         after.shrink_to(0);
         assert_eq!((room.used(), after.grow_to(700)), (3584, Ok(())));
         after.drop_inherited();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_reported() {
+    fn each_change_of_the_used_memory_is_reported() {
         let (shown, reports) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (gauge, changes) = (Arc::clone(&shown), Arc::clone(&reports));
         let room = ObjectRoom::new(1000, move |used| {

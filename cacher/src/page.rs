@@ -1,4 +1,4 @@
-//! A list, or a page of it, while it is being read.
+//! A list, or a page of a list, while its body is being read.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,46 +9,41 @@ use tributary_apimachinery::body::Body;
 
 use crate::list_stream::ListError;
 
-/// The number of compressed bytes that are expanded at once. gzip expands 1 KB to at most 1 MB, so at most 4 MB of text
-/// exist that the parser has not seen.
+/// The number of compressed bytes that are decompressed at once. gzip expands 1 KB to at most 1 MB, so at most 4 MB of
+/// decompressed text wait for the parser.
 const EXPANDED_AT_ONCE: usize = 4 << 10;
 
-/// A page that is being read.
 pub(crate) struct Page {
     pub(crate) body: Body,
     /// The continue token of the request.
     pub(crate) asked: Option<String>,
-    /// The time of the request.
+    /// The time at which the request was sent.
     pub(crate) begun: Instant,
     pub(crate) text: BodyDecoder,
 }
 
 impl Page {
-    /// Returns the time since the request.
     pub(crate) fn took(&self) -> Duration {
         self.begun.elapsed()
     }
 }
 
-/// The reason why a page is unreadable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PageError {
-    /// The body is not gzip, or it is damaged.
+    /// The body is not gzip, or is damaged.
     #[error("the compressed list cannot be read")]
     Gzip(#[source] io::Error),
-    /// The text is not a list.
     #[error(transparent)]
     List(#[from] ListError),
 }
 
-/// Turns the bytes of a body into text.
+/// Decompresses the bytes of a body.
 pub(crate) enum BodyDecoder {
     Plain,
     Gzip(Box<MultiGzDecoder<Vec<u8>>>),
 }
 
 impl BodyDecoder {
-    /// Creates a decoder for a plain or compressed body.
     pub(crate) fn new(gzip: bool) -> Self {
         if gzip { Self::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))) } else { Self::Plain }
     }
@@ -71,7 +66,7 @@ impl BodyDecoder {
         Ok(())
     }
 
-    /// Passes the rest of the text to `take`, after the last bytes.
+    /// Passes the remaining text to `take`, after the last bytes of the body.
     ///
     /// # Errors
     /// An error of `take`, or bytes that end early or have a wrong checksum.
@@ -95,7 +90,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Decodes these bytes, pushed in pieces of this size.
+    /// Decodes `bytes`, pushed in pieces of `size` bytes.
     fn read(bytes: &[u8], size: usize) -> Result<Vec<u8>, PageError> {
         let (mut text, mut out) = (BodyDecoder::new(true), Vec::new());
         for piece in bytes.chunks(size) {
@@ -112,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_body_is_decoded_for_each_cut() {
+    fn gzip_body_is_decoded_for_each_chunk_size() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(|number| (number % 251).to_le_bytes()).collect();
         let bytes = gzip(&text);
         for size in [1, 7, 4096, 1 << 20] {
@@ -124,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_body_is_expanded_in_bounded_pieces() {
+    fn gzip_body_is_decompressed_in_bounded_pieces() {
         let bytes = gzip(&vec![b' '; 64 << 20]);
         let (mut text, mut longest, mut all) = (BodyDecoder::new(true), 0, 0);
         let mut take = |text: &[u8]| {

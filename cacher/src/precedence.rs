@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// Names the collections of a member that precede its others: after a loss of contact, no other collection is read
-/// until these are current again. They contain the rules for the visibility of objects, and must not be older than the
-/// objects. Clones share the state.
+/// The order in which a member's collections are read after a loss of contact: no other collection is read until the
+/// preceding collections are current again.
 ///
-/// By default there are none.
+/// The preceding collections contain the RBAC rules for the visibility of objects, and must not be older than the
+/// objects. Clones share the state. By default there are no preceding collections.
 #[derive(Clone, Debug, Default)]
 pub struct Precedence(Arc<Shared>);
 
@@ -19,22 +19,22 @@ struct Shared {
     wanted: Notify,
 }
 
-/// The state of the preceding collections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FirstCollections {
     #[default]
     Nothing,
-    /// The preceding collections are current as of this time, or only as of a time before the loss of contact (`None`).
+    /// The time as of which the preceding RBAC collections are current; `None` if contact with one of them was lost
+    /// since.
     Collections(Option<Instant>),
 }
 
 impl Precedence {
-    /// Removes the preceding collections and releases all waiters.
+    /// Removes the preceding RBAC collections and releases all waiters.
     pub fn nothing(&self) {
         self.set(|_| FirstCollections::Nothing);
     }
 
-    /// Declares that preceding collections exist. Waiters that were already released are not affected.
+    /// Declares that preceding RBAC collections exist. Waiters that were already released are not affected.
     pub fn begin(&self) {
         self.set(|first| match first {
             FirstCollections::Nothing => FirstCollections::Collections(None),
@@ -42,12 +42,13 @@ impl Precedence {
         });
     }
 
-    /// Records a loss of contact with a preceding collection.
+    /// Records a loss of contact with a preceding RBAC collection.
     pub fn lost(&self) {
         self.set(|_| FirstCollections::Collections(None));
     }
 
-    /// Records the time as of which all preceding collections are current. Without preceding collections, does nothing.
+    /// Records the time as of which all preceding RBAC collections are current. Does nothing without preceding
+    /// collections.
     pub fn mark_known(&self, as_of: Instant) {
         self.set(|first| match first {
             FirstCollections::Nothing => first,
@@ -55,12 +56,13 @@ impl Precedence {
         });
     }
 
-    /// Completes when a collection waits for them to become current. Cancelling loses no wakeup.
+    /// Completes when a collection waits for the preceding RBAC collections to become current. Cancelling loses no
+    /// wakeup.
     pub async fn until_awaited(&self) {
         self.0.wanted.notified().await;
     }
 
-    /// Waits until the preceding collections are current as of `moment` or later. Cancelling is safe.
+    /// Waits until the preceding RBAC collections are current as of `moment` or later. Cancelling is safe.
     pub(crate) async fn known_since(&self, moment: Instant) {
         let mut first = self.0.first.subscribe();
         loop {
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn waiter_needs_collections_that_are_current_after_its_time() {
+    async fn waiter_waits_until_preceding_collections_are_current_after_its_time() {
         let precedence = Precedence::default();
         let (before, now) = (Instant::now(), Instant::now() + Duration::from_secs(1));
         precedence.known_since(now).await;
@@ -105,7 +107,7 @@ mod tests {
         precedence.until_awaited().await;
         precedence.mark_known(before);
         assert!(futures::poll!(&mut waiting).is_pending());
-        // The wait is reported again.
+        // A time before `moment` does not release the waiter, and the wait is reported again.
         precedence.until_awaited().await;
         precedence.mark_known(now);
         precedence.begin();

@@ -1,27 +1,28 @@
-//! Decides when to ask the member for progress.
+//! Decides when to request the member's latest version for waiting readers.
 //!
-//! An unchanged collection has an unchanged version, while the member's versions advance: they are etcd's revisions,
-//! shared by all resources. A reader that waits for such a version would wait for the next bookmark, about a minute. A
-//! remote client cannot request a bookmark. But a kube-apiserver (seen on 1.36) sends one about 2 s before a watch
-//! ends, with the version that its own cache has reached, and a consistent list makes that cache reach the latest
-//! version. The steps:
+//! An unchanged collection has an unchanged version, while the member's versions advance: versions are etcd's
+//! revisions, shared by all resources. A reader that waits for a recent version would wait for the next bookmark, about
+//! a minute. A remote client cannot request a bookmark. But a kube-apiserver (seen on 1.36) sends a bookmark about 2 s
+//! before a watch ends, with the version that its watch cache has reached. A consistent list makes the watch cache
+//! reach the latest version. The steps:
 //!
 //! 1. A waiter's version has not arrived within `progress_after`.
-//! 2. The member is asked for its latest version, while the watch continues. There is one question at a time for all
-//!    waiters.
-//! 3. If the awaited version exists by then, a short watch from the current version replaces the watch. Its bookmark
-//!    arrives after about a second. When the short watch ends, a long watch follows, as after any end.
+//! 2. The reflector requests the member's latest version with a list of one object, while the watch continues. One
+//!    request at a time serves all waiters.
+//! 3. If the awaited version exists by then, a short watch from the current version replaces the watch. The bookmark of
+//!    the short watch arrives after about a second. When the short watch ends, a long watch follows.
 //!
 //! Bookmarks come from the watch cache. For a collection that a kube-apiserver does not cache (Events,
-//! `--watch-cache-sizes=x#0`, many aggregated servers), the only bookmark is the one that ends initial events. Such a
-//! collection is listed again instead, which shows its version and shares unchanged objects. Events are known to lack
-//! bookmarks; for other collections, a short watch that ends without one, although the member had advanced, shows it.
-//! The next bookmark revokes it.
+//! `--watch-cache-sizes=x#0`, many aggregated servers), the only bookmark is the end of the initial events. Such a
+//! collection is listed again instead: the list has the member's version, and unchanged objects are shared. Events are
+//! known to lack bookmarks. Any other collection counts as one without bookmarks after a short watch that ended without
+//! a bookmark, although the member had advanced. The next bookmark revokes this.
 //!
-//! The waiters receive the answer as well: a waiter for a version that the member has not reached fails early.
+//! The waiters receive the member's latest version as well: a waiter for a version that the member has not reached
+//! fails early.
 //!
-//! The watch is replaced, instead of opening a second watch beside it, so that there is one source of events: no event
-//! is applied twice or out of order. The cost is one more request.
+//! The short watch replaces the watch instead of running beside it, so that events have one source: no event is applied
+//! twice or out of order. The cost is one more request.
 
 use std::time::Duration;
 
@@ -31,68 +32,67 @@ use tributary_apimachinery::{CollectionVersion, GroupVersionResource, ResourceVe
 use crate::request::{LatestError, LatestFuture};
 use crate::wait::VersionWaiters;
 
-/// Decides whether and when to ask the member. Only the reflector's task uses it, while a watch is open.
+/// Schedules the requests for the member's latest version. Only the reflector's task uses this type, while a watch is
+/// open.
 #[derive(Default)]
 pub(crate) struct ProgressRequests {
     due: Option<Instant>,
     asked: Option<PendingLatest>,
-    /// Whether bookmarks are missing.
+    /// Whether the collection receives no bookmarks.
     unmarked: bool,
     /// The start of the current list that replaces a missing bookmark.
     listing_since: Option<Instant>,
-    /// The earliest start of the next such list.
+    /// The earliest start of the next list that replaces a missing bookmark.
     lists_from: Option<Instant>,
 }
 
-/// The pause after a list that replaces a missing bookmark, as a multiple of the list's duration. 4: at most a fifth of
-/// the time is spent on lists, for any number of readers.
+/// The pause after a list that replaces a missing bookmark, as a multiple of the list's duration. 4: lists take at most
+/// a fifth of the time, for any number of readers.
 const PAUSE_PER_LIST: u32 = 4;
 
-/// The resource without a watch cache in a default kube-apiserver (`DefaultWatchCacheSizes`), and its groups.
+/// The resource that a kube-apiserver does not cache by default (`DefaultWatchCacheSizes`), and its API groups.
 const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
 
-/// A question for the latest version without an answer yet.
+/// A request for the member's latest version without a response yet.
 struct PendingLatest {
-    /// The number of the question.
     number: u64,
-    /// The current version when the question was sent.
+    /// The collection's version when the request was sent.
     held: CollectionVersion,
     latest: LatestFuture,
 }
 
-/// An event that the reflector must handle.
+/// A wakeup for the progress requests.
 #[derive(Debug)]
 pub(crate) enum Call {
     /// A waiter was added.
     Arrived,
-    /// The time to ask has come.
+    /// The scheduled time for a request has come.
     Due,
-    /// The member answered question `number`; `held` is the collection's version when the question was sent.
+    /// The member answered request `number`; `held` is the collection's version when the request was sent.
     Answered { number: u64, held: CollectionVersion, latest: Result<ResourceVersion, LatestError> },
 }
 
-/// The meaning of an answer.
+/// The conclusion from the member's latest version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgressVerdict {
     /// The member's latest version is below `held`: revisions went back.
     WentBack,
-    /// An awaited version exists: a short watch will reach it.
+    /// An awaited version exists at the member: a short watch reaches the version.
     Reachable,
-    /// The awaited versions do not exist yet: ask again later.
+    /// The member has not reached the awaited versions: a later request follows.
     NotYet,
-    /// There are no waiters left.
+    /// No version above the collection's version is awaited.
     Idle,
 }
 
 impl ProgressRequests {
-    /// Creates the state for a collection.
     pub(crate) fn new(resource: &GroupVersionResource) -> Self {
         let (name, groups) = UNCACHED;
         let unmarked = *resource.resource == *name && groups.contains(&&*resource.group);
         Self { unmarked, ..Self::default() }
     }
 
-    /// Records that a bookmark has arrived, or was due and has not arrived.
+    /// Records whether a bookmark that was due has arrived.
     pub(crate) fn note_bookmarks(&mut self, come: bool) {
         self.unmarked = !come;
     }
@@ -102,9 +102,9 @@ impl ProgressRequests {
         !self.unmarked
     }
 
-    /// Returns whether the collection may be listed to replace a missing bookmark, and records the list if so. Lists
-    /// start at least `apart` apart, and longer after slow lists: otherwise continuous reads would cause continuous
-    /// lists.
+    /// Returns whether the collection may be listed now to replace a missing bookmark, and records the start of the
+    /// list. Lists start at least `apart` apart, and later after slow lists: otherwise continuous reads would cause
+    /// continuous lists.
     pub(crate) fn may_list(&mut self, now: Instant, apart: Duration) -> bool {
         let may = self.lists_from.is_none_or(|from| now >= from);
         if may {
@@ -114,14 +114,15 @@ impl ProgressRequests {
         may
     }
 
-    /// Records that a list is complete. Returns whether it replaced a missing bookmark, even if it was restarted.
+    /// Records that a list is complete. Returns whether the list replaced a missing bookmark, even if the list was
+    /// restarted.
     pub(crate) fn listed(&mut self, now: Instant) -> bool {
         let Some(since) = self.listing_since.take() else { return false };
         self.lists_from = self.lists_from.max(Some(now + PAUSE_PER_LIST * (now - since)));
         true
     }
 
-    /// Completes with the next event that the reflector must handle. Cancelling loses no event.
+    /// Completes with the next wakeup. Cancelling loses no wakeup.
     pub(crate) async fn next(&mut self, wanted: &VersionWaiters) -> Call {
         if let Some(PendingLatest { number, held, latest }) = &mut self.asked {
             let (number, held, latest) = (*number, *held, latest.as_mut().await);
@@ -142,19 +143,19 @@ impl ProgressRequests {
         self.due = Some(now + after);
     }
 
-    /// Stores a question that was sent to the member.
+    /// Stores a request for the latest version, to await its response.
     pub(crate) fn put_question(&mut self, number: u64, held: CollectionVersion, latest: LatestFuture) {
         self.asked = Some(PendingLatest { number, held, latest });
     }
 
-    /// Drops the question: its answer would be compared with a different state.
+    /// Cancels the pending request: a list is about to replace the version that the response would be compared with.
     pub(crate) fn forget(&mut self) {
         self.asked = None;
     }
 }
 
-/// Returns the meaning of the answer `latest`, where `held` was the version when the question was sent and `next` is
-/// the lowest awaited version above the current one.
+/// Compares the member's `latest` version with `held`, the collection's version when the request was sent, and with
+/// `next`, the lowest awaited version above the collection's version.
 pub(crate) fn verdict(
     held: CollectionVersion,
     latest: ResourceVersion,
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdict_compares_the_answer_with_the_version_at_the_question() {
+    fn latest_version_is_compared_with_the_version_at_the_request() {
         let version = |text: &str| CollectionVersion::parse(text).unwrap();
         let cases = [
             ("10", 10, None, ProgressVerdict::Idle),

@@ -1,43 +1,41 @@
-//! Objects that exist and are not in memory: their versions and sizes after publication to the observer.
+//! The versions and sizes of objects that were dropped from memory after publication to the observer.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use tributary_apimachinery::{Object, ResourceVersion};
 
-/// The published objects, by hashes of their keys. An object takes 24 bytes, and up to as much again for free slots of
+/// The published objects, by hashes of their keys. An object takes 24 bytes, and up to as many again for free slots of
 /// the table: a tenth of an object without its text.
 ///
 /// Two objects with equal hashes would count as one. The hash is keyed, so clients cannot choose names with equal
-/// hashes, and among a hundred thousand objects chance produces a collision once in four billion collections.
+/// hashes. Among a hundred thousand objects, chance produces a collision once in four billion collections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PublishedObjects {
     by_key: HashMap<u64, PublishedObject>,
     hasher: RandomState,
 }
 
-/// The known facts of a published object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PublishedObject {
     version: ResourceVersion,
-    /// A hash of the uid. 32 bits suffice, because it is compared only for objects with equal key and version.
+    /// A hash of the uid. 32 bits suffice, because uids are compared only between objects with equal key and version.
     uid: u32,
-    /// The size in memory, in bytes; larger sizes count as 4 GiB.
+    /// The former size of the object in memory, in bytes; larger sizes count as 4 GiB.
     size: u32,
 }
 
 impl PublishedObjects {
-    /// Returns the number of objects.
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Returns the version of the object with a key, if it exists.
+    /// Returns the version of the object with a key, if the object was published.
     pub(crate) fn version_of(&self, key: &str) -> Option<ResourceVersion> {
         self.published_of(key).map(|published| published.version)
     }
 
-    /// Returns whether the object exists with the same uid and version.
+    /// Returns whether the same version of the object, with the same uid, was published.
     pub(crate) fn contains(&self, object: &Object) -> bool {
         let published = self.published_of(object.key().as_str());
         published.is_some_and(|published| {
@@ -51,16 +49,15 @@ impl PublishedObjects {
         self.by_key.insert(self.hasher.hash_one(object.key().as_str()), published);
     }
 
-    /// Removes an object, if it exists, and returns its size in bytes.
+    /// Removes an object and returns its size in bytes, or 0 for an unknown object.
     pub(crate) fn remove(&mut self, key: &str) -> u64 {
-        // A collection that keeps its objects in memory skips the hashing.
+        // For collections that stay in memory, the map is empty, and no hash is computed.
         if self.by_key.is_empty() {
             return 0;
         }
         self.by_key.remove(&self.hasher.hash_one(key)).map_or(0, |published| published.size.into())
     }
 
-    /// Reserves space for more objects.
     pub(crate) fn reserve(&mut self, objects: usize) {
         self.by_key.reserve(objects);
     }

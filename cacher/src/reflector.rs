@@ -1,15 +1,16 @@
-//! The task that lists and watches: it carries out the decisions of the [machine](crate::machine).
+//! The task that lists and watches a collection. The [machine](crate::machine) decides the requests; this module sends
+//! them and reads the responses.
 //!
-//! One task owns the store. It reads bytes, decodes events, applies them, calls the observer and then publishes the
-//! snapshot; no other task writes. During each wait it also updates the published state and listens for
+//! One task owns the store. The task reads bytes, decodes events, applies the events, calls the observer and then
+//! publishes the snapshot; no other task writes. During each wait the task also publishes state changes and listens for
 //! [`Cacher::reset`](crate::Cacher::reset).
 //!
-//! Malformed objects and frames are skipped and counted, and the stream continues. The last known state of such an
-//! object stays until its next readable event or the next list: a skipped DELETED leaves the object in place, a skipped
-//! item of a list removes it. The log contains the preceding version or the item's number, at most once a minute, and
-//! never content.
+//! Malformed objects and frames are skipped and counted, and the stream continues. The last readable state of a
+//! malformed object stays until its next readable event or the next list. A skipped DELETED event leaves the object in
+//! the store, and a skipped item of a list removes the object. The log contains the version before the event, or the
+//! item's number, at most once a minute, and never content.
 //!
-//! An event passes through these files: `open` sends the request, `watch` or `list` reads the answer, `collection`
+//! An event passes through these files: `open` sends the request, `watch` or `list` reads the response, `collection`
 //! applies and publishes the changes. `latest` handles the member's latest version, `failures` records failures, and
 //! `task` has the shared state.
 
@@ -43,7 +44,7 @@ impl Reflector {
             };
             let input = done.unwrap_or_else(|ResetAsked| self.went_back());
             self.show_state();
-            // A separate target, which the next verbosity level enables: see the server's `log.rs`.
+            // A separate log target, which the next verbosity level enables: see the server's `log.rs`.
             tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
             (self.machine, action) = self.machine.clone().step(input.clone());
             if action.begins_list() && self.store.is_some() {
@@ -52,7 +53,7 @@ impl Reflector {
         }
     }
 
-    /// Waits after a failure, unless the next attempt must start at once.
+    /// Waits after a failure. A recovery of the member or [`Cacher::retry`](crate::Cacher::retry) ends the wait early.
     async fn wait(&mut self, failures: u32, at_least: Option<Duration>) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
         self.list_permit = None;
@@ -77,7 +78,7 @@ impl Reflector {
             }
         });
         ended.await?;
-        // In any case the next question is sent after the recovery.
+        // After a recovery, the next request counts as woken, regardless of the branch that ended the wait.
         if self.member.borrow().recoveries == begun_at {
             return Ok(Input::Elapsed);
         }

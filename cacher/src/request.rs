@@ -1,4 +1,4 @@
-//! Requests to the member, and the meaning of its refusals.
+//! Builds requests to the member, and decodes its refusals.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,37 +19,37 @@ use crate::config::{CacherConfig, ObjectRetention};
 use crate::list_stream::{ListError, ListParser};
 use crate::state::StaleReason;
 
-/// A request of the reflector to the member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReflectorRequest {
-    /// A watch that streams the most recent state of the collection first (KEP-3157).
+    /// A watch that first sends the most recent state of the collection as initial events (KEP-3157).
     WatchList,
-    /// A page of the collection; the first page is of the most recent version.
+    /// A page of the collection. The first page has the most recent version.
     Page { continue_token: Option<String>, limit: u32, compressed: bool },
-    /// The collection in one piece, of the most recent version.
+    /// The collection in one response, of the most recent version.
     Whole { compressed: bool },
-    /// The member's latest version: a list of one object.
+    /// A list of one object, for the member's latest version.
     Latest,
-    /// The member's latest version, before the page behind this token.
+    /// A list of one object, for the member's latest version before the page with this continue token.
     LatestThenPage { continue_token: String },
-    /// The events after the current version. A short watch ends soon, because a bookmark precedes the end.
+    /// A watch for the events after the current version. A short watch has a small `timeoutSeconds`, because a bookmark
+    /// precedes the end of a watch.
     Watch { short: bool },
 }
 
 impl ReflectorRequest {
-    /// Returns whether this is a list of the collection, or of a page of it.
+    /// Returns whether the request is a list of the collection, or a page of a list.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self, Self::Page { .. } | Self::Whole { .. })
     }
 
-    /// Returns whether the request lists the collection from its beginning.
+    /// Returns whether the request lists the collection from the first page on.
     pub(crate) fn begins_list(&self) -> bool {
         matches!(self, Self::WatchList | Self::Page { continue_token: None, .. } | Self::Whole { .. })
     }
 
-    /// Returns whether the response may be compressed. Kubernetes 1.37 and later compress watches as one gzip member
-    /// per event, which costs more than it saves here. A kube-apiserver compresses lists of more than 128 KiB, at level
-    /// 1 (`deferredResponseWriter` in apiserver's `responsewriters/writers.go`).
+    /// Returns whether the request accepts gzip. Kubernetes 1.37 and later compress a watch as one gzip member per
+    /// event, which costs more than it saves. A kube-apiserver compresses lists of more than 128 KiB, at level 1
+    /// (`deferredResponseWriter` in apiserver's `responsewriters/writers.go`).
     pub(crate) fn is_compressed(&self) -> bool {
         matches!(self, Self::Page { compressed: true, .. } | Self::Whole { compressed: true })
     }
@@ -58,15 +58,16 @@ impl ReflectorRequest {
 /// The characters that are percent-encoded in a query: all but the unreserved characters of RFC 3986.
 const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The largest body of a refusal that is read, in bytes. A Status has a few hundred.
+/// The maximum number of bytes that are read of the body of a refusal. A Status has a few hundred bytes.
 const REFUSAL_SIZE_MAX: usize = 64 << 10;
 
-/// The longest text of a reason, in bytes: it appears in warnings and logs.
+/// The longest text of a reason, in bytes. The text appears in warnings and logs.
 const REASON_LENGTH_MAX: usize = 300;
 
-/// Builds the request for a target; a watch starts after `version`.
+/// Builds the HTTP request for `target`. A watch starts after `version`.
 ///
-/// Fails only for a continue token that does not fit into a URI.
+/// # Errors
+/// A continue token that does not fit into a URI.
 pub(crate) fn build(
     config: &CacherConfig,
     target: &ReflectorRequest,
@@ -97,8 +98,7 @@ pub(crate) fn build(
         .body(body::empty())
 }
 
-/// Returns the `Accept` header of a request for objects. A server without metadata-only lists answers with whole
-/// objects.
+/// Returns the `Accept` header. A server without support for metadata-only lists answers with whole objects.
 fn accept_header(retention: ObjectRetention, target: &ReflectorRequest) -> &'static str {
     match (retention, target) {
         (ObjectRetention::UntilDeleted | ObjectRetention::UntilPublished, _) => "application/json",
@@ -111,7 +111,7 @@ fn accept_header(retention: ObjectRetention, target: &ReflectorRequest) -> &'sta
     }
 }
 
-/// A member's refusal: an HTTP status other than 200, or a Status in an ERROR event.
+/// A member's refusal: an HTTP status other than 200, or a Status in an ERROR event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {reason}")]
 pub struct MemberError {
@@ -119,13 +119,12 @@ pub struct MemberError {
     pub code: u16,
     /// The meaning of the refusal.
     pub reason: StaleReason,
-    /// The time that the member asks to wait.
+    /// The time to wait before the next request, from Retry-After or the Status.
     pub retry_after: Option<Duration>,
-    /// Whether the member has not reached the requested version.
+    /// Whether the requested version is newer than the member's latest version.
     pub is_ahead: bool,
 }
 
-/// The used fields of a `metav1.Status`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawStatus {
@@ -148,14 +147,15 @@ struct RawCause {
     reason: String,
 }
 
-/// The cause of a Status for a version that is newer than the member's (`NewTooLargeResourceVersionError` in
-/// apiserver's `pkg/storage/errors.go`).
+/// The cause in a Status for a requested version that is newer than the member's latest version
+/// (`NewTooLargeResourceVersionError` in apiserver's `pkg/storage/errors.go`).
 const AHEAD: &str = "ResourceVersionTooLarge";
 
 impl MemberError {
     /// Decodes the Status of an ERROR event, or of a response with the HTTP status code `code`.
     ///
-    /// A body that is not a Status yields the code alone: the text of an unknown page is not a reason.
+    /// For a body that is not a Status, the reason is the status code alone: the text of an arbitrary error page is not
+    /// a reason.
     pub(crate) fn from_status(text: &[u8], code: Option<u16>) -> Self {
         let raw: RawStatus = serde_json::from_slice(text).unwrap_or_default();
         let code = code.unwrap_or(raw.code);
@@ -175,19 +175,18 @@ impl MemberError {
         Self { code, reason, retry_after, is_ahead }
     }
 
-    /// Returns whether the member does not understand or support the request, so that repeating it is useless.
+    /// Returns whether the member does not understand or support the request. A repeated request would fail as well.
     pub(crate) fn is_unsupported(&self) -> bool {
         self.reason != StaleReason::Expired && matches!(self.code, 400 | 405 | 406 | 415 | 422 | 501)
     }
 }
 
-/// Returns the status code with its standard text.
 fn describe(code: u16) -> String {
     let words = http::StatusCode::from_u16(code).ok().and_then(|status| status.canonical_reason());
     format!("{code}: {}", words.unwrap_or("unknown status"))
 }
 
-/// Formats an error with its causes in one line, short enough for a state.
+/// Formats an error with its causes in one line of at most [`REASON_LENGTH_MAX`] bytes.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     shortened(&explain(error))
 }
@@ -197,12 +196,12 @@ fn shortened(text: &str) -> String {
     text[..end].replace(['\n', '\r'], " ")
 }
 
-/// Reads the Status of a refusal. Without a body, the status code remains.
+/// Reads the Status of a refusal. Without a Status, the reason is the status code.
 pub(crate) async fn refusal(response: Response<Body>, within: Duration) -> MemberError {
     let code = response.status().as_u16();
     let retry_after = retry_after(response.headers());
     let mut text = Vec::new();
-    // A body that is late or broke off is not a Status, and the code remains.
+    // A body that is late or cut off is not a Status, and the status code remains.
     let _ = timeout(within, read_refusal(response.into_body(), &mut text)).await;
     let refusal = MemberError::from_status(&text, Some(code));
     MemberError { retry_after: retry_after.or(refusal.retry_after), ..refusal }
@@ -217,15 +216,16 @@ async fn read_refusal(mut body: Body, text: &mut Vec<u8>) {
     }
 }
 
-/// Returns Retry-After in seconds; Kubernetes never uses the form with a date.
+/// Returns Retry-After in seconds. Kubernetes never sends the form with a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Returns whether a response's body is gzip, if the request allows it.
+/// Returns whether the body of a response is gzip.
 ///
 /// # Errors
-/// The encoding of an unreadable body: a proxy may compress a response that was requested uncompressed.
+/// The name of an encoding that the request did not accept: a proxy may compress a response that was requested
+/// uncompressed.
 pub(crate) fn is_gzip(headers: &HeaderMap, target: &ReflectorRequest) -> Result<bool, String> {
     match headers.get(CONTENT_ENCODING) {
         None => Ok(false),
@@ -235,27 +235,27 @@ pub(crate) fn is_gzip(headers: &HeaderMap, target: &ReflectorRequest) -> Result<
     }
 }
 
-/// The number of warnings that are kept of a response. Ten: kube-apiserver sends one or two, and each response to
-/// clients repeats them.
+/// The maximum number of warnings that are stored of a response. Ten: a kube-apiserver sends one or two, and each
+/// response to clients repeats the warnings.
 const WARNINGS_MAX: usize = 10;
 
-/// The longest warning that is kept, in bytes. 1 KiB: ten of them fit into the header list that clients accept by
-/// default.
+/// The longest warning that is stored, in bytes. 1 KiB: ten such warnings fit into the response headers that clients
+/// accept by default.
 const WARNING_LENGTH_MAX: usize = 1 << 10;
 
-/// Returns the warnings of a response that are for people (code 299), unchanged.
+/// Returns the `Warning` headers with code 299, which kube-apiserver uses for messages to people, unchanged.
 pub(crate) fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
     let for_people = |value: &&HeaderValue| value.as_bytes().starts_with(b"299 ") && value.len() <= WARNING_LENGTH_MAX;
     headers.get_all(WARNING).iter().filter(for_people).take(WARNINGS_MAX).cloned().collect()
 }
 
-/// The reason why a member's latest version is unknown.
+/// The reason why a request for a member's latest version failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LatestError {
-    /// The connection failed, or broke off.
+    /// The connection failed, or was closed early.
     #[error("the member cannot be reached")]
     Unreachable(#[source] BoxError),
-    /// The response took too long.
+    /// The response took longer than this time.
     #[error("the member did not answer within {0:?}")]
     Timeout(Duration),
     /// The member refused the request.
@@ -266,18 +266,19 @@ pub enum LatestError {
     Malformed(#[source] ListError),
 }
 
-/// A response head that is awaited.
+/// The pending head of a response.
 pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
-/// Sends a request once the transport is ready. Boxed because the compiler cannot see through the service's lifetimes.
+/// Sends a request once the transport is ready. Boxed because the compiler cannot infer the lifetimes of the service's
+/// future.
 pub(crate) fn send(transport: &Transport, request: Request<Body>) -> ResponseFuture {
     Box::pin(transport.clone().oneshot(request))
 }
 
-/// The member's latest version, awaited.
+/// A pending request for the member's latest version.
 pub(crate) type LatestFuture = Pin<Box<dyn Future<Output = Result<ResourceVersion, LatestError>> + Send>>;
 
-/// Asks the member for its latest version, within the answer timeout. Sends nothing before the first poll.
+/// Requests the member's latest version, within the answer timeout. The request is sent at the first poll.
 pub(crate) fn latest(config: &CacherConfig, transport: &Transport) -> LatestFuture {
     let (within, object_size_max) = (config.tuning.answer_timeout, config.tuning.object_size_max);
     let answer =
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn response_encoding_must_match_the_request() {
+    fn response_with_an_unrequested_content_encoding_is_refused() {
         let read = |encoding: &str, compressed| {
             let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_str(encoding).unwrap())]);
             is_gzip(&headers, &ReflectorRequest::Whole { compressed })
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_status_maps_to_a_reason() {
+    fn status_of_a_refusal_maps_to_a_stale_reason() {
         let read = |text: &str, code| MemberError::from_status(text.as_bytes(), code);
         assert_eq!(read("", Some(401)).reason, StaleReason::Unauthorized);
         assert_eq!(read("{}", Some(403)).reason, StaleReason::Forbidden);
@@ -409,7 +410,7 @@ mod tests {
     struct Quoting(#[source] std::io::Error);
 
     #[test]
-    fn error_chain_contains_each_cause_once() {
+    fn error_text_contains_each_cause_once() {
         let quoting = Quoting(std::io::Error::other("reset"));
         assert_eq!(chain(&quoting), "broke off: reset");
         let error = LatestError::Unreachable(Box::new(quoting));

@@ -1,4 +1,4 @@
-//! The state that the reflector's task and the readers' handle share.
+//! The state that the reflector's task and the [`Cacher`](crate::Cacher) handle share.
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -12,7 +12,6 @@ use crate::state::{CacherState, Continuity};
 use crate::stats::ReflectorCounters;
 use crate::wait::VersionWaiters;
 
-/// The state that the task writes and the handle reads.
 pub(crate) struct ReflectorShared {
     pub(crate) config: CacherConfig,
     pub(crate) published: watch::Sender<Option<Snapshot>>,
@@ -22,24 +21,23 @@ pub(crate) struct ReflectorShared {
     pub(crate) reset: Notify,
     /// Ends the wait before the next attempt.
     pub(crate) retry: Notify,
-    /// The time of the last loss of contact, or of the last failed attempt to restore it.
+    /// The time of the last loss of contact, or of the last failed attempt to restore contact.
     pub(crate) failed_at: watch::Sender<Option<Instant>>,
-    /// The time at which the watch must be reopened, if requested.
+    /// The time at which the watch must be reopened, if a reopening was requested.
     pub(crate) reopen_at: watch::Sender<Option<Instant>>,
-    /// The health of the member, as known outside this collection.
+    /// The health of the member, from all its collections and probes.
     pub(crate) member: watch::Sender<MemberHealth>,
     pub(crate) counts: ReflectorCounters,
-    /// The reservation of memory: the size of the store, or of the current list if that is larger. While a list is to
-    /// replace the store, both are in memory: they share unchanged objects, and the rest is released soon.
+    /// The memory reservation: the size of the store, or of the current list if the list is larger. While a list is
+    /// about to replace the store, both are in memory. They share unchanged objects, and the other objects of the store
+    /// are dropped soon.
     pub(crate) room: Mutex<CollectionRoom>,
-    /// The snapshot of this cacher's predecessor, until the first complete list is published, which shares the
-    /// unchanged objects. A successor of this cacher before that time takes it over, so that it stays served. It counts
-    /// in `room`.
+    /// The predecessor's snapshot, until the first complete list is published. A successor that starts before that time
+    /// receives this snapshot, so that the objects stay served. The snapshot's objects count in `room`.
     pub(crate) earlier: Mutex<Option<Snapshot>>,
 }
 
 impl ReflectorShared {
-    /// Creates the state before the first request: the predecessor's snapshot, and no waiters.
     pub(crate) fn new(config: CacherConfig, room: CollectionRoom, earlier: Option<Snapshot>) -> Self {
         Self {
             published: watch::Sender::new(None),
@@ -58,7 +56,7 @@ impl ReflectorShared {
         }
     }
 
-    /// Drops the predecessor's snapshot. After unlocking, because this may drop its objects.
+    /// Drops the predecessor's snapshot, after unlocking, because freeing its objects may take long.
     pub(crate) fn drop_earlier(&self) {
         let earlier = self.earlier.lock().take();
         self.room.lock().drop_inherited();

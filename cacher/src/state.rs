@@ -1,50 +1,52 @@
-//! The state of a cacher, and the reason if it is not synced.
+//! The state of a collection: syncing, synced or stale, with the reason.
 
 use std::fmt;
 
 use tokio::time::Instant;
 
-/// The state of a cacher. Until it is first `Synced`, its cluster is unknown for this resource.
+/// The state of a cacher. Until the first complete list, the collection's objects are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacherState {
-    /// There is no complete state yet.
+    /// No list has been complete yet.
     Syncing {
-        /// When the cacher started.
+        /// The time at which the cacher started.
         since: Instant,
         /// The reason why the last attempt failed; `None` during the first attempt.
         reason: Option<StaleReason>,
     },
-    /// The collection is complete and changes arrive.
+    /// The collection is complete, and changes arrive.
     Synced,
-    /// There is a complete state and it is served, but changes do not arrive.
+    /// A complete collection is served, but changes do not arrive.
     Stale {
-        /// When contact was lost.
+        /// The time at which contact was lost.
         since: Instant,
-        /// The reason why contact is not restored.
+        /// The reason why contact has not been restored.
         reason: StaleReason,
     },
 }
 
-/// Whether changes arrive without a gap.
+/// The continuity of changes: whether changes arrive without a gap.
 ///
-/// A cacher stays [`Synced`](CacherState::Synced) for some seconds while its watch is reopened, because readers need no
-/// notice of that. A caller that must not use rights that the member has revoked uses this value. A watch that ended
-/// regularly and is reopened at once leaves no gap: the events in between arrive before later ones.
+/// A cacher stays [`Synced`](CacherState::Synced) for some seconds while its watch is reopened, because a short gap
+/// does not matter to most readers. A caller that must not use access rights after the member has revoked them checks
+/// the continuity instead. A watch that ended regularly and is reopened at once leaves no gap: events that occurred
+/// between the two watches arrive before later events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Continuity {
     /// The collection is not complete, or changes do not arrive.
     #[default]
     Broken,
-    /// Changes arrive again since this time, in order: older changes may still be on their way.
+    /// Changes have arrived again since this time, in order. Changes from before this time may not have arrived yet.
     Resumed(Instant),
-    /// Changes have arrived since the last complete list.
+    /// Changes have arrived without a gap since the last complete list.
     Unbroken,
 }
 
-/// The reason why changes do not arrive. Its text is suitable for logs, `/readyz?verbose` and `Warning` headers.
+/// The reason why changes do not arrive. The text of a reason is suitable for logs, `/readyz?verbose` and `Warning`
+/// headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StaleReason {
-    /// The member is unreachable, or the connection broke off; the text has the details.
+    /// The member is unreachable, or the connection was closed; the text has the details.
     Unreachable(String),
     /// 401: the member does not accept Tributary's credentials.
     Unauthorized,
@@ -52,38 +54,37 @@ pub enum StaleReason {
     Forbidden,
     /// 404: the member does not serve this resource.
     NotFound,
-    /// 429: the member asks to wait.
+    /// 429: the member limits the rate of requests.
     TooManyRequests,
-    /// 410: the member no longer has the events since the current version; the collection is being listed again.
+    /// 410: the member no longer has the events since the collection's version; the collection is being listed again.
     Expired,
-    /// Revisions went back; the collection is being listed again.
+    /// The member's revisions went back, as after a restored backup; the collection is being listed again.
     Reset,
     /// The collection exceeds its size limit, in bytes.
     TooLarge(u64),
-    /// All collections of the process together would exceed their size limit.
+    /// The collection would exceed the memory limit of all collections of the process.
     NoRoom {
         /// The size of this collection, in bytes.
         bytes: u64,
-        /// The size limit of all collections together, in bytes ([`ObjectRoom`](crate::ObjectRoom)).
+        /// The memory limit of all collections together, in bytes ([`ObjectRoom`](crate::ObjectRoom)).
         max: u64,
     },
-    /// The collection, or an object in it, has this version, which is not a number. Versions of etcd are numbers; an
-    /// aggregated API server may use other texts, or none.
+    /// The collection, or an object in the collection, has a resourceVersion that is not a number. Versions of etcd are
+    /// numbers; an aggregated API server may use other texts, or none.
     OpaqueVersions(String),
-    /// A different answer of the member: the status code and message, or the defect of the answer.
+    /// Any other unusable response: its status code and message, or its defect.
     Other(String),
 }
 
-/// The shown length of a version that is not a number, in characters.
+/// The maximum length of an opaque version in a message, in characters.
 const OPAQUE_SHOWN_MAX: usize = 64;
 
 impl StaleReason {
-    /// Creates the reason for a version that is not a number.
     pub(crate) fn opaque(version: &str) -> Self {
         Self::OpaqueVersions(version.chars().take(OPAQUE_SHOWN_MAX).collect())
     }
 
-    /// Returns the reason without its text, in Kubernetes' spelling, for metrics labels and for comparing reasons.
+    /// Returns the name of the reason in Kubernetes' spelling, without details, for metrics labels and comparisons.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "Unreachable",
@@ -127,7 +128,7 @@ impl fmt::Display for StaleReason {
 }
 
 impl CacherState {
-    /// Returns the reason why changes do not arrive, if they do not.
+    /// Returns the reason why changes do not arrive; `None` if changes arrive.
     pub fn reason(&self) -> Option<&StaleReason> {
         match self {
             Self::Syncing { reason, .. } => reason.as_ref(),
@@ -136,7 +137,7 @@ impl CacherState {
         }
     }
 
-    /// Returns whether there is no complete state yet.
+    /// Returns whether no list has been complete yet.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Syncing { .. })
     }

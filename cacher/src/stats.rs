@@ -9,27 +9,26 @@ pub struct Stats {
     pub objects: u64,
     /// The size of the objects in memory, text and index, in bytes.
     pub object_bytes: u64,
-    /// The number of applied watch events (without bookmarks and repetitions).
+    /// The number of watch events that changed the collection (without bookmarks and repeated events).
     pub events: u64,
     /// The number of bytes received in bodies.
     pub received_bytes: u64,
-    /// The number of complete lists after the first because events were lost. Lists that replace a missing bookmark are
-    /// regular for such a collection, and do not count.
+    /// The number of complete lists, after the first, that were necessary because events were lost. Lists that replace
+    /// a missing bookmark are regular for a collection without bookmarks, and do not count.
     pub relists: u64,
-    /// The number of these lists because revisions went back.
+    /// The number of relists because the member's revisions went back.
     pub resets: u64,
     /// The number of opened watches.
     pub watches: u64,
-    /// The number of failed or refused requests and broken watches. Silent watches do not count, because silence is
+    /// The number of failed or refused requests and of broken watches. Silent watches do not count, because silence is
     /// normal for an unchanged collection.
     pub failures: u64,
-    /// The number of objects and frames that were skipped because they were malformed.
+    /// The number of malformed objects and frames that were skipped.
     pub decode_errors: u64,
-    /// The number of questions for the member's progress on behalf of a waiter.
+    /// The number of requests for the member's latest version on behalf of waiters.
     pub progress_requests: u64,
 }
 
-/// A counter that one task increments and any task reads.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -47,7 +46,6 @@ impl Count {
     }
 }
 
-/// The counters that the reflector increments.
 #[derive(Debug, Default)]
 pub(crate) struct ReflectorCounters {
     pub(crate) objects: Count,

@@ -1,4 +1,4 @@
-//! The store of a cacher: the collection and its version.
+//! The objects of a collection, their version and their size.
 
 use std::sync::Arc;
 
@@ -8,24 +8,22 @@ use tributary_apimachinery::{
 
 use crate::published::PublishedObjects;
 
-/// The collection of a cacher at a version, and its size. Only the reflector writes it; readers receive clones of the
-/// snapshot.
+/// The collection of a cacher at a version. Only the reflector writes; readers receive clones of the snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
-    /// The objects in memory.
     snapshot: Snapshot,
-    /// The existing objects that are no longer in memory.
+    /// The existing objects that were dropped from memory after publication.
     published: PublishedObjects,
     bytes: u64,
 }
 
 impl Store {
-    /// Returns the objects in memory: an O(1) clone.
+    /// Returns the objects in memory. Cost: O(1).
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.snapshot.clone()
     }
 
-    /// Returns the number of existing objects, in memory or not.
+    /// Returns the number of existing objects, in memory or dropped.
     pub(crate) fn len(&self) -> usize {
         self.snapshot.len() + self.published.len()
     }
@@ -34,17 +32,17 @@ impl Store {
         self.snapshot.resource_version()
     }
 
-    /// Returns the size of the existing objects, in memory or released, in bytes.
+    /// Returns the size of all existing objects, in memory or dropped, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Applies a watch event and returns the resulting change, if any.
     ///
-    /// An event of an earlier revision is a repetition: watches are in order of revision, so the store already contains
-    /// it. Several events may share the current revision; such an event counts if it changes the store. The change's
-    /// type follows from the store and not from the event: an existing object becomes `Modified` even if the event is
-    /// ADDED, and an absent object cannot be `Deleted`.
+    /// An event with a version below the store's revision is a repetition: watches are in order of revision, so the
+    /// store already contains the event. Several events may have the store's revision; such an event counts if it
+    /// changes the store. The type of the change depends on the store and not on the event: an existing object becomes
+    /// `Modified` even if the event is ADDED, and an absent object cannot be `Deleted`.
     pub(crate) fn apply(&mut self, change_type: ChangeType, object: Object) -> Option<Change> {
         let version = object.resource_version();
         if version < self.version().revision() {
@@ -70,14 +68,14 @@ impl Store {
         Some(Change { change_type, previous, ..change })
     }
 
-    /// Raises the version; a higher version stays.
+    /// Raises the version. Does nothing if the store's version is higher.
     pub(crate) fn advance(&mut self, version: CollectionVersion) {
         if version > self.version() {
             self.snapshot.set_resource_version(version);
         }
     }
 
-    /// Releases all objects in memory. Their existence stays known.
+    /// Drops all objects from memory, and keeps their versions and sizes.
     pub(crate) fn release_objects(&mut self) {
         let version = self.version();
         let held = std::mem::take(&mut self.snapshot);
@@ -86,7 +84,7 @@ impl Store {
         held.iter().for_each(|object| self.published.put(object));
     }
 
-    /// Returns whether a later state shows that revisions went back ([`Snapshot::undoes`]).
+    /// Returns whether a later list shows that the member's revisions went back ([`Snapshot::undoes`]).
     pub(crate) fn is_undone_by(&self, later: &Snapshot) -> bool {
         if self.published.len() == 0 {
             return later.undoes(&self.snapshot);
@@ -102,7 +100,7 @@ impl Store {
         later.resource_version() < covered || covers.any(|object| !is_there(object))
     }
 
-    /// Returns the version of the object with a key, in memory or released.
+    /// Returns the version of the object with a key, in memory or dropped.
     fn version_of(&self, key: &str) -> Option<ResourceVersion> {
         let held = self.snapshot.get(key).map(|held| held.resource_version());
         held.or_else(|| self.published.version_of(key))
@@ -124,7 +122,7 @@ impl Store {
     }
 }
 
-/// A collection that is being listed, while the previous one is still served.
+/// A collection that is being listed, while the previous collection is still served.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     store: Store,
@@ -132,8 +130,9 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Creates an empty collection of objects with these fields. Objects that are equal in `before` are shared with it,
-    /// so that a relist does not use twice the memory and differences are found by comparing pointers.
+    /// Creates an empty collection with an index for each of the `fields`. An object that is equal in `before` is
+    /// shared with `before`. A relist then does not use twice the memory, and differences are found by comparing
+    /// pointers.
     pub(crate) fn new(fields: &[SelectableField], before: Option<Snapshot>) -> Self {
         Self { store: Store { snapshot: Snapshot::indexed(fields), ..Store::default() }, before }
     }
@@ -141,14 +140,13 @@ impl Staging {
     pub(crate) fn put(&mut self, object: Object) {
         let known = self.before.as_ref().and_then(|before| before.get(object.key().as_str()));
         let object = match known {
-            // After a restore, the same version may have a different text.
+            // After a restored backup, an object may have a different text at the same version.
             Some(known) if known.json() == object.json() => known.clone(),
             _ => Arc::new(object),
         };
         self.store.insert(object);
     }
 
-    /// Returns the size of the objects, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.store.bytes()
     }
@@ -157,7 +155,7 @@ impl Staging {
         self.store.remove(key);
     }
 
-    /// Completes the collection at `version`.
+    /// Completes the list with the version of the collection.
     pub(crate) fn finish(mut self, version: ResourceVersion) -> Store {
         self.store.snapshot.set_resource_version(version);
         self.store
@@ -178,12 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn released_objects_still_count_and_are_known() {
+    fn objects_dropped_from_memory_still_count_in_the_store() {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         let text = "x".repeat(100);
         let size = object("a", 11, &text).size() as u64;
-        // (event, name, version) → change, then the number of existing objects
+        // ((event type, name, version), type of the resulting change, number of existing objects)
         let cases = [
             ((Added, "a", 11), Some(Added), 1),
             ((Added, "b", 12), Some(Added), 2),
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn released_objects_show_that_revisions_went_back() {
+    fn objects_dropped_from_memory_reveal_revisions_that_went_back() {
         type Objects<'a> = &'a [(&'a str, &'a str, u64)];
         let named = |name: &str, uid: &str, version: u64| {
             let metadata =
@@ -244,10 +242,11 @@ mod tests {
     }
 
     #[test]
-    fn change_type_follows_from_the_store() {
+    fn change_type_depends_on_the_stored_object() {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
-        // (event, name, version) → (change, version of the previous object), version after
+        // ((event type, name, version), (type of the resulting change, version of the previous object), store's
+        // version)
         let cases = [
             ((Added, "a", 11), Some((Added, None)), "11"),
             ((Added, "a", 12), Some((Modified, Some(11))), "12"),

@@ -15,43 +15,41 @@ use crate::machine::Input;
 use crate::progress::{Call, ProgressRequests};
 use crate::wait::VersionWaiters;
 
-/// The time by which a watch may end before its `timeoutSeconds`, as seen from here. Half a second: the timeout counts
-/// from the receipt of the request, not from the response.
+/// The tolerance for a watch that ends before its `timeoutSeconds`. Half a second: the member counts from the receipt
+/// of the request, and the reflector from the response.
 const ENDS_EARLY: Duration = Duration::from_millis(500);
 
-/// The kinds of watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchKind {
-    /// A WatchList: the initial events come first.
+    /// A WatchList, which begins with initial events.
     Initial,
-    /// A watch that ends by itself soon after its bookmark.
+    /// A watch with a small `timeoutSeconds`, which ends soon after its bookmark.
     Short,
-    /// A watch that lasts.
+    /// A watch of several minutes.
     Lasting,
 }
 
-/// A watch that is being read.
 pub(crate) struct MemberWatch {
     body: Body,
     pub(crate) frames: FrameSplitter,
     /// Whether the initial events of a WatchList are incomplete.
     pub(crate) initial: bool,
-    /// Whether the watch ends by itself soon after its bookmark.
+    /// Whether the watch has a small `timeoutSeconds`.
     short: bool,
-    /// Whether this is a short watch without its bookmark yet, at a member that is ahead of the current version.
+    /// Whether a short watch has not delivered its bookmark yet, although the member is ahead of the collection's
+    /// version.
     pub(crate) bookmark_due: bool,
-    /// Whether the watch has delivered an object's event. A bookmark at that event's version is not sent.
+    /// Whether the watch has delivered an object's event. The member sends no bookmark with the version of that event.
     pub(crate) has_event: bool,
-    /// Whether the machine has received [`Input::Proved`] for this watch.
+    /// Whether the state machine has received [`Input::Proved`] for this watch.
     pub(crate) proved: bool,
-    /// The input to report after `Proved`.
+    /// The input for the state machine that follows `Proved`.
     pub(crate) deferred: Option<Input>,
     opened: Instant,
     heard: Instant,
     limits: WatchLimits,
 }
 
-/// The time limits of a watch.
 #[derive(Clone, Copy, Debug)]
 struct WatchLimits {
     watch_silence: Duration,
@@ -59,17 +57,16 @@ struct WatchLimits {
     settled_after: Duration,
 }
 
-/// A wakeup of a watch.
 pub(crate) enum WatchWakeup {
-    /// The watch received bytes, an error, or the end.
+    /// The watch received bytes, an error, or the end of the body.
     Read(Option<Result<Frame<Bytes>, BoxError>>),
-    /// The watch was silent for too long.
+    /// The watch received no data for the permitted silence.
     Silent,
-    /// The watch has been open for long enough without data.
+    /// The watch has stayed open for 1 s (`settled_after`) without data.
     Settled,
-    /// The progress requests need attention.
+    /// The progress requests have a wakeup.
     Progress(Call),
-    /// The watch must be reopened.
+    /// The time for reopening the watch has come.
     Renewed,
 }
 
@@ -95,29 +92,29 @@ impl MemberWatch {
         }
     }
 
-    /// Returns whether this ended watch was a short one that reached its requested end. A watch that ended long before
-    /// proves nothing: the member may be shutting down.
+    /// Returns whether the ended watch was a short watch that lasted until its `timeoutSeconds`. A watch that ended
+    /// earlier proves nothing: the member may be shutting down.
     pub(crate) fn ended_in_time(&self, now: Instant, tuning: &ReflectorTuning) -> bool {
         self.short && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
     }
 
-    /// Returns whether this watch, which reached its end, lacked a bookmark. A watch with events proves nothing,
-    /// because the bookmark may be suppressed.
+    /// Returns whether a watch that lasted until its end delivered no due bookmark. A watch with events proves nothing,
+    /// because the member may suppress the bookmark.
     pub(crate) fn lacks_bookmark(&self) -> bool {
         self.bookmark_due && !self.has_event
     }
 
-    /// Returns the permitted silence of this watch.
+    /// Returns the maximum time without data.
     pub(crate) fn silence_max(&self) -> Duration {
         if self.initial { self.limits.initial_events_silence } else { self.limits.watch_silence }
     }
 
-    /// Returns the time of the last received data.
+    /// Returns the time at which data was last received.
     pub(crate) fn heard_at(&self) -> Instant {
         self.heard
     }
 
-    /// Ends the initial events, and starts the settling time.
+    /// Ends the initial events. The time for `settled_after` starts again.
     pub(crate) fn live(&mut self, now: Instant) {
         self.initial = false;
         self.opened = now;
@@ -148,7 +145,7 @@ impl MemberWatch {
     }
 }
 
-/// Completes at the time in the channel, whenever it is set.
+/// Completes at the time in the channel, or at a later time that is set meanwhile.
 async fn due(reopen_at: &mut watch::Receiver<Option<Instant>>) {
     loop {
         let at = *reopen_at.borrow_and_update();

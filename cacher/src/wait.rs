@@ -1,4 +1,4 @@
-//! Waiting for a version, and the list of awaited versions.
+//! The versions that readers wait for, and the errors of such waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,65 +7,66 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
-/// The reason why a version was not reached.
+/// The reason why a collection did not reach a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReached {
-    /// The time passed: the member is unreachable, or its events are late.
+    /// The time limit passed: the member is unreachable, or its events are late.
     #[error("too large resource version: {wanted}, current: {}", .current.unwrap_or_default())]
     TooNew {
-        /// The version that was awaited.
+        /// The awaited version.
         wanted: CollectionVersion,
-        /// The cacher's version when the time passed; `None` if it was not synced.
+        /// The collection's version when the time limit passed; `None` if the collection was not synced.
         current: Option<CollectionVersion>,
     },
-    /// The member itself, asked after the wait began, has not reached the version: the version is from before its
-    /// revisions went back, or from a different cluster.
+    /// A request after the begin of the wait showed that the member has not reached the version. The version is from
+    /// before the member's revisions went back, or from a different cluster.
     #[error("too large resource version: {wanted}, the member's latest: {latest}")]
     Beyond {
-        /// The version that was awaited.
+        /// The awaited version.
         wanted: CollectionVersion,
         /// The member's latest version.
         latest: ResourceVersion,
     },
 }
 
-/// The object was not deleted in time, or the cacher was not synced.
+/// The error of an object that was not deleted in time, or whose collection was not synced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("object {key} with uid {uid} still exists")]
 pub struct StillExists {
     /// The `namespace/name` of the object.
     pub key: String,
-    /// The uid of the object that was to be deleted.
+    /// The uid of the object whose deletion was awaited.
     pub uid: String,
 }
 
-/// The awaited versions, and the member's answers. The reflector reads them to decide whether to ask the member for
-/// progress, and stores the answers here.
+/// The awaited versions, and the member's latest version. The reflector reads the awaited versions to decide whether to
+/// request the latest version, and stores the response.
 #[derive(Debug, Default)]
 pub(crate) struct VersionWaiters {
     /// The number of waiters for each version.
     versions: Mutex<BTreeMap<CollectionVersion, usize>>,
     arrived: Notify,
-    /// The number of questions for the latest version so far.
+    /// The number of requests for the latest version so far.
     questions: AtomicU64,
     answer: watch::Sender<LatestVersion>,
 }
 
-/// The member's latest version, as of a moment between question and answer.
+/// The member's latest version at some time between the request and its response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LatestVersion {
-    /// The number of the question; 0 for none.
+    /// The number of the request; 0 for none.
     question: u64,
     latest: ResourceVersion,
 }
 
 impl VersionWaiters {
-    /// Adds a waiter for a version that has just become known, until the guard is dropped, and wakes the reflector.
+    /// Registers a waiter for a version that has just been received, until the guard is dropped, and wakes the
+    /// reflector.
     pub(crate) fn enter(&self, version: CollectionVersion) -> VersionWaiter<'_> {
         self.enter_known(version, self.questions.load(Ordering::SeqCst))
     }
 
-    /// Adds a waiter for a version that was known when `questions` questions had been sent.
+    /// Registers a waiter for a version that was received after `questions` requests for the latest version.
     pub(crate) fn enter_known(&self, version: CollectionVersion, questions: u64) -> VersionWaiter<'_> {
         *self.versions.lock().entry(version).or_default() += 1;
         self.arrived.notify_one();
@@ -77,42 +78,40 @@ impl VersionWaiters {
         self.arrived.notified().await;
     }
 
-    /// Returns the number of the next question.
+    /// Returns the number of the next request for the latest version.
     pub(crate) fn next_question(&self) -> u64 {
         self.questions.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Passes the member's answer to the waiters.
+    /// Passes the member's latest version to the waiters.
     pub(crate) fn resolve_question(&self, question: u64, latest: ResourceVersion) {
         self.answer.send_replace(LatestVersion { question, latest });
     }
 
-    /// Returns the lowest awaited version above `current`.
     pub(crate) fn next_above(&self, current: CollectionVersion) -> Option<CollectionVersion> {
         let above = (std::ops::Bound::Excluded(current), std::ops::Bound::Unbounded);
         self.versions.lock().range(above).next().map(|(version, _)| *version)
     }
 }
 
-/// The guard of a waiter.
+/// A registered waiter. Dropping the guard removes the waiter.
 #[derive(Debug)]
 pub(crate) struct VersionWaiter<'a> {
     wanted: &'a VersionWaiters,
     version: CollectionVersion,
-    /// The number of questions that had been sent when the version became known.
+    /// The number of requests for the latest version when the awaited version was received.
     questions: u64,
 }
 
 impl VersionWaiter<'_> {
-    /// Returns the awaited version.
     pub(crate) fn version(&self) -> CollectionVersion {
         self.version
     }
 
-    /// Completes with the member's latest version if it is below the awaited one.
+    /// Completes with the member's latest version if it is below the awaited version.
     ///
-    /// Only questions since the version became known count: the answer to an earlier question may be older than the
-    /// version.
+    /// Responses to earlier requests than the receipt of the awaited version do not count: their latest version may be
+    /// from before the awaited version.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
         let mut answers = self.wanted.answer.subscribe();
         let beyond = |answer: &LatestVersion| answer.question > self.questions && self.version > answer.latest;
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_is_awaited_until_its_last_waiter_leaves() {
+    fn awaited_version_stays_until_its_last_waiter_leaves() {
         let wanted = VersionWaiters::default();
         let version = |revision| CollectionVersion::whole(ResourceVersion(revision));
         let first = wanted.enter(version(5));
@@ -159,7 +158,7 @@ mod tests {
         assert_eq!(wanted.next_above(version(0)), None);
     }
     #[tokio::test]
-    async fn waiter_ignores_answers_to_earlier_questions() {
+    async fn waiter_ignores_responses_to_earlier_requests() {
         let wanted = VersionWaiters::default();
         let early = wanted.next_question();
         let waiting = wanted.enter(ResourceVersion(5).into());

@@ -1,41 +1,41 @@
-//! The delay of a collection after its member is reported as recovered: short, unless such a report was wrong recently.
+//! The delay of a collection's next request after its member is reported as recovered: short, unless such a report was
+//! wrong recently.
 
 use tokio::time::{Duration, Instant};
 
 use crate::backoff;
 
 /// The interval in which the collections of a recovered member send their requests, at random times. Half a second: a
-/// hundred requests do not arrive at once, and the delay is not noticeable.
+/// hundred requests do not arrive at once, and clients do not notice the delay.
 const WITHIN: Duration = Duration::from_millis(500);
 
-/// The pause of a collection after the first report of a recovery that was wrong. It doubles with each further wrong
-/// report. 1 s: a starting member answers before it is ready, and is reported again when it is.
+/// The delay after the first wrong report of a recovery. The delay doubles with each further wrong report. 1 s: a
+/// starting member answers before it is ready, and is reported again when it is ready.
 const DELAY_AFTER_WRONG_WAKE: Duration = Duration::from_secs(1);
 
-/// The time for which a wrong report is remembered. One minute: longer than the longest delay, so that frequent reports
-/// do not cause more requests than failures do.
+/// The time for which a wrong report counts. One minute: longer than the longest delay, so that frequent reports do not
+/// cause more requests than failures do.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
-/// The wakes of a collection after reports of recovery. Pure: time and the random value are arguments.
+/// The early ends of a collection's waits, after reports that the member has recovered. Pure: time and the random value
+/// are arguments.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    /// The number of wakes since the last watch that proved itself.
+    /// The number of early attempts, after reports that the member has recovered, since a watch last worked.
     wrong_wakes: u32,
-    /// The time of the last wake.
     last: Option<Instant>,
 }
 
-/// A wake that is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedWake {
     /// The delay after the report of recovery.
     pub(crate) after: Duration,
-    /// Whether the report is trusted: earlier failures then say nothing about the present state.
+    /// Whether the report is trusted. After a trusted report, earlier failures no longer count.
     pub(crate) is_trusted: bool,
 }
 
 impl Wakes {
-    /// Returns the next wake. `longest` bounds the delay; `chance` is the random value, from 0.0 to 1.0.
+    /// Returns the next early attempt. `longest` bounds its delay; `chance` is the random value, from 0.0 to 1.0.
     pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> PlannedWake {
         let is_recent = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
         match self.wrong_wakes {
@@ -47,13 +47,13 @@ impl Wakes {
         }
     }
 
-    /// Records a wake. The wake counts as wrong until a watch delivers data.
+    /// Records an early attempt. The attempt counts as wrong until a watch delivers data, or stays open for 1 s.
     pub(crate) fn woken(&mut self, now: Instant, wake: PlannedWake) {
         self.wrong_wakes = if wake.is_trusted { 1 } else { self.wrong_wakes.saturating_add(1) };
         self.last = Some(now);
     }
 
-    /// Resets the wrong wakes after a watch has delivered data.
+    /// Resets the wrong attempts after a watch has delivered data, or stayed open for 1 s.
     pub(crate) fn proved(&mut self) {
         *self = Self::default();
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wake_delay_grows_until_a_watch_proves_itself() {
+    fn delay_after_wrong_recovery_reports_grows_until_a_watch_works() {
         let (begun, longest) = (Instant::now(), Duration::from_secs(30));
         let (mut wakes, mut now, mut delays) = (Wakes::default(), begun, Vec::new());
         for _ in 0..8 {

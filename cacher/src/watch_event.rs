@@ -1,38 +1,38 @@
-//! Parses a frame of a watch: `{"type":"ADDED","object":{…}}`, without building a tree.
+//! Parses a frame of a watch, such as `{"type":"ADDED","object":{…}}`, without building a tree.
 
 use tributary_apimachinery::{ChangeType, ResourceVersion, json};
 
-/// The annotation of the bookmark that ends a WatchList's initial events (KEP-3157).
+/// The annotation of the bookmark that ends the initial events of a WatchList (KEP-3157).
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
-/// The content of a frame.
+/// The event in a frame of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MemberEvent<'a> {
-    /// An object changed; its text is not validated yet.
+    /// A change of an object; the object's text is not validated yet.
     Object {
         /// The type of the change.
         change_type: ChangeType,
-        /// The text of the object.
+        /// The JSON text of the object.
         object: &'a [u8],
     },
-    /// All events up to the version have been sent.
+    /// A bookmark: the member has sent all events up to its version.
     Bookmark {
         /// The version of the bookmark.
         version: ResourceVersion,
-        /// Whether the bookmark ends the initial events.
+        /// Whether the bookmark ends the initial events of a WatchList.
         initial_events_end: bool,
     },
-    /// The watch failed; the text should be a Status.
+    /// An error of the watch; its object should be a Status.
     Error {
-        /// The text of the Status.
+        /// The JSON text of the Status.
         status: &'a [u8],
     },
 }
 
-/// The reason why a frame is unreadable. Contains nothing of the frame.
+/// The reason why a frame is unreadable. The messages contain no content of the frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The frame ends too early or too late, or is not an object.
+    /// The frame is not one complete JSON object.
     #[error("the frame is not a complete JSON object")]
     Cut,
     /// `type` is missing or unknown.
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_each_type_of_watch_frame() {
+    fn watch_frame_of_each_event_type_is_parsed() {
         let parse = |text: &'static str| MemberEvent::parse(text.as_bytes());
         for (name, change_type) in
             [("ADDED", ChangeType::Added), ("MODIFIED", ChangeType::Modified), ("DELETED", ChangeType::Deleted)]
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_frames_are_refused() {
+    fn malformed_watch_frames_are_refused() {
         let cases = [
             ("", FrameError::Cut),
             ("{}", FrameError::Cut),

@@ -1,4 +1,4 @@
-//! Faults of the member and of the connection, and the recovery of the cacher.
+//! Failures of the member and of the connection, and the cacher's recovery from each.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tributary_apimachinery::ResourceVersion;
 use tributary_cacher::{CacherConfig, CacherState, Continuity, Precedence, ReflectorTuning, StaleReason, Update};
 
 #[tokio::test(start_paused = true)]
-async fn expired_watch_is_relisted_while_the_old_state_is_served() {
+async fn expired_watch_causes_a_relist_while_old_objects_are_served() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("same", 1), pod("changed", 2), pod("gone", 3)], 5).await;
     updates.synced().await;
@@ -37,7 +37,7 @@ async fn expired_watch_is_relisted_while_the_old_state_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_refused_with_http_410_is_relisted() {
+async fn watch_refused_with_http_410_causes_a_relist() {
     let (_cacher, mut member, mut updates) = start();
     drop(member.sync(&[], 5).await);
     updates.synced().await;
@@ -47,7 +47,7 @@ async fn watch_refused_with_http_410_is_relisted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_watch_is_resumed_at_once_from_the_last_version() {
+async fn watch_that_ends_resumes_at_once_from_the_last_version() {
     let (cacher, mut member, mut updates) = start();
     let mut feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -60,7 +60,7 @@ async fn ended_watch_is_resumed_at_once_from_the_last_version() {
         assert_eq!(asked.at, ended);
         feed = asked.stream();
     }
-    // A first watch that ends without data is reopened at once, the next is not.
+    // The first watch that ends without data is reopened at once; the second one after a delay.
     drop(feed);
     let ended = Instant::now();
     let asked = member.expect(&["resourceVersion=9"]).await;
@@ -76,7 +76,7 @@ async fn ended_watch_is_resumed_at_once_from_the_last_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_watch_is_dropped_and_resumed() {
+async fn silent_watch_is_dropped_and_resumed_from_the_last_version() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -91,9 +91,9 @@ async fn silent_watch_is_dropped_and_resumed() {
     member.expect(&["watch=1", "resourceVersion=6"]).await;
 }
 
-/// A proxy may open watches on behalf of a member, and deliver nothing.
+/// A proxy in front of a failed member may accept watches and deliver nothing.
 #[tokio::test(start_paused = true)]
-async fn collection_with_silent_watches_is_stale_until_one_delivers_data() {
+async fn collection_with_silent_watches_is_stale_until_data_arrives() {
     let (cacher, mut member, mut updates) = start();
     let mut feeds = vec![member.sync(&[], 5).await];
     updates.synced().await;
@@ -106,17 +106,17 @@ async fn collection_with_silent_watches_is_stale_until_one_delivers_data() {
         assert!(matches!(state, CacherState::Stale { since, .. } if since == heard), "{state:?}, not since {heard:?}");
         assert_eq!(*cacher.continuity().borrow(), Continuity::Broken);
     }
-    // The watch delivers only the current version.
+    // The watch delivers a bookmark with the current version, and no event.
     let feed = feeds.pop().unwrap();
     feed.send(bookmark(5));
     state(&cacher, |state| *state == CacherState::Synced).await;
     assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
 }
 
-/// A healthy quiet collection is silent each 90 s. Its check takes a moment if preceding collections are refreshed
-/// first and the round trip is long.
+/// A healthy quiet collection is silent every 90 s. The request for the latest version takes longer if preceding RBAC
+/// collections are refreshed first and the round trip is long.
 #[tokio::test(start_paused = true)]
-async fn quiet_collection_is_not_stale_during_its_check() {
+async fn quiet_collection_stays_synced_while_its_silent_watch_is_checked() {
     let precedence = Precedence::default();
     precedence.begin();
     let config = CacherConfig { precedence: precedence.clone(), ..config(ReflectorTuning::default()) };
@@ -141,7 +141,7 @@ async fn quiet_collection_is_not_stale_during_its_check() {
         assert!(!states.has_changed().unwrap(), "{cacher:?}");
         assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
     }
-    // The next watch delivers nothing.
+    // The short watch after the silence delivers nothing.
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let silent = Instant::now();
     precedence.until_awaited().await;
@@ -161,7 +161,7 @@ async fn request_without_answer_times_out() {
     assert_eq!(started.elapsed(), Duration::from_secs(30));
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Unreachable(text)) if text.contains("30 s")))
         .await;
-    // The same applies to a list that stops in the middle.
+    // A list whose body stops in the middle times out as well.
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let feed = member.expect(&["limit"]).await.stream();
     feed.send(r#"{"items":["#);
@@ -170,7 +170,7 @@ async fn request_without_answer_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delay_grows_with_jitter_and_starts_over_after_success() {
+async fn retry_delay_grows_with_jitter_and_resets_after_success() {
     let (cacher, mut member, mut updates) = start();
     let mut last = Instant::now();
     let full: Vec<f64> = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0].to_vec();
@@ -197,7 +197,7 @@ async fn delay_grows_with_jitter_and_starts_over_after_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_with_an_unrequested_encoding_is_an_error() {
+async fn list_with_an_unrequested_content_encoding_is_a_failure() {
     let (cacher, mut member, _updates) = start();
     member.asked().await.respond(http::Response::builder().header("Content-Encoding", "gzip"), "\u{1f}");
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Other(text)) if text.contains("gzip"))).await;
@@ -207,7 +207,7 @@ async fn answer_with_an_unrequested_encoding_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_respected_up_to_a_limit() {
+async fn retry_after_header_is_respected_up_to_a_limit() {
     let (cacher, mut member, _updates) = start();
     let asked = member.asked().await;
     let started = asked.at;
@@ -215,7 +215,7 @@ async fn retry_after_is_respected_up_to_a_limit() {
     let again = member.asked().await;
     assert_eq!((again.at - started).as_secs(), 7);
     assert_eq!(cacher.state().reason(), Some(&StaleReason::TooManyRequests));
-    // The value in an ERROR event counts too, up to a limit.
+    // The Retry-After of an ERROR event counts as well, up to a limit.
     let feed = again.stream();
     let failed = Instant::now();
     feed.send(event("ERROR", r#"{"code":500,"message":"boom","details":{"retryAfterSeconds":86400}}"#));
@@ -224,7 +224,7 @@ async fn retry_after_is_respected_up_to_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_refusal_has_its_reason_and_the_cacher_recovers() {
+async fn cacher_reports_the_reason_of_each_refusal_and_recovers() {
     let (cacher, mut member, _updates) = start();
     let reasons = [
         (401, StaleReason::Unauthorized),
@@ -240,7 +240,7 @@ async fn each_refusal_has_its_reason_and_the_cacher_recovers() {
     }
     let feed = member.sync(&[], 5).await;
     state(&cacher, |state| *state == CacherState::Synced).await;
-    // After the first sync, the same refusals make the state stale, and it stays served.
+    // After the first list, the same refusals make the state stale, and the collection stays served.
     feed.cut();
     let lost = Instant::now();
     while !matches!(cacher.state(), CacherState::Stale { .. }) {
@@ -257,7 +257,7 @@ async fn each_refusal_has_its_reason_and_the_cacher_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_interruption_does_not_make_the_state_stale() {
+async fn short_watch_interruption_does_not_make_the_state_stale() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -274,7 +274,7 @@ async fn short_interruption_does_not_make_the_state_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn state_becomes_stale_without_an_event() {
+async fn cacher_state_becomes_stale_when_the_grace_time_passes() {
     let (cacher, mut member, mut updates) =
         start_with(ReflectorTuning { backoff_min: Duration::from_secs(60), ..ReflectorTuning::default() });
     let feed = member.sync(&[], 5).await;
@@ -286,14 +286,14 @@ async fn state_becomes_stale_without_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn member_whose_revisions_went_back_is_reset() {
+async fn member_whose_revisions_went_back_causes_a_reset() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 90), pod("b", 91)], 100).await;
     updates.synced().await;
     feed.cut();
-    // The member was restored to an older state: a watch from 100 would be accepted and silent.
+    // The member was restored to version 50: it would accept a watch from 100, and stay silent.
     member.expect(&["limit=1"]).await.text(list(&[], 50, None));
-    // The member passes the old version before the list.
+    // The member passes version 100 again before the list.
     member.sync(&[pod("a", 90), pod("b", 101)], 120).await;
     let Update::Reset { before, after } = updates.next().await else { panic!("not reset") };
     assert_eq!((before.resource_version().revision().0, after.resource_version().revision().0), (100, 120));
@@ -301,7 +301,8 @@ async fn member_whose_revisions_went_back_is_reset() {
     assert_eq!(cacher.state(), CacherState::Synced);
     assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 1));
 
-    // Here only a list shows it: after a 410, the list is below the current version.
+    // In this case only the list reveals the restored member: after a 410, the list's version is below the current
+    // version.
     let (_cacher, mut member, mut updates) = start();
     member.sync(&[pod("a", 90)], 100).await.send(expired());
     updates.synced().await;
@@ -310,7 +311,7 @@ async fn member_whose_revisions_went_back_is_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_call_lists_the_collection_again() {
+async fn call_of_reset_lists_the_collection_again() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -318,7 +319,7 @@ async fn reset_call_lists_the_collection_again() {
     feed.dropped().await;
     member.sync(&[pod("a", 1)], 6).await;
     assert!(matches!(updates.next().await, Update::Reset { .. }));
-    // The same works during the wait after a failure.
+    // A reset also ends the delay after a failure.
     member.expect(&["resourceVersion=6"]).await.refuse_connection();
     tokio::task::yield_now().await;
     cacher.reset();
@@ -327,7 +328,7 @@ async fn reset_call_lists_the_collection_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmark_below_the_current_version_asks_for_the_latest_version() {
+async fn bookmark_below_the_current_version_triggers_a_latest_version_request() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
@@ -337,7 +338,7 @@ async fn bookmark_below_the_current_version_asks_for_the_latest_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_works_without_the_right_to_list() {
+async fn failed_watch_resumes_without_the_right_to_list() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -349,7 +350,7 @@ async fn watch_works_without_the_right_to_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_only_repeat_events_are_reopened_with_pauses() {
+async fn watches_that_only_repeat_events_are_reopened_with_delays() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -394,7 +395,7 @@ impl tributary_cacher::UpdateObserver for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn state_is_not_synced_after_the_reflector_ended() {
+async fn cacher_state_is_not_synced_after_the_reflector_has_ended() {
     let (transport, mut member) = transport();
     let cacher = tributary_cacher::Cacher::start(config(ReflectorTuning::default()), transport, Arc::new(Panics));
     member.sync(&[], 5).await;
@@ -407,7 +408,7 @@ async fn state_is_not_synced_after_the_reflector_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeated_continue_token_restarts_the_list_with_a_pause() {
+async fn repeated_continue_token_restarts_the_list_after_a_delay() {
     let (cacher, mut member, _updates) = start();
     member.expect(&["sendInitialEvents=true"]).await.status(400, "");
     member.expect(&["limit="]).await.text(list(&[], 5, Some("again")));
@@ -431,7 +432,7 @@ async fn endless_refusal_body_is_read_up_to_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_end_after_one_event_are_rate_limited() {
+async fn reopening_of_watches_that_end_early_is_rate_limited() {
     let (cacher, mut member, mut updates) = start();
     let mut feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -470,7 +471,7 @@ async fn collection_with_opaque_versions_is_listed_again_after_a_minute() {
             again.text(list(&[pod("a", 3)], 7, None));
             state(&cacher, |state| *state == CacherState::Synced).await;
         }
-        // A server without watches answers a watch with a list, which is not a failure yet.
+        // A server without watches answers a WatchList with a list; the first such response is not a failure yet.
         let (cacher, mut member, _updates) = start();
         member.expect(&["sendInitialEvents=true"]).await.text(opaque(list(&[pod("a", 7)], 7, None)));
         let asked = member.expect(&["limit="]).await;

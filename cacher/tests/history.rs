@@ -1,5 +1,5 @@
-//! Property: for each history, chunk size and sequence of faults, each change is published exactly once, in order, and
-//! the state is right.
+//! Property: for each history, chunk size and sequence of faults, the cacher publishes each change exactly once and in
+//! order, and its snapshots contain the member's objects.
 
 mod common;
 
@@ -10,20 +10,19 @@ use proptest::prelude::*;
 use tributary_apimachinery::Snapshot;
 use tributary_cacher::Update;
 
-/// An event of the member's history; its version is its index counted from [`FIRST`].
+/// An event of the member's history. The event's version is [`FIRST`] plus its index.
 #[derive(Clone, Debug)]
 struct HistoryEvent {
     event_type: &'static str,
     name: String,
 }
 
-/// The member's reaction to a request.
 #[derive(Clone, Debug)]
 enum Answer {
     RefuseConnection,
     Overloaded,
     Expired,
-    /// Streams, or sends pages; breaks off after `events` events of the following watch.
+    /// Answers a WatchList or pages. The connection of the following watch breaks after `events` events.
     Serve {
         events: usize,
         end: End,
@@ -40,7 +39,6 @@ enum End {
     Expired,
 }
 
-/// The version of the first event.
 const FIRST: u64 = 10;
 
 fn history() -> impl Strategy<Value = Vec<HistoryEvent>> {
@@ -73,7 +71,7 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
-/// Returns the names and versions after the first `count` events.
+/// Returns the names and versions of the objects after the first `count` events.
 fn state_after(history: &[HistoryEvent], count: usize) -> BTreeMap<String, u64> {
     let mut objects = BTreeMap::new();
     for (version, event) in (FIRST..).zip(&history[..count]) {
@@ -108,8 +106,8 @@ impl Model<'_> {
         }
     }
 
-    /// Advances the history by `count` events and sends all events above `from`; for some chunk sizes also repeats the
-    /// last earlier ones, which no kube-apiserver should do. The tail is in the same text.
+    /// Advances the history by `count` events and sends all events above `from`, followed by `tail` in the same chunk.
+    /// For some chunk sizes, earlier events are repeated, which no kube-apiserver should do.
     fn watch(&mut self, feed: &Feed, from: u64, count: usize, tail: &str) {
         let from = from.saturating_sub(self.chunk as u64 % 3);
         self.now = (self.now + count).min(self.history.len());
@@ -151,7 +149,7 @@ impl Model<'_> {
         }
     }
 
-    /// Sends the rest of the history, without faults.
+    /// Sends the remaining history, without faults.
     fn calm(&mut self, asked: Asked) {
         let end = self.history.len();
         if asked.uri.contains("watch=1") && !asked.uri.contains("sendInitialEvents") {
@@ -171,7 +169,7 @@ impl Model<'_> {
         }
     }
 
-    /// Sends lists in two pages, for any limit.
+    /// Sends a list in two pages, for any limit.
     fn page(&self, asked: Asked) {
         let mut pods = self.pods();
         let rest = pods.split_off(pods.len() / 2);
@@ -181,7 +179,6 @@ impl Model<'_> {
     }
 }
 
-/// Compares the updates with the history.
 #[derive(Default)]
 struct Checker {
     /// The number of events that were published, or contained in a list.

@@ -1,4 +1,5 @@
-//! The memory limit of all collections of a process: growth above it is refused, and existing collections stay.
+//! The memory limit of all collections of a process: a collection that would exceed the limit is refused, and existing
+//! collections stay.
 
 mod common;
 
@@ -11,10 +12,9 @@ use tributary_cacher::{
     Cacher, CacherConfig, CacherState, ObjectRetention, ObjectRoom, Precedence, ReflectorTuning, StaleReason,
 };
 
-/// 128 KiB: the tests' pods are far smaller, and a hundred of them are larger.
+/// The memory limit of the tests. 128 KiB: larger than a single pod of the tests, and smaller than a hundred pods.
 const ROOM: u64 = 128 << 10;
 
-/// Creates a pod of a little more than 1 KiB.
 fn large_pod(name: &str, version: u64) -> String {
     pod(name, version).replacen('{', &format!(r#"{{"data":"{}","#, "x".repeat(1 << 10)), 1)
 }
@@ -27,7 +27,7 @@ fn start_within(room: &ObjectRoom) -> (Cacher, Member, Updates) {
     start_with_config(CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) })
 }
 
-/// Grows a collection up to the memory limit, and returns the cacher, the last state and the connection.
+/// Grows a collection up to the memory limit. Returns the cacher, its last state and its connection.
 async fn growing_collection(room: &ObjectRoom) -> (Cacher, CacherState, (Member, Updates, Feed)) {
     let (cacher, mut member, updates) = start_within(room);
     let feed = member.sync(&pods(20), 100).await;
@@ -39,7 +39,6 @@ async fn growing_collection(room: &ObjectRoom) -> (Cacher, CacherState, (Member,
     (cacher, stale, (member, updates, feed))
 }
 
-/// Sends `count` pods as the beginning of the first list.
 async fn send_first_objects(member: &mut Member, count: u64) -> Feed {
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
     feed.send(pods(count).iter().map(|pod| event("ADDED", pod)).collect::<String>());
@@ -51,7 +50,7 @@ fn has_no_room(state: &CacherState) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn collection_beyond_the_limit_is_refused_and_the_others_stay() {
+async fn first_list_above_the_memory_limit_is_refused() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
@@ -66,7 +65,7 @@ async fn collection_beyond_the_limit_is_refused_and_the_others_stay() {
     assert!(text.contains("131072 (--max-total-collection-bytes)") && text.contains("more memory"), "{text}");
     feed.dropped().await;
     assert_eq!((room.used(), served.state()), (own, CacherState::Synced), "the unfinished list was released");
-    // The collection is requested again after the delay, and cached once it is small enough.
+    // The collection is requested again after the delay, and is cached once it is small enough.
     let _feed = large.sync(&pods(20), 300).await;
     is_synced(&refused).await;
     assert_eq!(room.used(), own + refused.stats().object_bytes);
@@ -80,7 +79,7 @@ async fn is_synced(cacher: &Cacher) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn growing_collection_above_the_limit_is_served_in_its_last_state() {
+async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
@@ -91,7 +90,7 @@ async fn growing_collection_above_the_limit_is_served_in_its_last_state() {
     assert!((40..120).contains(&held), "{held} objects are served, of the last state that fitted");
     assert!(room.used() > ROOM - ROOM / 4, "{} of {ROOM}", room.used());
     assert_eq!(served.state(), CacherState::Synced);
-    // A later collection finds no room until some is free.
+    // A later collection is refused until bytes are released.
     let (late, mut other, _updates) = start_within(&room);
     drop(send_first_objects(&mut other, 2).await);
     state(&late, has_no_room).await;
@@ -100,9 +99,9 @@ async fn growing_collection_above_the_limit_is_served_in_its_last_state() {
     is_synced(&late).await;
 }
 
-/// Objects that are released after publication count too, because the observer's compiled form is as large.
+/// Objects that are dropped after publication also count, because the observer stores a compiled form of similar size.
 #[tokio::test(start_paused = true)]
-async fn objects_of_rights_find_room_in_the_reserve() {
+async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let _connection = growing_collection(&room).await;
     let before = room.used();
@@ -117,9 +116,9 @@ async fn objects_of_rights_find_room_in_the_reserve() {
     assert_eq!(room.used(), before + first.stats().object_bytes);
 }
 
-/// The next list waits for the preceding collections, which are not current while the member is away.
+/// The next list waits for the preceding RBAC collections, which are not current while the member is unreachable.
 #[tokio::test(start_paused = true)]
-async fn broken_list_releases_its_memory_before_the_next_list() {
+async fn interrupted_list_releases_its_memory_before_the_next_list() {
     let (room, precedence) = (ObjectRoom::new(ROOM, |_| ()), Precedence::default());
     precedence.begin();
     let config = CacherConfig { room: room.clone(), precedence, ..config(ReflectorTuning::default()) };
@@ -133,9 +132,9 @@ async fn broken_list_releases_its_memory_before_the_next_list() {
     assert_eq!(room.used(), 0);
 }
 
-/// A cluster with a changed configuration gets a new cacher.
+/// A cluster whose configuration changes gets a new cacher.
 #[tokio::test(start_paused = true)]
-async fn successor_takes_over_the_reservation() {
+async fn successor_takes_over_the_memory_reservation_of_its_predecessor() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
@@ -150,9 +149,9 @@ async fn successor_takes_over_the_reservation() {
     assert!(room.used() <= ROOM);
 }
 
-/// A comparison by pointers finds the differences, and only these are twice in memory.
+/// The observer finds differences by comparing pointers, and only changed objects are in memory twice.
 #[tokio::test(start_paused = true)]
-async fn successor_shares_unchanged_objects() {
+async fn successor_shares_unchanged_objects_with_its_predecessor() {
     let (served, mut member, mut updates) = start();
     let _feed = member.sync(&pods(3), 100).await;
     let before = updates.synced().await;
@@ -170,10 +169,10 @@ async fn successor_shares_unchanged_objects() {
     }
 }
 
-/// A cluster may be reconfigured again during its list, or while there is no memory for its present size. The first
+/// A cluster may be reconfigured again during its list, or while its collection exceeds the memory limit. The first
 /// collection is served all the time.
 #[tokio::test(start_paused = true)]
-async fn third_cacher_shares_with_the_first_if_the_second_was_never_complete() {
+async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
     for (sent, is_refused) in [(10, false), (200, true)] {
         let room = ObjectRoom::new(ROOM, |_| ());
         let (first, mut member, mut updates) = start_within(&room);
@@ -197,7 +196,7 @@ async fn third_cacher_shares_with_the_first_if_the_second_was_never_complete() {
         let after = updates.synced().await;
         let is_shared = |old: &Arc<Object>| Arc::ptr_eq(old, after.get(old.key().as_str()).unwrap());
         assert_eq!(before.iter().filter(|old| is_shared(old)).count(), 19, "{sent}");
-        // The collection counts once, and a replaced object is dropped with its last reader.
+        // The collection's bytes count once, and a replaced object is freed with its last reader.
         assert_eq!((third.state(), room.used()), (CacherState::Synced, own), "{sent}");
         let replaced = Arc::downgrade(before.get("ns/p19").unwrap());
         drop(before);
@@ -205,9 +204,9 @@ async fn third_cacher_shares_with_the_first_if_the_second_was_never_complete() {
     }
 }
 
-/// A replaced cacher continues beside the new cacher until the last reader drops the handle.
+/// A replaced cacher keeps running beside its successor until the last reader drops the handle.
 #[tokio::test(start_paused = true)]
-async fn replaced_cacher_continues_without_a_second_reservation() {
+async fn replaced_cacher_keeps_running_without_a_memory_reservation() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
@@ -225,7 +224,7 @@ async fn replaced_cacher_continues_without_a_second_reservation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shrunken_collection_releases_its_reservation() {
+async fn shrunken_collection_releases_its_unused_memory_reservation() {
     let room = ObjectRoom::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(60), 100).await;

@@ -1,4 +1,4 @@
-//! A collection that the member does not cache: its watches receive no bookmarks.
+//! Waiters and staleness of a collection without bookmarks, because the member does not cache the collection.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn start_collection(group: &str, resource: &str) -> (Cacher, Member, Updates) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_listed_for_a_waiter() {
+async fn waiter_for_kubernetes_events_causes_a_list() {
     for group in ["", "events.k8s.io"] {
         let (cacher, mut member, mut updates) = start_collection(group, "events");
         let feed = member.sync(&[pod("a", 1)], 5).await;
@@ -49,7 +49,7 @@ async fn events_are_listed_for_a_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_for_a_waiter_with_an_older_state_counts_as_a_reset() {
+async fn waiters_list_with_an_older_version_is_a_reset() {
     let (cacher, mut member, mut updates) = start_collection("", "events");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -65,7 +65,7 @@ async fn list_for_a_waiter_with_an_older_state_counts_as_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn collection_without_bookmarks_is_listed_for_the_second_waiter() {
+async fn missing_bookmark_makes_the_second_waiter_cause_a_list() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -86,7 +86,7 @@ async fn collection_without_bookmarks_is_listed_for_the_second_waiter() {
     };
     let (second, again) = tokio::join!(cacher.wait_for(ResourceVersion(30), THREE_SECONDS), script);
     assert!(second.is_ok() && long.is_dropped());
-    // A bookmark shows that the collection has bookmarks.
+    // A bookmark shows that the collection receives bookmarks.
     again.send(bookmark(31));
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 40, None));
@@ -98,7 +98,8 @@ async fn collection_without_bookmarks_is_listed_for_the_second_waiter() {
     assert!(third.is_ok());
 }
 
-/// A quiet collection without bookmarks is silent: the cacher checks this before the state becomes stale.
+/// A quiet collection without bookmarks is silent. The cacher requests the member's latest version before the state
+/// becomes stale.
 #[tokio::test(start_paused = true)]
 async fn silent_collection_without_bookmarks_stays_synced() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
@@ -112,17 +113,17 @@ async fn silent_collection_without_bookmarks_stays_synced() {
         drop(short);
         let long = member.expect(&["resourceVersion=5&"]).await;
         assert!(!long.has("timeoutSeconds=3&"), "{}", long.uri);
-        // The new watch is silent again.
+        // The reopened watch is silent again.
         feeds.push(long.stream());
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(!states.has_changed().unwrap(), "{cacher:?}");
     }
 }
 
-/// An unchanged member has no bookmark to send. The cacher must not conclude that bookmarks are missing, because it
-/// would then list the collection for each waiter.
+/// An unchanged member has no bookmark to send. A cacher that concluded that bookmarks are missing would list the
+/// collection for each waiter.
 #[tokio::test(start_paused = true)]
-async fn silence_of_an_unchanged_member_does_not_mean_missing_bookmarks() {
+async fn silence_of_an_unchanged_member_does_not_imply_missing_bookmarks() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let mut feeds = vec![member.sync(&[pod("a", 1)], 5).await];
     updates.synced().await;
@@ -147,7 +148,7 @@ async fn silence_of_an_unchanged_member_does_not_mean_missing_bookmarks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn early_end_of_a_short_watch_does_not_mean_missing_bookmarks() {
+async fn early_ended_short_watch_does_not_imply_missing_bookmarks() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -197,7 +198,7 @@ async fn continuous_waiters_cause_at_most_one_list_per_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_lists_for_waiters_are_followed_by_pauses() {
+async fn slow_lists_for_waiters_delay_the_next_list() {
     let (cacher, mut member, mut updates) = start_collection("", "events");
     let mut feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -225,7 +226,7 @@ async fn slow_lists_for_waiters_are_followed_by_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_as_the_last_write_is_confirmed_by_a_list() {
+async fn waiter_for_a_last_revision_with_deletions_causes_a_list() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -239,7 +240,7 @@ async fn deletion_as_the_last_write_is_confirmed_by_a_list() {
     };
     let (found, again) = tokio::join!(cacher.wait_for(ResourceVersion(6), THREE_SECONDS), script);
     assert_eq!(found.unwrap().resource_version(), ResourceVersion(6));
-    // The collection has bookmarks all the same: the next wait asks for one.
+    // The collection still counts as one with bookmarks: the next waiter causes a short watch.
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 9, None));
         let short = member.expect(&["resourceVersion=6&", "timeoutSeconds=3&"]).await.stream();
@@ -251,7 +252,7 @@ async fn deletion_as_the_last_write_is_confirmed_by_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_watch_with_an_event_does_not_mean_missing_bookmarks() {
+async fn short_watch_with_an_event_does_not_imply_missing_bookmarks() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;

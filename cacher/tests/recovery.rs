@@ -1,4 +1,4 @@
-//! A member that recovers: the time until each of its collections is fresh, from each state of the collection.
+//! The time until each collection of a recovered member is fresh, for each state of the collection.
 
 mod common;
 
@@ -11,8 +11,8 @@ use tributary_cacher::{
     Cacher, CacherConfig, CacherState, ListPermits, MemberHealth, MemberLoss, Precedence, ReflectorTuning, StaleReason,
 };
 
-/// The time within which a collection must be fresh after the recovery: the promised time without the time of
-/// detection.
+/// The time within which a collection must be fresh after the member is reported as recovered: the documented time
+/// without the time of detection.
 const FRESH_WITHIN: Duration = Duration::from_secs(4);
 
 fn lost() -> MemberHealth {
@@ -43,7 +43,7 @@ async fn serve(member: &mut Member) -> Vec<Feed> {
     }
 }
 
-/// Checks that a collection becomes fresh soon after its member has recovered.
+/// Checks that a collection becomes fresh within [`FRESH_WITHIN`] after its member has recovered.
 async fn expect_fresh_soon(story: &str, cacher: &Cacher, mut member: Member) {
     assert_ne!(cacher.state(), CacherState::Synced, "{story}");
     cacher.set_member_health(well(2));
@@ -67,7 +67,6 @@ async fn synced_and_lost() -> (Cacher, Member, Updates, Feed) {
     (cacher, member, updates, feed)
 }
 
-/// Refuses each connection for a time.
 async fn refuse_for(time: Duration, member: &mut Member) {
     let failing = async {
         loop {
@@ -78,7 +77,7 @@ async fn refuse_for(time: Duration, member: &mut Member) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn collection_in_any_phase_is_fresh_soon_after_recovery() {
+async fn collection_in_each_phase_is_fresh_soon_after_member_recovery() {
     let minutes = Duration::from_secs(300);
 
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
@@ -135,11 +134,11 @@ async fn collection_in_any_phase_is_fresh_soon_after_recovery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_to_a_healthy_member_is_not_abandoned_on_recovery() {
+async fn request_to_a_healthy_member_survives_a_recovery_report() {
     let (cacher, mut member, _updates) = start();
     cacher.set_member_health(well(1));
     let asked = member.asked().await;
-    // The member may become ready in the meantime.
+    // The member becomes ready only after the first report of recovery.
     cacher.set_member_health(well(2));
     sleep(Duration::from_secs(20)).await;
     let feed = asked.stream();
@@ -147,9 +146,9 @@ async fn request_to_a_healthy_member_is_not_abandoned_on_recovery() {
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
-/// A member that rejects Tributary's credentials, and answers `/readyz` with 200 for everyone.
+/// A member that rejects Tributary's credentials may still answer `/readyz` with 200, and so be reported as recovered.
 #[tokio::test(start_paused = true)]
-async fn wrong_reports_of_recovery_cause_fewer_and_fewer_requests() {
+async fn wrong_recovery_reports_cause_requests_with_growing_delay() {
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;
     feed.cut();
     let flaps = async {
@@ -174,11 +173,10 @@ async fn wrong_reports_of_recovery_cause_fewer_and_fewer_requests() {
     assert!(within(0, 60) <= 20, "{asked:?}");
     assert!(within(300, 600) <= 21, "one request in 15 s: {asked:?}");
     assert!(matches!(cacher.state(), CacherState::Stale { reason: StaleReason::Unauthorized, .. }), "{cacher:?}");
-    // The first true recovery is detected, and later reports are trusted again.
+    // A true recovery is detected, and later reports are trusted again.
     serve_until_fresh(&cacher, member).await;
 }
 
-/// Serves until the collection is fresh.
 async fn serve_until_fresh(cacher: &Cacher, mut member: Member) {
     cacher.set_member_health(well(10_000));
     tokio::select! {
@@ -195,7 +193,7 @@ async fn concurrent_lists_of_a_member_are_limited() {
     for _ in 0..20 {
         let config = CacherConfig { list_permits: list_permits.clone(), ..config(ReflectorTuning::default()) };
         let (cacher, mut member, mut updates) = start_with_config(config);
-        // The first list of a collection needs no permit: a client waits for it.
+        // The first list of a collection needs no permit, because a client waits for the list.
         let feed = member.sync(&[], 5).await;
         updates.synced().await;
         all.push((cacher, member, updates, feed));
@@ -214,7 +212,7 @@ async fn concurrent_lists_of_a_member_are_limited() {
     let feed = member.sync(&[], 6).await;
     sleep(Duration::from_millis(1)).await;
     assert_eq!(count(&all), 8, "seven earlier lists and a new one");
-    // Long lists keep a permit for at most a second.
+    // Long lists occupy a permit for at most a second.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(count(&all), 16);
     sleep(Duration::from_secs(1)).await;
@@ -223,8 +221,8 @@ async fn concurrent_lists_of_a_member_are_limited() {
     drop(feed);
 }
 
-/// Checks that the watch is opened only after the preceding collections are current, and returns its feed with one
-/// event.
+/// Checks that the watch is opened only after the preceding RBAC collections are current. Returns the watch, which has
+/// delivered one event.
 async fn expect_resumed_after_precedence(cacher: &Cacher, member: &mut Member, precedence: &Precedence) -> Feed {
     sleep(Duration::from_secs(20)).await;
     assert!(!member.is_asked(), "the state before the loss of contact does not suffice");
@@ -236,7 +234,8 @@ async fn expect_resumed_after_precedence(cacher: &Cacher, member: &mut Member, p
     feed
 }
 
-/// Other objects define the visibility of an object: events after a failure must wait until these are current.
+/// RBAC objects in the preceding collections decide about the visibility of this collection's objects. After a failure,
+/// events must wait until those collections are current.
 #[tokio::test(start_paused = true)]
 async fn watch_resumes_only_after_preceding_collections_are_current() {
     let precedence = Precedence::default();
@@ -251,12 +250,12 @@ async fn watch_resumes_only_after_preceding_collections_are_current() {
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let feed = expect_resumed_after_precedence(&cacher, &mut member, &precedence).await;
     assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
-    // A watch with a regular end is resumed at once.
+    // A watch with a regular end is resumed without waiting for the preceding RBAC collections.
     drop(feed);
     member.expect(&["watch=1"]).await;
 }
 
-/// A proxy may have lost all watches of a member, including those of the preceding collections.
+/// A proxy may have lost all watches of a member, including those of the preceding RBAC collections.
 #[tokio::test(start_paused = true)]
 async fn silent_watch_resumes_only_after_preceding_collections_are_current() {
     let precedence = Precedence::default();

@@ -1,4 +1,4 @@
-//! New credentials for requests to the member, during a watch.
+//! New credentials for requests to the member while a watch is open.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tributary_cacher::{CacherState, StaleReason};
 const WITHIN: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn watch_is_reopened_in_time_without_a_list_or_loss() {
+async fn watch_reopens_with_new_credentials_without_list_or_lost_event() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -26,13 +26,13 @@ async fn watch_is_reopened_in_time_without_a_list_or_loss() {
     feed.send(event("ADDED", &pod("c", 7)));
     assert_eq!(updates.changes().await.0, [("ADDED", "c".to_owned(), 7)]);
     assert_eq!((cacher.state(), cacher.stats().relists, cacher.stats().failures), (CacherState::Synced, 0, 0));
-    // A single reopening suffices.
+    // The watch is reopened once.
     tokio::time::sleep(WITHIN).await;
     assert!(!member.is_asked());
 }
 
 #[tokio::test(start_paused = true)]
-async fn reopened_watch_shows_that_rights_were_revoked() {
+async fn reopened_watch_reveals_revoked_access_rights() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -47,7 +47,7 @@ async fn reopened_watch_shows_that_rights_were_revoked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_asks_a_refusing_member_at_once() {
+async fn call_of_retry_ends_the_delay_after_a_refusal() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -64,7 +64,7 @@ async fn retry_asks_a_refusing_member_at_once() {
     cacher.retry();
     let asked = member.expect(&["limit=1"]).await;
     assert_eq!((asked.at, cacher.failed_at()), (wanted, Some(first)));
-    // Without the right to list, the cacher cannot ask; the watch shows the refusal.
+    // Without the right to list, the member's latest version cannot be read. The watch itself is refused.
     asked.status(403, "{}");
     member.expect(&["watch=1", "resourceVersion=5&"]).await.status(403, "{}");
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -78,10 +78,10 @@ async fn retry_asks_a_refusing_member_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reopening_waits_for_the_current_list_and_counts_a_resumed_watch() {
+async fn reopening_waits_for_the_list_and_accepts_a_resumed_watch() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
-    // The reopening is requested during the list, which has the earlier credentials.
+    // The reopening is requested during the list, which carries the old credentials.
     cacher.reopen(Duration::from_secs(5));
     tokio::time::sleep(Duration::from_secs(6)).await;
     feed.send(event("ADDED", &pod("a", 1)) + &end_bookmark(5));
@@ -89,7 +89,8 @@ async fn reopening_waits_for_the_current_list_and_counts_a_resumed_watch() {
     let feed = member.expect(&["watch=1", "resourceVersion=5&"]).await.stream();
     feed.send(bookmark(8));
     updates.next().await;
-    // The member ends the watch before the requested time: the next watch has the new credentials.
+    // The member ends the watch before the requested time. The next watch carries the new credentials, so no second
+    // reopening follows.
     cacher.reopen(WITHIN);
     drop(feed);
     let _feed = member.expect(&["watch=1", "resourceVersion=8&"]).await.stream();

@@ -1,5 +1,5 @@
-//! Several deletions at a single revision, like at the end of a lease: a DELETED for each, and none is marked as the
-//! last.
+//! Several deletions at one revision, as at the end of an etcd lease: the member sends a DELETED event for each, and
+//! marks none as the last.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn gone(name: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_of_one_revision_are_published_in_one_or_several_updates() {
+async fn deletions_of_one_revision_may_span_several_updates() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2), pod("c", 3), pod("d", 4)], 10).await;
     updates.synced().await;
@@ -37,7 +37,7 @@ async fn deletions_of_one_revision_are_published_in_one_or_several_updates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_cut_between_deletions_of_one_revision_resumes_before_both() {
+async fn watch_cut_between_deletions_of_one_revision_resumes_before_it() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -53,7 +53,7 @@ async fn watch_cut_between_deletions_of_one_revision_resumes_before_both() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_ends_with_the_first_deletion_or_after_a_list_with_the_whole_revision() {
+async fn waiter_for_a_deletions_whole_revision_causes_a_list() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -63,7 +63,7 @@ async fn wait_ends_with_the_first_deletion_or_after_a_list_with_the_whole_revisi
     assert_eq!(cacher.wait_for(own, Duration::ZERO).await.unwrap().len(), 1);
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 11, None));
-        // A watch from before the deletion would receive it again, and no bookmark of its revision.
+        // A watch from before the deletion would receive the deletion again, and no bookmark with its revision.
         let again = member.expect(&["sendInitialEvents=true"]).await.stream();
         again.send(end_bookmark(11));
         again
@@ -74,7 +74,7 @@ async fn wait_ends_with_the_first_deletion_or_after_a_list_with_the_whole_revisi
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_a_version_beyond_the_members_latest_fails() {
+async fn wait_during_a_partial_revision_fails_for_a_nonexistent_version() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 10).await;
     updates.synced().await;

@@ -15,17 +15,17 @@ use tributary_cacher::{CacherState, ReflectorTuning, StaleReason, Update};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The response of a kube-apiserver of 1.34 or later to a continue token whose version its watch cache does not reach
-/// within 3 s (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`), because it lags or was
-/// restored to an older state.
+/// within 3 s (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`), because the watch cache
+/// lags or the member was restored to an older state.
 const TOO_LARGE: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Timeout: Too large resource version: 1000, current: 500","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
 
-/// A member without WatchList, behind a connection of limited speed.
+/// A member without WatchList, behind a connection of limited bandwidth.
 struct SlowMember {
     objects: Vec<String>,
     bytes_per_second: usize,
-    /// Whether it compresses lists on request, like a kube-apiserver.
+    /// Whether the member compresses lists on request, like a kube-apiserver.
     compresses: bool,
-    /// The time after which it, or a proxy in front, ends a list.
+    /// The time after which the member, or a proxy in front, cuts off a list.
     request_timeout: Duration,
 }
 
@@ -39,7 +39,7 @@ struct Page {
 }
 
 impl SlowMember {
-    /// Answers until the collection is watched; returns the requested lists.
+    /// Answers requests until the collection is watched. Returns the requested lists and the watch.
     async fn serve(&self, member: &mut Member) -> (Vec<Page>, Feed) {
         let began = Instant::now();
         let mut pages = Vec::new();
@@ -72,7 +72,8 @@ impl SlowMember {
         }
     }
 
-    /// Sends a list at the speed of the connection, and cuts it off at the time limit.
+    /// Sends a list at the bandwidth of the connection, and cuts it off at the time limit. Returns whether the list was
+    /// complete.
     async fn send(&self, asked: Asked, text: String, compressed: bool) -> bool {
         let began = asked.at;
         let (feed, bytes) = match compressed {
@@ -107,10 +108,10 @@ fn large_pod(number: usize, random: bool) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_beyond_the_members_time_limit_completes_in_smaller_pages() {
+async fn list_above_the_members_time_limit_completes_in_smaller_pages() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (cacher, mut member, mut updates) = start_with(tuning);
-    // A page of 1,000 objects takes five minutes.
+    // A page of 1,000 objects takes five minutes at this bandwidth.
     let objects = (0..2000).map(|number| large_pod(number, true)).collect();
     let slow = SlowMember { objects, bytes_per_second: 4_000, compresses: true, request_timeout: REQUEST_TIMEOUT };
     let began = Instant::now();
@@ -119,7 +120,7 @@ async fn list_beyond_the_members_time_limit_completes_in_smaller_pages() {
     assert_eq!(cacher.state(), CacherState::Synced);
     let cut = pages.iter().filter(|page| !page.came).count();
     assert!(cut <= 2, "{cut} were cut: {pages:?}");
-    // 2 MB over 4 kB a second take 500 s.
+    // 2 MB at 4 kB per second take 500 s.
     assert!(began.elapsed() < Duration::from_secs(800), "{:?}", began.elapsed());
     let mut from = 0;
     for page in pages.iter().filter(|page| page.came) {
@@ -129,7 +130,7 @@ async fn list_beyond_the_members_time_limit_completes_in_smaller_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_list_is_requested_compressed() {
+async fn list_that_is_cut_off_is_requested_with_gzip() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
@@ -143,7 +144,7 @@ async fn broken_list_is_requested_compressed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fast_member_is_listed_in_full_uncompressed_pages() {
+async fn fast_member_is_listed_in_large_uncompressed_pages() {
     let tuning = ReflectorTuning { page_size: 1000, ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let objects = (0..2000).map(|number| large_pod(number, false)).collect();
@@ -155,7 +156,7 @@ async fn fast_member_is_listed_in_full_uncompressed_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_before_a_broken_page_are_kept() {
+async fn pages_before_a_cut_off_page_are_kept() {
     let (_cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 1), pod("b", 2)], 5, Some("t1")));
@@ -172,21 +173,21 @@ async fn pages_before_a_broken_page_are_kept() {
     member.expect(&["watch=1", "resourceVersion=5"]).await;
 }
 
-/// Expects the question for the latest version as the next request: a list of one object.
+/// Returns the next request, which must be a list of one object, for the member's latest version.
 async fn expect_latest(member: &mut Member) -> Asked {
     let asked = member.asked().await;
     assert!(asked.uri.ends_with("?limit=1"), "{}", asked.uri);
     asked
 }
 
-/// Serves the first page, of version 1000, and returns the request for the second.
+/// Serves the first page, of version 1000, and returns the request for the second page.
 async fn second_page(member: &mut Member) -> Asked {
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 900)], 1000, Some("t1")));
     member.expect(&["limit=10000", "continue=t1"]).await
 }
 
-/// Expects a new list, serves it with version 500, and checks that it is the collection.
+/// Expects a new list, serves it with version 500, and checks that the cacher publishes its objects.
 async fn expect_relist(member: &mut Member, mut updates: Updates) {
     let first = member.expect(&["limit="]).await;
     assert!(!first.uri.contains("continue"), "{}", first.uri);
@@ -196,7 +197,7 @@ async fn expect_relist(member: &mut Member, mut updates: Updates) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_of_a_version_that_the_member_has_not_reached_restarts_the_list() {
+async fn page_refused_by_a_restored_member_restarts_the_list() {
     let (_cacher, mut member, updates) = start();
     second_page(&mut member).await.status(504, TOO_LARGE);
     expect_latest(&mut member).await.text(list(&[pod("b", 400)], 500, None));
@@ -213,7 +214,7 @@ async fn page_refused_by_a_lagging_apiserver_is_requested_again() {
     assert!(question.at - refused_at >= Duration::from_secs(1), "the request respects Retry-After");
     assert_ne!(cacher.state().reason(), Some(&StaleReason::Reset), "no answer showed that revisions went back");
     question.text(list(&[pod("a", 900)], 1000, None));
-    // The page was not refused for its duration.
+    // The page was not refused for its duration, so its size is unchanged.
     member.expect(&["limit=10000", "continue=t1"]).await.text(list(&[pod("b", 950)], 1000, None));
     assert_eq!(contents(&updates.synced().await), names(&[("a", 900), ("b", 950)]));
     member.expect(&["watch=1", "resourceVersion=1000"]).await;
@@ -266,7 +267,7 @@ async fn member_with_a_short_time_limit_is_listed_in_smaller_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_that_breaks_off_twice_becomes_smaller() {
+async fn page_that_is_cut_off_twice_becomes_smaller() {
     let (_cacher, mut member, _updates) = start();
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
     let mut page = second_page(&mut member).await;
@@ -281,7 +282,7 @@ async fn page_that_breaks_off_twice_becomes_smaller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_page_becomes_smaller() {
+async fn page_whose_body_stalls_becomes_smaller() {
     let (_cacher, mut member, _updates) = start();
     let feed = second_page(&mut member).await.stream();
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 1000, None);
@@ -291,7 +292,7 @@ async fn silent_page_becomes_smaller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_limit_recovers_after_complete_lists() {
+async fn page_time_limit_grows_again_after_complete_lists() {
     let tuning = ReflectorTuning { page_time: Duration::from_secs(4), ..ReflectorTuning::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let text = list(&(0..100).map(|number| pod(&format!("pod-{number}"), 3)).collect::<Vec<_>>(), 5, None);

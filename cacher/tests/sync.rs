@@ -1,4 +1,4 @@
-//! The first list, the watch after it, and their updates.
+//! The first list, the following watch, and their updates.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tributary_apimachinery::ResourceVersion;
 use tributary_cacher::{Cacher, CacherState, StaleReason, Update, UpdateObserver};
 
 #[tokio::test(start_paused = true)]
-async fn member_with_watch_list_is_streamed() {
+async fn member_with_watch_list_support_is_streamed() {
     let (cacher, mut member, mut updates) = start();
     assert!(matches!(cacher.state(), CacherState::Syncing { reason: None, .. }));
     assert!(cacher.snapshot().is_none());
@@ -49,7 +49,7 @@ async fn member_with_watch_list_is_streamed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warnings_are_published_before_the_objects() {
+async fn warning_headers_reach_the_observer_before_the_objects() {
     use http::HeaderValue;
     struct Warned(std::sync::mpsc::Sender<Vec<HeaderValue>>, Arc<dyn Fn() -> bool + Send + Sync>);
     impl UpdateObserver for Warned {
@@ -75,7 +75,7 @@ async fn warnings_are_published_before_the_objects() {
         .header("warning", format!("299 - \"{long}\""));
     let objects = event("ADDED", &pod("a", 3)) + &end_bookmark(9) + &event("DELETED", &pod("a", 10));
     member.expect(&["sendInitialEvents"]).await.respond(answer, &objects);
-    // The following responses repeat the warning, and then omit it.
+    // The second response repeats the warning; the third one omits it.
     let again = head().header("warning", "299 - \"v1 Pods are deprecated\"");
     member.expect(&["resourceVersion=9"]).await.respond(again, &bookmark(11));
     member.expect(&["resourceVersion=11"]).await.respond(head(), &bookmark(12));
@@ -85,7 +85,7 @@ async fn warnings_are_published_before_the_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn updates_are_equal_for_each_cut_of_the_stream() {
+async fn cacher_updates_are_equal_for_each_chunk_size() {
     let text = event("ADDED", &pod("a", 3))
         + &end_bookmark(9)
         + &event("MODIFIED", &pod("a", 10))
@@ -104,7 +104,7 @@ async fn updates_are_equal_for_each_cut_of_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn member_without_watch_list_is_listed_in_pages() {
+async fn member_without_watch_list_support_is_listed_in_pages() {
     let (cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422,"reason":"Invalid"}"#);
     let first = member.expect(&["/api/v1/pods?limit=10000"]).await;
@@ -142,8 +142,8 @@ async fn member_without_watch_list_is_listed_in_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_without_an_end_are_replaced_by_pages() {
-    // The member ignores sendInitialEvents and becomes silent.
+async fn initial_events_without_an_end_bookmark_are_replaced_by_pages() {
+    // A member that ignores sendInitialEvents sends no end bookmark.
     let (_cacher, mut member, mut updates) = start();
     let start_time = Instant::now();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
@@ -154,7 +154,7 @@ async fn initial_events_without_an_end_are_replaced_by_pages() {
     asked.text(list(&[pod("a", 3)], 5, None));
     assert_eq!(updates.synced().await.len(), 1);
 
-    // The member sends a bookmark without the annotation.
+    // A bookmark without the annotation does not end the initial events.
     let (_cacher, mut member, _updates) = start();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
     feed.send(event("ADDED", &pod("a", 3)) + &bookmark(5));
@@ -162,7 +162,7 @@ async fn initial_events_without_an_end_are_replaced_by_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cacher_of_a_namespace_requests_its_path() {
+async fn cacher_of_a_namespace_requests_the_namespaced_path() {
     let (transport, mut member) = transport();
     struct Nobody;
     impl UpdateObserver for Nobody {
@@ -176,7 +176,7 @@ async fn cacher_of_a_namespace_requests_its_path() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn malformed_objects_are_skipped_and_counted_and_the_stream_continues() {
+async fn malformed_objects_are_skipped_and_counted_without_ending_the_watch() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents"]).await.stream();
     feed.send(event("ADDED", &pod("a", 3)));
@@ -198,7 +198,7 @@ async fn malformed_objects_are_skipped_and_counted_and_the_stream_continues() {
     assert!(!feed.is_dropped());
     assert_eq!(cacher.state(), CacherState::Synced);
 
-    // The same applies to pages.
+    // Objects in pages are decoded in the same way.
     let (cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let items = [pod("a", 3), "7".to_owned(), r#"{"metadata":{}}"#.to_owned(), pod("b", 4)];
@@ -208,7 +208,7 @@ async fn malformed_objects_are_skipped_and_counted_and_the_stream_continues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frame_without_an_end_restarts_the_watch() {
+async fn oversized_watch_frame_restarts_the_watch() {
     let tuning = tributary_cacher::ReflectorTuning { object_size_max: 1000, ..Default::default() };
     let (_cacher, mut member, mut updates) = start_with(tuning);
     let feed = member.sync(&[pod("a", 3)], 5).await;
@@ -221,7 +221,7 @@ async fn frame_without_an_end_restarts_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_that_is_not_a_list_is_an_error() {
+async fn list_page_that_is_not_a_list_is_a_failure() {
     let (cacher, mut member, _updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     member.expect(&["limit"]).await.text("<html>hello</html>");
@@ -234,7 +234,7 @@ async fn page_that_is_not_a_list_is_an_error() {
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
-/// An observer that reads the cacher during its call.
+/// An observer that reads the cacher's snapshot during the call of `update`.
 struct Reader {
     cacher: std::sync::OnceLock<std::sync::Weak<Cacher>>,
     seen: std::sync::mpsc::Sender<(u64, Option<u64>)>,

@@ -1,4 +1,4 @@
-//! Waiting for versions and for deletions, and asking an idle member for progress.
+//! Waits for versions and deletions, and requests for the latest version of an idle member.
 
 mod common;
 
@@ -12,7 +12,7 @@ use tributary_cacher::{LatestError, NotReached, StaleReason, StillExists, Update
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 
 #[tokio::test(start_paused = true)]
-async fn wait_returns_at_once_for_a_reached_version_and_ends_with_an_event() {
+async fn wait_for_a_version_ends_when_an_event_reaches_it() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -33,7 +33,7 @@ async fn wait_returns_at_once_for_a_reached_version_and_ends_with_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_includes_the_first_sync() {
+async fn wait_for_a_version_includes_the_first_list() {
     let (cacher, mut member, _updates) = start();
     let early = cacher.wait_for(ResourceVersion(5), THREE_SECONDS).await;
     assert_eq!(early.unwrap_err(), NotReached::TooNew { wanted: ResourceVersion(5).into(), current: None });
@@ -42,7 +42,7 @@ async fn wait_includes_the_first_sync() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_member_is_asked_for_progress_once_for_all_waiters() {
+async fn one_latest_version_request_serves_all_waiters() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -82,7 +82,7 @@ async fn idle_member_is_asked_for_progress_once_for_all_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_after_the_bookmark_needs_a_new_question_to_the_member() {
+async fn waiter_for_a_newer_version_causes_a_second_request() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -112,7 +112,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
     let started = Instant::now();
     let script = async {
         let asked = member.expect(&["limit=1"]).await;
-        // A waiter that arrives during the question is served by the next question.
+        // A waiter that arrives while a request for the latest version is pending is served by the next request.
         let late = cacher.wait_for(ResourceVersion(900), THREE_SECONDS);
         let answer = async {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -136,7 +136,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn later_list_shows_that_a_version_does_not_exist() {
+async fn wait_fails_after_a_later_list_below_the_version() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -145,11 +145,11 @@ async fn later_list_shows_that_a_version_does_not_exist() {
     let early = cacher.wait_for(ResourceVersion(31), Duration::from_secs(60));
     let script = async {
         tokio::task::yield_now().await;
-        // The list may be older than a version that became known while it was in progress.
+        // The list may be older than a version that the waiter received while the list was in progress.
         list.send(end_bookmark(20));
         tokio::task::yield_now().await;
         list.send(expired());
-        // The member's changes behind its list do not create the awaited version.
+        // Changes that follow the list do not create the awaited version.
         let list = member.expect(&["sendInitialEvents=true"]).await.stream();
         list.send(end_bookmark(30) + &event("ADDED", &pod("a", 31)));
         list
@@ -160,7 +160,7 @@ async fn later_list_shows_that_a_version_does_not_exist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_fails_as_too_new_if_the_member_does_not_answer() {
+async fn wait_fails_as_too_new_if_the_member_returns_errors() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -179,12 +179,13 @@ async fn wait_fails_as_too_new_if_the_member_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_below_the_current_version_is_a_reset() {
+async fn latest_version_below_the_current_version_is_a_reset() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
     let script = async {
-        // An event during the question does not make the answer look older than it is.
+        // An event that arrives while the request is pending must not make the response look like a member that went
+        // back.
         let asked = member.expect(&["limit=1"]).await;
         feed.send(event("ADDED", &pod("a", 55)));
         tokio::task::yield_now().await;
@@ -199,7 +200,7 @@ async fn answer_below_the_current_version_is_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_until_gone_ends_with_the_uid() {
+async fn wait_for_a_deletion_ends_when_the_uid_is_gone() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 5).await;
     updates.synced().await;
@@ -224,7 +225,7 @@ async fn wait_until_gone_ends_with_the_uid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn latest_returns_the_members_version_or_the_error() {
+async fn latest_version_request_returns_the_version_or_the_error() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;

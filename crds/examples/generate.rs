@@ -1,4 +1,4 @@
-//! Writes the CustomResourceDefinitions to `deploy/crds`, or to the directory that is given.
+//! Writes the CustomResourceDefinitions to `deploy/crds`, or to the directory in the first argument.
 
 use std::error::Error;
 use std::path::PathBuf;

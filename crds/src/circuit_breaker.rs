@@ -28,7 +28,8 @@ pub struct CircuitBreaker {
 }
 
 impl Default for CircuitBreaker {
-    /// The defaults of a cluster without the field. A lost endpoint is tried again as often as it is probed.
+    /// Returns the defaults for a cluster without the field. An endpoint with an open circuit breaker is tried as often
+    /// as it is probed.
     fn default() -> Self {
         Self {
             consecutive_failures: 5,

@@ -13,8 +13,8 @@ pub struct ConfigurationObjects {
     pub registries: Vec<ResourceRegistry>,
     /// The policies of the merged view. A valid configuration has at most one MergedEndpoint.
     pub merged_endpoints: Vec<MergedEndpoint>,
-    /// The documents that define each object, by kind and name (`UpstreamCluster "eu"`). Empty for an object without a
-    /// file.
+    /// The documents that define each object, by kind and name (`UpstreamCluster "eu"`). Empty for an object that does
+    /// not come from a file.
     pub origins: BTreeMap<String, Vec<Origin>>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn object_text(kind: &str, name: &str) -> String {
 }
 
 impl ConfigurationObjects {
-    /// Reports whether the configuration has no object.
+    /// Returns whether the configuration has no objects.
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.registries.is_empty() && self.merged_endpoints.is_empty()
     }

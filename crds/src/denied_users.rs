@@ -1,4 +1,4 @@
-//! The DeniedUsers file: users whose requests are refused, by any way of authentication.
+//! The DeniedUsers file: users whose requests are refused, regardless of the authentication method.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use crate::API_VERSION;
 
-/// The `kind` of the file.
 const KIND: &str = "DeniedUsers";
 
 /// An error in a DeniedUsers file.
@@ -25,7 +24,7 @@ pub enum DeniedUsersError {
         /// The `kind` of the file.
         kind: String,
     },
-    /// An entry is the empty name.
+    /// The entry with this index is an empty name.
     #[error("deniedUsers[{0}] is empty; give the name of a user")]
     Empty(usize),
 }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_with_an_error_is_refused_as_a_whole() {
+    fn denied_users_file_with_an_error_is_refused_completely() {
         let of = |rest: &str| parse(&format!("apiVersion: {API_VERSION}\nkind: DeniedUsers\n{rest}"));
         let denied = of("deniedUsers:\n- ann\n- system:serviceaccount:shop:robot\n- ann\n").unwrap();
         assert_eq!(denied.into_iter().collect::<Vec<_>>(), ["ann", "system:serviceaccount:shop:robot"]);

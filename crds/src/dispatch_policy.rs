@@ -135,7 +135,7 @@ pub enum Dispatch {
 }
 
 impl Dispatch {
-    /// Reports whether the policies decide.
+    /// Returns whether the dispatch policies apply.
     pub fn is_by_policies(&self) -> bool {
         *self == Self::Policies
     }
@@ -154,7 +154,7 @@ pub struct Logging {
 }
 
 impl Logging {
-    /// Reports whether no field is set.
+    /// Returns whether no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -26,7 +26,8 @@ pub struct EndpointProbe {
 }
 
 impl Default for EndpointProbe {
-    /// The defaults of a cluster without the field: the readiness check of kube-apiserver, and a single result decides.
+    /// Returns the defaults for a cluster without the field: the readiness check of kube-apiserver; one result changes
+    /// the health.
     fn default() -> Self {
         Self {
             path: "/readyz".to_owned(),

@@ -5,16 +5,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::patterns::WAIT;
 
-/// A CEL rule for the `spec` of an object: each schema that a policy names is a schema of the object.
+/// A CEL rule for the `spec` of an object: each schema that a policy names must be a schema of the object.
 ///
 /// kube-apiserver rejects a rule with an estimated cost above 10,000,000 (`StaticEstimatedCostLimit` in
 /// apiextensions-apiserver's `pkg/apis/apiextensions/validation/validation.go`), and stops a rule at a cost of
-/// 1,000,000 (`PerCallLimit` in apiserver's `pkg/apis/cel/config.go`); cel-go computes both costs (`checker/cost.go`,
-/// `interpreter/runtimecost.go`). A comparison of the names of 1,024 policies and 256 schemas by `exists` has an
-/// estimated cost of 28,800,000: 110 for each pair, 102 of it for a name of 253 characters of four bytes. It costs more
-/// than 2,000,000 at run time, even with short names. Therefore the rule collects the names of the schemas once, and
-/// `in` costs 1 for each name: 14 for each schema and 264 for each policy are 275,000 together. CEL has no variables
-/// here; the rule uses the element of a list with one element (`[names].all(names, …)`) as a variable.
+/// 1,000,000 (`PerCallLimit` in apiserver's `pkg/apis/cel/config.go`). cel-go computes both costs (`checker/cost.go`,
+/// `interpreter/runtimecost.go`).
+///
+/// A comparison of the names of 1,024 policies and 256 schemas by `exists` has an estimated cost of 28,800,000: 110 for
+/// each pair, of which 102 are for a name of 253 characters of four bytes. At run time, the comparison costs more than
+/// 2,000,000, even with short names. Therefore the rule collects the names of the schemas once. With `in`, the cost for
+/// each name is 1: 14 for each schema and 264 for each policy are 275,000 together.
+///
+/// CEL has no variables in these rules. The element of a list with one element (`[names].all(names, …)`) serves as a
+/// variable.
 macro_rules! named_schemas_are_there {
     ($list:literal) => {
         concat!(
@@ -28,10 +32,8 @@ macro_rules! named_schemas_are_there {
     };
 }
 
-/// The rule for `dispatchPolicies`.
 pub(crate) const NAMED_SCHEMAS_ARE_THERE: &str = named_schemas_are_there!("dispatchPolicies");
 
-/// The rule for `globalDispatchPolicies`.
 pub(crate) const GLOBALLY_NAMED_SCHEMAS_ARE_THERE: &str = named_schemas_are_there!("globalDispatchPolicies");
 
 /// Limits for requests, as schemas to which dispatch policies refer.
@@ -48,7 +50,7 @@ pub struct FlowControl {
 }
 
 impl FlowControl {
-    /// Reports whether there are no schemas.
+    /// Returns whether the object has no schemas.
     pub fn is_empty(&self) -> bool {
         self.flow_control_schemas.is_empty()
     }
@@ -175,7 +177,7 @@ pub struct Queueing {
 }
 
 impl Default for Queueing {
-    /// The queues of kube-apiserver, and a wait of 1 s.
+    /// Returns the queues of kube-apiserver, and a wait of 1 s.
     fn default() -> Self {
         Self { queues: 64, hand_size: 8, queue_length_limit: 50, max_wait: "1s".to_owned() }
     }

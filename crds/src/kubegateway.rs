@@ -22,7 +22,7 @@ use manifest::{ClientConfig, GatewayManifest, GatewayPolicy, GatewaySchema, Gate
 /// The `apiVersion` of KubeGateway's manifests.
 pub const API_VERSION: &str = "proxy.kubegateway.io/v1alpha1";
 
-/// The annotation with the feature gates of a cluster in KubeGateway.
+/// The annotation of a KubeGateway cluster with its feature gates.
 const FEATURE_GATES: &str = "proxy.kubegateway.io/feature-gates";
 
 /// The maximum length of a cluster name, in characters.
@@ -37,7 +37,7 @@ pub struct Converted {
     pub differences: Vec<String>,
 }
 
-/// An error of a conversion.
+/// An error in the conversion of a manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionError {
     /// The document is an object of a different kind.
@@ -53,7 +53,7 @@ pub enum ConversionError {
     Field(#[source] serde_json::Error),
 }
 
-/// Reports whether a document is an UpstreamCluster of KubeGateway, by `apiVersion` and `kind`.
+/// Returns whether a document is an UpstreamCluster of KubeGateway, according to its `apiVersion` and `kind`.
 pub fn is_manifest(document: &Value) -> bool {
     let says = |key: &str, text: &str| document.get(key).and_then(Value::as_str) == Some(text);
     says("apiVersion", API_VERSION) && says("kind", "UpstreamCluster")
@@ -72,7 +72,6 @@ pub fn convert(document: Value) -> Result<Converted, ConversionError> {
     Ok(Conversion::default().cluster(manifest))
 }
 
-/// Converts a manifest and collects the differences.
 #[derive(Default)]
 struct Conversion {
     differences: Vec<String>,
@@ -102,7 +101,7 @@ impl Conversion {
         Converted { cluster, differences: self.differences }
     }
 
-    /// Converts the name. KubeGateway names clusters by hosts, Tributary by DNS labels.
+    /// Converts the name of the cluster. KubeGateway names clusters by hosts, Tributary by DNS labels.
     fn name(&mut self, given: &str) -> String {
         let lower = given.to_lowercase();
         let label: String = lower
@@ -184,7 +183,7 @@ impl Conversion {
         UpstreamClusterSpec {
             endpoints,
             drained_endpoints,
-            // KubeGateway asks the cluster of the host about every bearer token.
+            // KubeGateway authenticates every bearer token at the cluster of the request's host.
             token_review: true,
             dispatch,
             dispatch_policies: policies,
@@ -197,7 +196,8 @@ impl Conversion {
         }
     }
 
-    /// Converts the hosts of the cluster, its name (if it is a host) and `serverNames`, and their TLS settings.
+    /// Converts the hosts of the cluster and their TLS settings. The hosts are the cluster's name (if it is a host) and
+    /// `serverNames`.
     fn hosts(&mut self, name: &str, serving: GatewaySecureServing) -> (Vec<String>, Option<crate::SecureServing>) {
         let path = "spec.secureServing";
         self.unknown(path, &serving.rest);
@@ -246,7 +246,7 @@ impl Conversion {
         let tls_server_name = match config.server_name {
             Some(given) if !given.is_empty() => Some(given),
             _ if config.insecure => None,
-            // KubeGateway's default for the expected name in the certificate.
+            // Without a setting, KubeGateway expects this name in the certificate.
             _ => {
                 let what = format!(
                     "is missing, and KubeGateway then expects certificates for {name:?}; tlsServerName is set to this name"
@@ -277,7 +277,7 @@ impl Conversion {
         }
     }
 
-    /// Reports the requirements of bearer tokens and extras. No field of a manifest mentions them.
+    /// Reports differences for bearer tokens and extras, which no field of a manifest mentions.
     fn tokens_and_extras(&mut self) {
         let path = "spec.clientConfig";
         self.differs(
@@ -293,7 +293,7 @@ impl Conversion {
         );
     }
 
-    /// Decodes a token. It is base64 in KubeGateway and plain text in Tributary.
+    /// Decodes a token, which is base64 in KubeGateway and plain text in Tributary.
     fn token(&mut self, token: &str, path: &str) -> Option<SecretText> {
         let bytes = STANDARD.decode(token.split_ascii_whitespace().collect::<String>()).ok();
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
@@ -387,7 +387,7 @@ impl Conversion {
             self.differs(path, "has no rule that can match; removed");
             return None;
         }
-        // KubeGateway's documentation misspells the field; its code does not.
+        // The documentation of KubeGateway misspells the field, and the code does not.
         let subset = [policy.upstream_subset, policy.upsteam_subset].concat();
         let (known, other): (Vec<_>, Vec<_>) = subset.iter().cloned().partition(|one| endpoints.contains(one));
         if !other.is_empty() {
@@ -395,7 +395,7 @@ impl Conversion {
             self.differs(&format!("{path}.upstreamSubset"), what);
         }
         let log_mode = self.log_mode(&policy.log_mode, &format!("{path}.logMode"));
-        // An empty subset would select all endpoints.
+        // A converted policy without endpoints would apply to all endpoints.
         let deny = (!subset.is_empty() && known.is_empty()).then(|| {
             self.differs(
                 path,
@@ -416,7 +416,7 @@ impl Conversion {
 
     fn log_mode(&mut self, mode: &Value, path: &str) -> Option<LogMode> {
         match mode {
-            // YAML reads the unquoted words as booleans.
+            // YAML reads the unquoted words `on` and `off` as booleans.
             Value::Bool(true) => Some(LogMode::Enabled),
             Value::Bool(false) => Some(LogMode::Disabled),
             Value::String(text) if text == "on" => Some(LogMode::Enabled),
@@ -431,7 +431,7 @@ impl Conversion {
     }
 }
 
-/// Returns KubeGateway's health check: every 5 s, and a single result decides.
+/// Returns KubeGateway's health check: every 5 s, and one result changes the health.
 fn probe() -> EndpointProbe {
     EndpointProbe {
         path: "/healthz".to_owned(),

@@ -26,7 +26,7 @@ pub enum LoadError {
     /// A document is not valid YAML.
     #[error("{origin}: the document is not valid YAML")]
     Yaml {
-        /// The place of the document.
+        /// The position of the document.
         origin: Origin,
         /// The parser's error, with line and column in the file.
         #[source]
@@ -37,7 +37,7 @@ pub enum LoadError {
         "{origin}: apiVersion {api_version:?} with kind {kind:?} is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of {API_VERSION}"
     )]
     Kind {
-        /// The place of the document.
+        /// The position of the document.
         origin: Origin,
         /// The `apiVersion`; empty if it is missing.
         api_version: String,
@@ -47,19 +47,19 @@ pub enum LoadError {
     /// A field is unknown, is missing or has the wrong type.
     #[error("{origin}: {object}: {field}: {message}")]
     Field {
-        /// The place of the document.
+        /// The position of the document.
         origin: Origin,
         /// The kind and name of the object.
         object: String,
         /// The path of the field: `spec.endpoints[1]`.
         field: String,
-        /// The fault, and the allowed values.
+        /// The problem, and the allowed values.
         message: String,
     },
     /// A document fits the schema but cannot be decoded.
     #[error("{origin}: {object} cannot be decoded")]
     Decode {
-        /// The place of the document.
+        /// The position of the document.
         origin: Origin,
         /// The kind and name of the object.
         object: String,
@@ -93,8 +93,8 @@ impl fmt::Display for LoadErrors {
     }
 }
 
-/// Reads a file, or all `.yaml`, `.yml` and `.json` files of a directory in the order of their names. Hidden files and
-/// subdirectories are ignored.
+/// Reads configuration objects from a file, or from all `.yaml`, `.yml` and `.json` files of a directory in the order
+/// of their names. Hidden files and subdirectories are ignored.
 ///
 /// Blocks on the file system. [`ConfigurationObjects::validate`] checks the loaded objects further.
 ///
@@ -112,7 +112,7 @@ pub fn load(path: &Path) -> Result<ConfigurationObjects, LoadErrors> {
     if errors.is_empty() { Ok(configuration) } else { Err(LoadErrors(errors)) }
 }
 
-/// Reads the documents of a text. Errors name `file`.
+/// Reads configuration objects from a text. Errors contain the path `file`.
 ///
 /// # Errors
 /// All errors, not only the first.
@@ -170,7 +170,7 @@ fn read_documents(text: &str, file: &Path, configuration: &mut ConfigurationObje
     }
 }
 
-/// Splits a YAML text into documents of any kind, each with its place. Errors name `file`.
+/// Splits a YAML text into documents of any kind, each with its position. Errors contain the path `file`.
 pub fn documents(text: &str, file: &Path) -> impl Iterator<Item = (Origin, Result<Value, LoadError>)> {
     let documents = split(text).into_iter().filter(|(_, document)| !is_blank(document));
     documents.enumerate().map(|(number, (line, document))| {
@@ -180,8 +180,8 @@ pub fn documents(text: &str, file: &Path) -> impl Iterator<Item = (Origin, Resul
     })
 }
 
-/// The documents of a file with the line that each begins at. A line that begins with `---` begins a document, as it
-/// does for kubectl.
+/// Splits a text into documents, each with its first line number. A line that begins with `---` begins a document, as
+/// in kubectl.
 fn split(text: &str) -> Vec<(usize, &str)> {
     let mut documents = Vec::new();
     let (mut start, mut start_line, mut at) = (0, 1, 0);
@@ -205,7 +205,7 @@ fn is_blank(document: &str) -> bool {
 }
 
 fn value(text: &str, origin: &Origin) -> Result<Value, LoadError> {
-    // With empty lines in front, the parser reports the line numbers of the file.
+    // Empty lines before the text make the parser report line numbers of the file.
     let padded = format!("{}{text}", "\n".repeat(origin.line - 1));
     // A snippet of the text in the error could contain a token.
     let options = serde_saphyr::options! { with_snippet: false };
@@ -262,7 +262,7 @@ fn violations(document: &Value, kind: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     let nothing = Map::new();
     let root = document.as_object().unwrap_or(&nothing);
-    // A file that was copied from a hub cluster can have a `status`.
+    // A file that was copied from a hub cluster may have a `status`.
     only(root, "", &["apiVersion", "kind", "metadata", "spec", "status"], &mut violations);
     match root.get("metadata").and_then(Value::as_object) {
         None => violations.push(Violation { field: "metadata.name".to_owned(), message: "is required".to_owned() }),
@@ -280,7 +280,7 @@ fn violations(document: &Value, kind: &str) -> Vec<Violation> {
     violations
 }
 
-/// Checks name, labels and annotations. Further metadata of a hub cluster is allowed and ignored.
+/// Checks name, labels and annotations. Other metadata of a hub cluster is allowed and ignored.
 fn check_metadata(metadata: &Map<String, Value>, violations: &mut Vec<Violation>) {
     const ALLOWED: [&str; 11] = [
         "annotations",
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn file_can_have_several_documents() {
+    fn configuration_file_may_have_several_documents() {
         let configuration = parse(GOOD, Path::new("a.yaml")).unwrap();
         assert_eq!(configuration.clusters.len(), 1);
         let spec = &configuration.cluster("eu").unwrap().spec;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_file_document_line_object_and_field() {
+    fn configuration_errors_contain_file_document_line_object_and_field() {
         let text = format!(
             "{GOOD}---\napiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: us, label: {{}}}}\nspec: {{endpoint: x}}\nstatu: 1\n"
         );
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kind_and_invalid_yaml_are_errors() {
+    fn configuration_document_of_unknown_kind_or_invalid_yaml_is_refused() {
         assert_eq!(
             errors("apiVersion: v1\nkind: Pod\n"),
             "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not supported; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of tributary.dev/v1alpha1"
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_directory_are_read_in_the_order_of_their_names() {
+    fn configuration_files_are_read_in_the_order_of_names() {
         let directory = std::env::temp_dir().join(format!("tributary-crds-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("nested.yaml")).unwrap();
         std::fs::write(directory.join("b.yaml"), GOOD.replace("eu", "us")).unwrap();

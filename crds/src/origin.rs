@@ -1,4 +1,4 @@
-//! The place of an object in the files of a configuration.
+//! The position of an object in the files of a configuration.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! Regular expressions for field values, in the syntax that Rust, Go and editors share. In a hub cluster,
-//! kube-apiserver refuses objects by these patterns. For files, the validation refuses the same values, with a message
-//! in words.
+//! Regular expressions for field values, in the syntax that Rust, Go and editors have in common. In a hub cluster,
+//! kube-apiserver refuses objects by these patterns. For files, the validation refuses the same values, with a
+//! description of the allowed values.
 
 use regex::Regex;
 
@@ -11,7 +11,7 @@ macro_rules! port {
     };
 }
 
-/// The part of a DNS label after its first character. It ends with a letter or a digit.
+/// The characters of a DNS label after the first one. The last character is a letter or a digit.
 macro_rules! rest_of_label {
     () => {
         "[-A-Za-z0-9]*[A-Za-z0-9]"
@@ -35,31 +35,31 @@ pub(crate) const SERVER_NAME: &str = concat!(
     r"^([A-Za-z0-9](",
     rest_of_label!(),
     r")?\.)*(",
-    // The label begins with a letter.
+    // A label that begins with a letter.
     r"[A-Za-z](",
     rest_of_label!(),
     r")?",
-    // The label has a letter or hyphen after a decimal number that is not 0.
+    // A label with a letter or hyphen after a decimal number that is not 0.
     r"|([1-9]|0[0-9])[0-9]*([A-Za-z]|[-A-Za-z]",
     rest_of_label!(),
     r")",
-    // The label has a letter or hyphen after 0, but not x.
+    // A label with a letter or hyphen after 0, but not x.
     r"|0([A-WYZa-wyz]|[-A-WYZa-wyz]",
     rest_of_label!(),
     r")",
-    // The label has a character after 0x that is not a hexadecimal digit.
+    // A label with a character after 0x that is not a hexadecimal digit.
     r"|0[Xx][0-9A-Fa-f]*([G-Zg-z]|[-G-Zg-z]",
     rest_of_label!(),
     r"))$"
 );
 
-/// The maximum wait of a request: a duration in the form of Go, with the units `ms`, `s` and `m` only. A validation
-/// rule of the CustomResourceDefinition also reads it; hours would be out of its range.
+/// The maximum wait of a request: a duration in Go's syntax, with the units `ms`, `s` and `m` only. A validation rule
+/// of the CustomResourceDefinition also parses the value, and would not accept a number of hours.
 pub(crate) const WAIT: &str = r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$";
 
-/// Reports whether a text matches one of these patterns.
+/// Returns whether a text matches a pattern.
 ///
-/// Cost: each call compiles the pattern. A load of the configuration calls it once for a field.
+/// Cost: each call compiles the pattern. A load of the configuration calls this function once for a field.
 pub(crate) fn matches_pattern(text: &str, pattern: &str) -> bool {
     Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_accept_ports_from_1_to_65535() {
+    fn endpoint_patterns_accept_ports_from_1_to_65535() {
         let [endpoint, proxy] = [ENDPOINT, PROXY].map(|pattern| Regex::new(pattern).unwrap());
         for port in 0..=70_000 {
             let is_one = (1..=65_535).contains(&port);
@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    /// The test tries every name of one to five characters from an alphabet with all cases of the pattern.
+    /// The test compares all names of one to five characters, from an alphabet with all cases of the pattern.
     #[test]
     fn server_name_pattern_agrees_with_host_name() {
         let pattern = Regex::new(SERVER_NAME).unwrap();

@@ -81,8 +81,8 @@ pub struct ClusterSelection {
     pub selector: Option<LabelSelector>,
 }
 
-/// Returns the schema of a [`LabelSelector`]. The feature of `k8s-openapi` that derives schemas for all types makes a
-/// cold build slower, and only this type needs a schema.
+/// Returns the schema of a [`LabelSelector`]. The schema is written by hand, because the feature of `k8s-openapi` that
+/// derives schemas for all types makes a cold build slower.
 fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": ["object", "null"],
@@ -125,25 +125,25 @@ fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl ClusterSelection {
-    /// Reports whether the selection is empty, which selects all clusters.
+    /// Returns whether the selection is empty, and therefore selects all clusters.
     pub fn is_all(&self) -> bool {
         self.names.is_empty() && self.selector.is_none()
     }
 
-    /// Reports whether the selection contains the cluster.
+    /// Returns whether the selection contains the cluster.
     pub fn selects(&self, cluster: &UpstreamCluster) -> bool {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
         self.selects_labeled(name, cluster.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
     }
 
-    /// Reports whether the selection contains a cluster with this name and these labels.
+    /// Returns whether the selection contains a cluster with this name and these labels.
     pub fn selects_labeled(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         let labeled = |selector| matches(selector, |key| labels.get(key).map(String::as_str));
         self.is_all() || self.names.iter().any(|chosen| chosen == name) || self.selector.as_ref().is_some_and(labeled)
     }
 }
 
-/// Reports whether labels meet every requirement of a selector. No label meets an unknown operator.
+/// Returns whether labels meet every requirement of a selector. No label meets a requirement with an unknown operator.
 fn matches<'a>(selector: &LabelSelector, label: impl Fn(&str) -> Option<&'a str>) -> bool {
     let exact = selector.match_labels.iter().flatten().all(|(key, value)| label(key) == Some(value));
     exact
@@ -166,7 +166,7 @@ mod tests {
     use crate::UpstreamClusterSpec;
 
     #[test]
-    fn selection_matches_by_name_or_label() {
+    fn cluster_selection_matches_by_name_or_label() {
         let mut cluster = UpstreamCluster::new("eu", UpstreamClusterSpec::default());
         cluster.metadata.labels = Some([("region".to_owned(), "europe".to_owned())].into());
         for (selection, expected) in [

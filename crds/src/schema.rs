@@ -1,24 +1,23 @@
 //! Checks a document against the schema of a CustomResourceDefinition.
 //!
-//! In a hub cluster, kube-apiserver does this check. For files, this module reports all unknown fields and all values
-//! of a wrong type at once, with their paths. Patterns, minimum lengths and rules are left to the validation, whose
-//! messages name the allowed values in words.
+//! In a hub cluster, kube-apiserver makes this check. For files, this module reports all unknown fields and all values
+//! of a wrong type at once, with their paths. The validation checks patterns, minimum lengths and rules, because its
+//! messages describe the allowed values.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use serde_json::Value;
 
-/// A violation of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     /// The path of the field: `spec.endpoints[1]`.
     pub(crate) field: String,
-    /// The fault, and the allowed values.
+    /// The problem, and the allowed values.
     pub(crate) message: String,
 }
 
-/// Adds the violations of `value`, which is at the path `field`, to `violations`.
+/// Checks `value`, which is at the path `field`, and adds its violations to `violations`.
 pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violations: &mut Vec<Violation>) {
     if value.is_null() && schema.nullable == Some(true) {
         return;
@@ -27,7 +26,7 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     if let Some(r#type) = schema.type_.as_deref()
         && !has_type(value, r#type)
     {
-        // The message omits the value, which may be a misplaced token.
+        // The message omits the value, which may be a token in the wrong field.
         return wrong(format!("{} is not allowed here; give {} {type}", describe(value), article(r#type)));
     }
     if let Some(allowed) = &schema.enum_
@@ -67,7 +66,6 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     }
 }
 
-/// Returns the message for a value that is not among the allowed values.
 fn not_allowed_message(value: &Value, allowed: &[JSON]) -> String {
     let allowed: Vec<_> = allowed.iter().map(|one| &one.0).filter(|one| !one.is_null()).collect();
     let is_meant =
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn all_violations_are_reported_with_their_paths() {
+    fn schema_check_reports_all_violations_with_their_paths() {
         let found = violations(
             0,
             &serde_json::json!({"endpoint": "x", "endpoints": ["https://a", 1], "index": 10_000, "credentials": {"tokn": "s"},
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_document_has_no_violations() {
+    fn schema_check_accepts_a_valid_document() {
         let selector =
             serde_json::json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "Exists"}]});
         let registry = serde_json::json!({"resources": ["*"], "clusters": {"names": ["a"], "selector": selector},

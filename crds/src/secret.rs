@@ -1,11 +1,11 @@
-//! A text that logs must not contain.
+//! A text that must not appear in logs.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A token or a key. The `Debug` form hides the text, so that it cannot reach a log by accident.
+/// A token or a key. The `Debug` form hides the text, so that the text does not appear in a log by accident.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transparent)]
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_form_hides_the_text() {
+    fn debug_form_of_a_secret_hides_its_text() {
         assert!(!format!("{:?}", SecretText::new("hunter2")).contains("hunter2"));
         assert_eq!(SecretText::new("hunter2").expose(), "hunter2");
     }

@@ -17,8 +17,8 @@ pub struct ConfigurationStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Returns the schema of a list of `metav1.Condition` (apimachinery `pkg/apis/meta/v1/types.go`), a map by type. It is
-/// written by hand for the reason given at `label_selector_schema`.
+/// Returns the schema of a list of `metav1.Condition` (apimachinery `pkg/apis/meta/v1/types.go`), a map by type. The
+/// schema is written by hand for the reason given at `label_selector_schema`.
 fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -11,7 +11,7 @@ use crate::{
     CircuitBreaker, ConfigurationStatus, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText,
 };
 
-/// The greatest [`UpstreamClusterSpec::index`]: integer item versions have four decimal digits for it.
+/// The greatest [`UpstreamClusterSpec::index`]. 9,999: integer item versions have four decimal digits for the index.
 pub const INDEX_MAX: u16 = 9_999;
 
 /// The annotation with the uid of the namespace kube-system, which identifies the cluster. `tributary join` sets it.

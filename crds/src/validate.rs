@@ -17,13 +17,13 @@ use crate::{ConfigurationObjects, Origin, ResourceRegistry};
 /// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The configuration is used.
+    /// The problem does not prevent the use of the configuration.
     Warning,
-    /// The configuration is not used.
+    /// The problem prevents the use of the configuration.
     Error,
 }
 
-/// A problem in the configuration. The text never contains secrets.
+/// A problem in the configuration. The message never contains secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidationProblem {
     /// Whether the problem prevents the use of the configuration.
@@ -34,7 +34,8 @@ pub struct ValidationProblem {
     pub field: String,
     /// The value, the problem, the allowed values and the remedy.
     pub message: String,
-    /// The documents of the object. A repeated name has several; an object without a file has none.
+    /// The documents that define the object: several for a repeated name, none for an object that does not come from a
+    /// file.
     pub origins: Vec<Origin>,
 }
 
@@ -53,7 +54,6 @@ impl fmt::Display for ValidationProblem {
     }
 }
 
-/// Collects the problems of one object.
 struct Problems<'a> {
     object: String,
     found: &'a mut Vec<ValidationProblem>,
@@ -75,10 +75,11 @@ impl Problems<'_> {
 }
 
 impl ConfigurationObjects {
-    /// Returns all problems. The configuration can be used if none is a [`Severity::Error`].
+    /// Returns all problems of the configuration. The configuration can be used unless one of them is a
+    /// [`Severity::Error`].
     ///
-    /// Names of clusters are looked up in [`ConfigurationObjects::clusters`]. The caller must first add clusters from a
-    /// different source (the contexts of a kubeconfig).
+    /// Names of clusters are looked up in [`ConfigurationObjects::clusters`]. The caller must first add clusters from
+    /// other sources (the contexts of a kubeconfig).
     pub fn validate(&self) -> Vec<ValidationProblem> {
         let mut found = Vec::new();
         for cluster in &self.clusters {
@@ -120,8 +121,8 @@ impl ConfigurationObjects {
         }
     }
 
-    /// Warns about a cluster with two names, whose objects would appear twice. It is not an error, because the recorded
-    /// uid can be out of date, and `serve` refuses a cluster with two names.
+    /// Warns about two UpstreamClusters with the uid of one cluster, whose objects would appear twice. This is not an
+    /// error, because the recorded uid can be out of date, and `serve` refuses a cluster with two names.
     fn unique_clusters(&self, found: &mut Vec<ValidationProblem>) {
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
         for cluster in &self.clusters {
@@ -157,7 +158,7 @@ impl ConfigurationObjects {
         }
     }
 
-    /// Reports a host of two clusters. The host of a request must select a single cluster.
+    /// Reports a host that two clusters name, because the host of a request must select a single cluster.
     fn unique_server_names(&self, found: &mut Vec<ValidationProblem>) {
         let mut owners: BTreeMap<String, &str> = BTreeMap::new();
         for cluster in &self.clusters {
@@ -176,8 +177,8 @@ impl ConfigurationObjects {
         }
     }
 
-    /// Reports a resource of two registries. A merged list has a single set of properties, so a single registry must
-    /// define them. A registry of `*` applies to the resources that no registry names.
+    /// Reports a resource that two registries name, because a single registry must define the properties of a merged
+    /// list. A registry of `*` applies only to resources that no other registry names.
     fn one_registry_per_resource(&self, found: &mut Vec<ValidationProblem>) {
         for (index, registry) in self.registries.iter().enumerate() {
             for other in &self.registries[..index] {
@@ -195,7 +196,6 @@ impl ConfigurationObjects {
     }
 }
 
-/// Returns the first pair of entries that select the same resource with equal priority.
 fn overlap(registry: &ResourceRegistry, other: &ResourceRegistry) -> Option<(String, String, String)> {
     for (index, mine) in registry.spec.resources.iter().enumerate() {
         for theirs in &other.spec.resources {
@@ -211,7 +211,7 @@ fn overlap(registry: &ResourceRegistry, other: &ResourceRegistry) -> Option<(Str
     None
 }
 
-/// Returns the least number above all used numbers, because numbers must not be reused.
+/// Returns the least index above all used indices, because an index must not be reused.
 fn free_index(used: &[u16]) -> u16 {
     let next = used.iter().max().map_or(0, |most| most.saturating_add(1));
     if next <= crate::upstream_cluster::INDEX_MAX {
@@ -224,7 +224,6 @@ fn object(kind: &str, name: Option<&str>) -> String {
     object_text(kind, name.unwrap_or_default())
 }
 
-/// Reports whether the registry selects integer versions.
 fn is_integer(registry: &ResourceRegistry) -> bool {
     registry.spec.item_resource_versions == ItemResourceVersions::Integer
 }

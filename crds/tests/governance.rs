@@ -13,7 +13,7 @@ fn objects(text: &str) -> ConfigurationObjects {
     parse(text, Path::new("test.yaml")).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Returns the validation problems of a cluster with additional fields, each with `E` or `W` in front.
+/// Returns the validation problems of a cluster with additional fields, each with the prefix `E` or `W`.
 fn problems_of_cluster(fields: &str) -> Vec<String> {
     problems(&format!(
         "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: eu}}\nspec: {{endpoints: \
@@ -41,7 +41,7 @@ const RULE: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*']}";
 const EVERYTHING: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], nonResourceURLs: ['*']}";
 
 #[test]
-fn policies_in_a_file_become_policy_values() {
+fn dispatch_policies_in_a_file_are_parsed() {
     let text = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec:\n  endpoints: \
                 ['https://a']\n  caFile: a\n  dispatchPolicies:\n  - rules:\n    - {verbs: [get], nonResourceURLs: \
                 [/healthz], userAgents: [kubectl/*]}\n    deny: {message: not here}\n    mode: Audit\n    auditLevel: \
@@ -74,7 +74,7 @@ fn policies_in_a_file_become_policy_values() {
 }
 
 #[test]
-fn policies_are_validated_with_endpoints_and_schemas() {
+fn dispatch_policies_are_validated_against_endpoints_and_schemas() {
     for (fields, expected) in [
         (format!("dispatchPolicies: [{{rules: [{RULE}]}}]"), ""),
         (format!("dispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://b']}}]"), ""),
@@ -242,7 +242,7 @@ fn merged_endpoint_refuses_paths_that_never_reach_it() {
 }
 
 #[test]
-fn global_policies_are_validated_with_schemas() {
+fn global_dispatch_policies_are_validated_against_schemas() {
     let deny = format!("{{rules: [{RULE}], deny: {{message: never}}}}");
     let schema = "flowControl: {flowControlSchemas: [{name: a, exempt: {}}]}";
     for (fields, expected) in [
@@ -273,7 +273,7 @@ fn global_policies_are_validated_with_schemas() {
 }
 
 #[test]
-fn problem_names_the_documents_of_its_object() {
+fn validation_problem_contains_the_documents_of_its_object() {
     let cluster = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec: {endpoints: \
                    ['https://a'], caFile: ca.pem, credentials: {tokenFile: t}}\n";
     let denial = format!("dispatchPolicies: [{{rules: [{RULE}], deny: {{message: never}}}}]");
@@ -296,7 +296,7 @@ fn problem_names_the_documents_of_its_object() {
 }
 
 #[test]
-fn schema_checks_types_and_ranges() {
+fn schema_check_reports_wrong_types_and_ranges() {
     let refused = |fields: &str| {
         let text = format!(
             "apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {{name: all}}\nspec: {{{fields}}}\n"
@@ -325,7 +325,7 @@ fn schema_checks_types_and_ranges() {
 }
 
 #[test]
-fn serialized_object_parses_to_the_same_value() {
+fn serialized_configuration_object_parses_to_an_equal_value() {
     let rule = DispatchRule {
         verbs: vec!["*".to_owned()],
         api_groups: vec![String::new()],

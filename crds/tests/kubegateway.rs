@@ -18,7 +18,6 @@ fn of(spec: Value) -> Converted {
     convert(manifest(spec)).unwrap()
 }
 
-/// Returns the differences of policies.
 fn differences(converted: &Converted) -> Vec<&str> {
     let differences = converted.differences.iter().map(String::as_str);
     differences.filter(|line| line.starts_with("spec.dispatchPolicies[")).collect()
@@ -37,7 +36,7 @@ fn rule(rule: Value) -> (Option<Value>, Vec<String>) {
 const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
 #[test]
-fn manifest_becomes_a_valid_cluster() {
+fn kubegateway_manifest_becomes_a_valid_upstream_cluster() {
     let mut text = manifest(json!({
         "servers": [{"endpoint": "https://a:6443"}, {"endpoint": "https://b:6443"}, {"endpoint": "https://c", "disabled": true}],
         "clientConfig": {"bearerToken": STANDARD.encode("hunter2\n"), "caData": PEM, "qps": 10, "serverName": "kubernetes"},
@@ -98,7 +97,7 @@ fn manifest_becomes_a_valid_cluster() {
     for (found, expected) in differences.iter().zip(expected) {
         assert!(found.starts_with(expected) && !found.contains("hunter2"), "{found}");
     }
-    // The serialized cluster parses to the same value, and has no problems.
+    // The serialized cluster parses to an equal value without problems.
     let text = serde_json::to_string(&cluster).unwrap();
     let read = tributary_crds::parse(&text, Path::new("out.yaml")).unwrap();
     assert_eq!(read.clusters, [cluster]);
@@ -106,7 +105,7 @@ fn manifest_becomes_a_valid_cluster() {
 }
 
 #[test]
-fn rules_match_as_in_kubegateway_or_the_difference_is_reported() {
+fn converted_rules_match_as_in_kubegateway_or_report_the_difference() {
     let all = |field: &str, entries: Value| {
         let mut rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         rule[field] = entries;
@@ -184,7 +183,7 @@ fn rule_that_never_matches_in_kubegateway_is_removed() {
         assert_eq!(found[found.len() - 1], "P: has no rule that can match; removed", "{given}");
         assert!(found.iter().any(|line| line == removed), "{given}: {found:?}");
     }
-    // An empty subset would select all endpoints.
+    // A converted policy without endpoints would apply to all endpoints.
     let converted = of(json!({
         "servers": [{"endpoint": "https://b"}],
         "dispatchPolicies": [{"upstreamSubset": ["https://a"], "rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}],
@@ -199,7 +198,7 @@ fn rule_that_never_matches_in_kubegateway_is_removed() {
 
 /// KubeGateway matches a WebSocket to a Pod by its method, GET.
 #[test]
-fn rule_that_matched_exec_by_get_is_reported() {
+fn kubegateway_rule_for_exec_by_get_is_reported() {
     let of = |verbs: Value, resources: Value| rule(json!({"verbs": verbs, "apiGroups": [""], "resources": resources}));
     for (verbs, resources) in [
         (json!(["get", "list", "watch"]), json!(["*"])),
@@ -235,7 +234,7 @@ fn rule_that_matched_exec_by_get_is_reported() {
         assert!(found[0].starts_with(expected), "{verbs}: {found:?}");
         assert_eq!(found[1..], ["R: never matches; removed", "P: has no rule that can match; removed"]);
     }
-    // The part of the rule for paths stays.
+    // The rule stays for its non-resource paths.
     let both =
         json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/exec"], "nonResourceURLs": ["/healthz"]});
     let (rule, found) = rule(both);
@@ -244,7 +243,7 @@ fn rule_that_matched_exec_by_get_is_reported() {
 
 /// Without policies, KubeGateway refuses all requests, and Tributary allows all requests.
 #[test]
-fn cluster_without_matching_policies_gets_a_policy_that_denies_all_requests() {
+fn converted_cluster_without_matching_policies_denies_all_requests() {
     let never = json!({"rules": [{"verbs": ["GET"], "apiGroups": ["*"], "resources": ["*"]}]});
     for (policies, why) in [
         (json!([]), "is empty"),
@@ -276,7 +275,7 @@ fn cluster_without_matching_policies_gets_a_policy_that_denies_all_requests() {
 }
 
 #[test]
-fn document_of_another_kind_is_refused() {
+fn kubegateway_conversion_refuses_documents_of_other_kinds() {
     let error = convert(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap_err().to_string();
     assert!(error.contains("\"v1\" with kind \"Pod\"") && error.contains("proxy.kubegateway.io/v1alpha1"), "{error}");
     assert!(convert(manifest(json!({"servers": "https://a"}))).is_err());

@@ -1,11 +1,11 @@
-//! Checks of the CustomResourceDefinitions.
+//! Checks of the CustomResourceDefinitions in `deploy/crds`.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 #[test]
-fn committed_manifests_are_up_to_date() {
+fn committed_custom_resource_definitions_are_up_to_date() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
     let manifests = tributary_crds::render::manifests().unwrap();
     assert_eq!(manifests.len(), 3);
@@ -20,7 +20,7 @@ fn committed_manifests_are_up_to_date() {
     }
 }
 
-/// Adds the paths of fields without a description to `found`.
+/// Adds the paths of schema fields without a description to `found`.
 fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
@@ -36,9 +36,9 @@ fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// `kubectl explain` needs the descriptions.
+/// `kubectl explain` shows the descriptions.
 #[test]
-fn each_field_has_a_description_and_each_kind_a_status() {
+fn each_crd_has_field_descriptions_and_a_status() {
     for manifest in tributary_crds::render::manifests().unwrap() {
         let definition: Value = serde_saphyr::from_str(&manifest.yaml).unwrap();
         for version in definition["spec"]["versions"].as_array().unwrap() {

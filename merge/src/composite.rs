@@ -1,27 +1,27 @@
-//! The composite resourceVersion: one cluster's version per cluster. [`crate::version_text`] encodes and decodes its
-//! text.
+//! The composite resourceVersion: a map from cluster to the cluster's resourceVersion. [`crate::version_text`] encodes
+//! and decodes its text.
 
 use std::fmt;
 use std::fmt::Write as _;
 
 use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 
-/// A map from cluster to that cluster's resourceVersion, sorted by name.
+/// A map from cluster name to the cluster's resourceVersion, sorted by name.
 ///
-/// The value depends on the clusters' versions alone and never on the process that wrote it, so each replica can resume
-/// from it.
+/// The value depends on the clusters' versions alone and never on the process that wrote it, so a client can resume at
+/// each replica.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct CompositeResourceVersion {
     components: Vec<(ClusterName, CollectionVersion)>,
 }
 
 impl CompositeResourceVersion {
-    /// Creates a vector without components.
+    /// Creates a composite version without components.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates the vector of a set of snapshots: each cluster at its snapshot's version.
+    /// Creates the composite version of a set of snapshots: each cluster's component is the version of its snapshot.
     pub fn from_snapshots(snapshots: &[(ClusterName, Snapshot)]) -> Self {
         snapshots.iter().map(|(cluster, snapshot)| (cluster.clone(), snapshot.resource_version())).collect()
     }
@@ -40,7 +40,7 @@ impl CompositeResourceVersion {
         }
     }
 
-    /// Raises a cluster's component to `version`; a higher component stays.
+    /// Raises a cluster's component to `version`. Does nothing if the component is higher.
     pub fn raise(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>) {
         let version = version.into();
         match self.search(cluster) {
@@ -69,14 +69,14 @@ impl CompositeResourceVersion {
         self.components.is_empty()
     }
 
-    /// Raises each component to the other vector's: the component-wise maximum.
+    /// Raises each component to that of `other`: the component-wise maximum.
     pub fn join(&mut self, other: &Self) {
         for (cluster, version) in other.iter() {
             self.raise(cluster, version);
         }
     }
 
-    /// Returns whether each component of `other` exists here and is at least as new.
+    /// Returns whether each component of `other` exists in this composite version and is at most as high.
     pub fn covers(&self, other: &Self) -> bool {
         other.iter().all(|(cluster, version)| self.get(cluster).is_some_and(|own| own >= version))
     }
@@ -85,7 +85,7 @@ impl CompositeResourceVersion {
         self.components.binary_search_by(|(name, _)| name.cmp(cluster))
     }
 
-    /// Returns the canonical JSON form. `mark_of` returns a cluster's mark.
+    /// Returns the canonical JSON form. `mark_of` returns the mark of a cluster's incarnation.
     pub(crate) fn json(&self, mark_of: impl Fn(&ClusterName) -> Option<String>) -> String {
         let mut json = String::with_capacity(self.json_len(&mark_of));
         json.push('{');
@@ -93,7 +93,7 @@ impl CompositeResourceVersion {
             if at > 0 {
                 json.push(',');
             }
-            // Writing to a string cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = match mark_of(cluster) {
                 Some(mark) => write!(json, "\"{cluster}\":\"{version}@{mark}\""),
                 None => write!(json, "\"{cluster}\":\"{version}\""),
@@ -103,7 +103,6 @@ impl CompositeResourceVersion {
         json
     }
 
-    /// Returns the length of the JSON form, in bytes.
     pub(crate) fn json_len(&self, mark_of: impl Fn(&ClusterName) -> Option<String>) -> usize {
         let marked = |cluster: &ClusterName| mark_of(cluster).map_or(0, |mark| 1 + mark.len());
         let members = self.components.iter().map(|(cluster, version)| member_len(cluster, *version) + marked(cluster));
@@ -113,11 +112,11 @@ impl CompositeResourceVersion {
 }
 
 impl<V: Into<CollectionVersion>> FromIterator<(ClusterName, V)> for CompositeResourceVersion {
-    /// Collects components; the last component of a repeated cluster wins.
+    /// Collects components. The last component of a repeated cluster wins.
     fn from_iter<I: IntoIterator<Item = (ClusterName, V)>>(components: I) -> Self {
         let mut vector = Self::new();
         for (cluster, version) in components {
-            // Components nearly always arrive in order, so this is a push.
+            // Components nearly always arrive in the order of names, so the call appends.
             vector.set(&cluster, version);
         }
         vector
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn join_takes_the_newer_of_each_component() {
+    fn join_of_composite_versions_takes_the_higher_components() {
         let mut value = vector(&[("a", 1), ("b", 5)]);
         let other = vector(&[("b", 3), ("c", 9), ("a", 2)]);
         assert!(!value.covers(&other));

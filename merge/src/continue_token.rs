@@ -1,12 +1,13 @@
-//! The continue token of a paged list: where the next page starts, and at which vector.
+//! The continue token of a paginated list: the start of the next page, and the composite version of the list.
 //!
 //! ```text
 //! v1.<base64url of {"cluster":"a","after":"ns/name","remaining":7}>[.<composite resourceVersion>]
 //! ```
 //!
-//! The vector keeps its own text (either form), because wrapping it in base64 again would cost a third more bytes. A
-//! token without a vector is *inconsistent*: a 410 carries it in `metadata.continue`, and the list resumes after the
-//! last key in the present state, like kube-apiserver's tokens with resourceVersion −1 (`pkg/storage/continue.go`).
+//! The composite version keeps its own text form, because encoding it in base64 again would cost a third more bytes. A
+//! token without a composite version is *inconsistent*: a 410 response carries it in `metadata.continue`. The list then
+//! resumes after the last key in the present state, as with a kube-apiserver's tokens with resourceVersion −1
+//! (`pkg/storage/continue.go`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,43 +22,44 @@ use crate::version_text::TEXT_MAX;
 /// The prefix of each token; the digit is the version of the layout.
 const PREFIX: &str = "v1.";
 
-/// The longest key, in bytes: a namespace of 63, a name of 253, and room for kinds with laxer names.
+/// The longest key, in bytes: a namespace of 63, a name of 253, and a margin for kinds with longer names.
 const KEY_MAX: usize = 1024;
 
-/// A point between two objects of a merged list. Clusters are ordered by name, and the objects of each by key.
+/// A position between two objects of a merged list. Clusters are ordered by name, and the objects of a cluster by key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {
-    /// The cluster in which the list resumes; the clusters before it are complete.
+    /// The cluster in which the list resumes. Earlier pages contain all objects of the clusters before it.
     pub cluster: ClusterName,
-    /// The last key of that cluster on earlier pages.
+    /// The last key of the cluster on earlier pages.
     pub after: Box<str>,
 }
 
 /// A decoded continue token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// Where the next page starts.
+    /// The start of the next page.
     pub position: Position,
-    /// The number of objects still to list, if the list has no selectors. The first page counts them and later pages
-    /// subtract, which spares each page a walk over the rest.
+    /// The number of objects on later pages, if the list has no selectors. The first page counts the objects and later
+    /// pages subtract, so that no page walks over the later objects.
     pub remaining: Option<u64>,
-    /// The vector that all pages share; `None` for an inconsistent token.
+    /// The composite version of all pages; `None` for an inconsistent token.
     pub version: Option<CompositeResourceVersion>,
 }
 
 /// The reason why a continue token cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContinueError {
-    /// The text is not a token that Tributary issued: 400.
+    /// The text is not a token that Tributary issued. The response is 400.
     #[error("continue key is not valid: {0}")]
     Invalid(&'static str),
-    /// The token's vector has no meaning here: 410, with an inconsistent token for `position`.
+    /// The token's composite version is not usable in this process. The response is 410, with an inconsistent token for
+    /// `position`.
     #[error("the provided continue parameter cannot be honoured here")]
     Foreign {
-        /// The point from which the list would have resumed.
+        /// The position from which the list would have resumed.
         position: Position,
-        /// The reason why the vector has no meaning.
+        /// The reason why the composite version is not usable.
         #[source]
         source: Foreign,
     },
@@ -81,7 +83,7 @@ impl ContinueToken {
     /// Encodes the token as clients receive it.
     pub fn encode(&self, epochs: &Epochs) -> String {
         let Position { cluster, after } = self.position.clone();
-        // A struct of texts and a number always serializes.
+        // A struct of strings and a number always serializes.
         let json =
             serde_json::to_vec(&ContinueTokenFields { cluster, after, remaining: self.remaining }).unwrap_or_default();
         let mut text = PREFIX.to_owned();
@@ -93,7 +95,7 @@ impl ContinueToken {
         text
     }
 
-    /// Decodes a text that a client sent back.
+    /// Decodes a token that a client sent back.
     ///
     /// # Errors
     /// [`ContinueError`]. An unreadable token never becomes a list from the start.
@@ -101,7 +103,7 @@ impl ContinueToken {
         Self::decode_for(text, epochs, |_| true)
     }
 
-    /// Decodes as [`decode`](Self::decode) for a reader who may know only some clusters.
+    /// Decodes a token like [`decode`](Self::decode), for a client that may see only some clusters.
     ///
     /// # Errors
     /// The errors of [`decode`](Self::decode).

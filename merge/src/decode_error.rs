@@ -1,4 +1,4 @@
-//! The reasons for which a resourceVersion is rejected, in either form.
+//! The reasons why a resourceVersion of a client is rejected.
 
 use tributary_apimachinery::ClusterName;
 
@@ -10,36 +10,36 @@ pub enum VersionDecodeError {
     /// The text is not a version that Tributary issued. A list answers 400.
     #[error("not a composite resourceVersion: {0}")]
     Malformed(&'static str),
-    /// The text is well-formed, but has no meaning here. A list answers 410, because clients relist from scratch only
-    /// then.
+    /// The text is well-formed, but this process cannot use the version. A list answers 410, because clients relist
+    /// from scratch only after 410.
     #[error(transparent)]
     Foreign(#[from] Foreign),
 }
 
-/// The reason why a well-formed resourceVersion has no meaning here.
+/// The reason why this process cannot use a well-formed resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Foreign {
-    /// A number: a cluster's native version, or the integer form of an object's version.
+    /// The version is a number: a cluster's native version, or the integer form of an object's version.
     #[error("the resourceVersion is a plain number, which does not identify a cluster")]
     Number,
-    /// The version names more unknown clusters than the reader of the text looks for.
+    /// The version has this number of unknown clusters, more than the caller tolerates.
     #[error("the resourceVersion names more than {0} clusters that are not configured here")]
     Clusters(usize),
-    /// The integer form of an object's version, with the index of an unknown cluster.
+    /// The version is the integer form of an object's version, with the index of an unknown cluster.
     #[error("the resourceVersion has index {0}, which belongs to no cluster here")]
     Index(ClusterIndex),
-    /// The version of a single object whose API server does not number its changes. It cannot be compared or resumed
-    /// from.
+    /// The version belongs to a single object whose API server does not number its changes. The version can neither be
+    /// compared nor resumed from.
     #[error("the resourceVersion belongs to an object whose server does not number its changes")]
     Opaque,
-    /// A compact form of a later release.
+    /// The version has a compact form of a later release.
     #[error("the resourceVersion has a format that this release does not support")]
     Form,
-    /// The compact form over a list of clusters that this process does not know.
+    /// The version has the compact form over a list of clusters (epoch) that this process does not have.
     #[error("the resourceVersion belongs to epoch {0:016x}, which is not known here")]
     Epoch(u64),
     /// The name of a cluster in the version now belongs to a different cluster (the kube-system uid differs). The
-    /// message does not contain the name, because the client may not be allowed to know it.
+    /// message does not contain the name, because the client may not be allowed to see it.
     #[error("a cluster of the resourceVersion was replaced by a different cluster")]
     Incarnation(ClusterName),
 }

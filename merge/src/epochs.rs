@@ -1,4 +1,4 @@
-//! The compact form of a composite resourceVersion, and the lists of clusters to which it refers.
+//! The compact form of a composite resourceVersion, and the lists of clusters to which compact versions refer.
 //!
 //! ```text
 //! c1.<base64url of: epoch (8 bytes, big-endian), then for each cluster of the epoch's list in order of names
@@ -8,13 +8,14 @@
 //! ```
 //!
 //! The base64url alphabet has no dot, so no JSON form has this prefix. An *epoch* is the first 64 bits of SHA-256 over
-//! the sorted (name, kube-system uid) list. Replicas that serve the same clusters compute the same epoch without
-//! communication, and a cluster that takes over a name changes it. 1,000 clusters at revisions below 2³⁵ take 6.7 KB.
+//! the sorted list of (name, kube-system uid). Replicas that serve the same clusters compute the same epoch without
+//! communication, and a cluster that takes over a name changes the epoch. 1,000 clusters at revisions below 2³⁵ take
+//! 6.7 KB.
 //!
-//! A cluster without a known uid has an empty uid in the list, so that it does not make the versions of all clusters
-//! long. Its component then has the guarantee of the JSON form: it identifies the cluster by name only. When the uid
-//! becomes known, or is no longer known, the component of earlier versions is refused as that of a different
-//! incarnation, because the incarnation cannot be verified. Versions without that cluster remain valid.
+//! A cluster whose uid is unknown has an empty uid in the list, so that one such cluster does not force the long JSON
+//! form for all clusters. The cluster's component then identifies the cluster by name only, as in the JSON form. When
+//! the uid becomes known, or is no longer known, earlier components of the cluster are refused like those of a replaced
+//! cluster, because its identity cannot be verified. Versions without that cluster remain valid.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,32 +33,33 @@ use crate::decode_error::{Foreign, VersionDecodeError};
 /// The prefix of the compact form; the digit is the version of the layout.
 const PREFIX: &str = "c1.";
 
-/// The number of lists that are kept. Clusters join and leave at most every few minutes, and a version lives as long as
-/// the log's history: minutes.
+/// The maximum number of lists in memory. 64: clusters join and leave at most every few minutes, and a version is
+/// usable as long as the log's history, for minutes.
 pub const LISTS_MAX: usize = 64;
 
-/// The time for which the JSON form marks the versions of a cluster that took over a name. An hour: informers renew
-/// their versions each minute, and a replica that has not seen the new cluster writes no marks.
+/// The time for which the JSON form marks the versions of a cluster that took over a name. One hour: informers renew
+/// their versions each minute, and a replica that has not connected to the new cluster writes no marks.
 const MARKED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The minimum time between two replacements of a cluster, in seconds. A difference below it can be a clock adjustment.
+/// The minimum time between two replacements of a cluster, in seconds. A shorter time can be a clock adjustment.
 const REPLACEMENT_INTERVAL_MIN: u64 = 5;
 
-/// The lists of clusters that compact versions may refer to (the current and earlier ones), and the clusters whose
-/// versions the JSON form marks.
+/// The current and earlier lists of clusters that compact versions may refer to, and the clusters whose versions the
+/// JSON form marks.
 ///
-/// Versions survive a restart if the data directory keeps the serialized value after each [`update`](Epochs::update).
-/// Sharing in an `Arc` is cheap.
+/// Versions stay valid across a restart if the serialized value is written to the data directory after each
+/// [`update`](Epochs::update). Sharing in an `Arc` is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "EpochsFile", into = "EpochsFile")]
 pub struct Epochs {
-    /// The lists, newest first.
+    /// The lists of clusters, newest first.
     lists: VecDeque<Arc<Epoch>>,
     /// The time at which a cluster with a different uid took over the name, in seconds since 1970.
     replaced: BTreeMap<ClusterName, u64>,
 }
 
-/// The file in the data directory. Without replaced clusters it has the form of earlier releases: the bare lists.
+/// The form of the file in the data directory. Without replaced clusters, the file contains only the lists, as in
+/// earlier releases.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum EpochsFile {
@@ -83,7 +85,6 @@ impl From<Epochs> for EpochsFile {
     }
 }
 
-/// A list of clusters and its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(ClusterName, String)>", into = "Vec<(ClusterName, String)>")]
 struct Epoch {
@@ -98,7 +99,7 @@ impl From<Vec<(ClusterName, String)>> for Epoch {
         members.dedup_by(|later, kept| later.0 == kept.0);
         let mut hash = Sha256::new();
         for part in members.iter().flat_map(|(name, uid)| [name.as_str(), uid]) {
-            // The length prefix keeps two different lists from producing the same bytes.
+            // The length prefix prevents different lists from having the same bytes.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -119,7 +120,7 @@ impl Epoch {
         Some(&self.members[at].1)
     }
 
-    /// Packs a vector into the compact form; `None` if the list lacks a cluster of the vector.
+    /// Packs a composite version; `None` if the list lacks one of its clusters.
     fn pack(&self, vector: &CompositeResourceVersion) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(8 + 6 * self.members.len());
         bytes.extend(self.id.to_be_bytes());
@@ -139,9 +140,9 @@ impl Epoch {
 }
 
 impl Epochs {
-    /// Makes this list of (name, kube-system uid) the current one, in any order, and returns whether it differs from
-    /// the previous list. An unknown uid is empty. Call it once per change of the configuration instead of once per
-    /// cluster, because only [`LISTS_MAX`] lists are kept.
+    /// Makes `clusters` the current list of (name, kube-system uid), and returns whether the list has changed. The
+    /// order does not matter, and an unknown uid is empty. Call this function once per change of the configuration
+    /// instead of once per cluster, because at most [`LISTS_MAX`] lists are stored.
     pub fn update(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>) -> bool {
         let epoch = Arc::new(Epoch::from(clusters.into_iter().collect::<Vec<_>>()));
         if self.lists.front() == Some(&epoch) {
@@ -153,8 +154,8 @@ impl Epochs {
         true
     }
 
-    /// Updates the list as [`update`](Epochs::update) does, and records each name that a cluster with a different uid
-    /// has taken over. The JSON form [marks](Epochs::mark_of) the versions of those clusters for an hour.
+    /// Updates the list like [`update`](Epochs::update), and records each name that a cluster with a different uid has
+    /// taken over. The JSON form [marks](Epochs::mark_of) the versions of those clusters for an hour.
     pub fn update_at(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>, now: SystemTime) -> bool {
         let clusters: Vec<_> = clusters.into_iter().collect();
         let now = seconds(now);
@@ -169,7 +170,7 @@ impl Epochs {
         self.update(clusters) | (self.replaced != before)
     }
 
-    /// Records that a different cluster took over a name at a time, even if its uid is unknown. The JSON form
+    /// Records that a different cluster took over a name at the time `at`, even if its uid is unknown. The JSON form
     /// [marks](Epochs::mark_of) its versions for an hour.
     pub fn record_replacement(&mut self, cluster: &ClusterName, at: SystemTime, now: SystemTime) {
         let (at, now) = (seconds(at), seconds(now));
@@ -180,7 +181,7 @@ impl Epochs {
     }
 
     /// Returns the mark that identifies a cluster's incarnation in the JSON form: eight hexadecimal digits of SHA-256
-    /// over the uid. `None` if no other cluster had the name within the last hour.
+    /// over the uid. Returns `None` if no other cluster had the name within the last hour.
     pub fn mark_of(&self, cluster: &ClusterName) -> Option<String> {
         self.replaced.contains_key(cluster).then(|| mark(self.current_uid_of(cluster).unwrap_or_default()))
     }
@@ -202,7 +203,6 @@ impl Epochs {
         self.lists.iter().find_map(|epoch| epoch.uid(cluster))
     }
 
-    /// Returns the newest known uid of a cluster.
     fn last_known_uid_of(&self, cluster: &ClusterName) -> Option<&str> {
         self.lists.iter().filter_map(|epoch| epoch.uid(cluster)).find(|uid| !uid.is_empty())
     }
@@ -212,7 +212,7 @@ impl Epochs {
         self.lists.front()?.uid(cluster)
     }
 
-    /// Returns whether the lists contain no cluster except this one.
+    /// Returns whether the lists contain no cluster except `cluster`.
     pub fn contain_only(&self, cluster: &ClusterName) -> bool {
         self.lists.iter().flat_map(|epoch| &epoch.members).all(|(name, _)| name == cluster)
     }
@@ -222,10 +222,10 @@ impl Epochs {
         self.lists.front().map(|epoch| epoch.id)
     }
 
-    /// Encodes the compact form over the newest list that has all clusters of the vector. A cluster that was just
-    /// removed is in an older list. `None` if no list has all of them.
+    /// Encodes the compact form over the newest list that contains all clusters of the composite version. A cluster
+    /// that was just removed is in an older list. Returns `None` if no list contains all clusters.
     ///
-    /// Cost: O(clusters); list and vector are both sorted by name.
+    /// Cost: O(clusters); list and composite version are both sorted by name.
     pub(crate) fn encode(&self, vector: &CompositeResourceVersion) -> Option<String> {
         let bytes = self.lists.iter().find_map(|epoch| epoch.pack(vector))?;
         let mut text = String::with_capacity(PREFIX.len() + bytes.len().div_ceil(3) * 4);
@@ -234,7 +234,6 @@ impl Epochs {
         Some(text)
     }
 
-    /// Decodes the compact form.
     pub(crate) fn decode(&self, text: &str) -> Result<CompositeResourceVersion, VersionDecodeError> {
         let Some(packed) = text.strip_prefix(PREFIX) else {
             return Err(if is_later_form(text) {
@@ -283,7 +282,7 @@ fn mark(uid: &str) -> String {
     Sha256::digest(uid).iter().take(4).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Returns whether a text looks like a compact form with a different layout: `c`, a number, a dot, base64url.
+/// Returns whether a text looks like a compact form of a later release: `c`, a number, a dot, base64url.
 fn is_later_form(text: &str) -> bool {
     text.strip_prefix('c').and_then(|rest| rest.split_once('.')).is_some_and(|(layout, packed)| {
         ResourceVersion::parse(layout).is_ok() && URL_SAFE_NO_PAD.decode(packed).is_ok()
@@ -298,7 +297,7 @@ fn put_varint(bytes: &mut Vec<u8>, mut value: u128) {
     bytes.push(value as u8);
 }
 
-/// Removes a varint from the front, if it has its shortest form and is below 2⁷⁰.
+/// Removes a varint from the front, if it has its shortest encoding and is below 2⁷⁰.
 fn take_varint(bytes: &mut &[u8]) -> Option<u128> {
     let length = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)? + 1;
     let (varint, rest) = bytes.split_at(length);
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn compact_version_of_a_thousand_clusters_stays_below_seven_kib() {
+    fn compact_version_of_a_thousand_clusters_is_below_seven_kib() {
         let (epochs, value) = (epochs(1000), vector(0..1000));
         let text = value.encode(&epochs);
         assert!(text.starts_with(PREFIX) && text.len() < 7 * 1024, "{} bytes", text.len());
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn version_becomes_compact_at_four_kib_and_both_forms_decode() {
+    fn composite_version_becomes_compact_above_four_kib() {
         let epochs = epochs(1000);
         let small = vector(0..50).encode(&epochs);
         assert!(!small.contains('.'));
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn epoch_depends_only_on_the_list_of_clusters() {
+    fn epoch_number_depends_only_on_the_list_of_clusters() {
         let ids = |names: &[(&str, &str)]| {
             let mut epochs = Epochs::default();
             epochs.update(names.iter().map(|(name, uid)| (ClusterName::new(name).unwrap(), (*uid).to_owned())));
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn version_of_an_earlier_list_decodes_until_the_list_is_dropped() {
+    fn compact_version_decodes_until_its_cluster_list_is_dropped() {
         let mut epochs = epochs(300);
         let text = vector(0..300).encode(&epochs);
         for count in 1..LISTS_MAX {
@@ -374,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn version_with_a_removed_cluster_uses_an_earlier_list() {
+    fn compact_version_with_a_removed_cluster_uses_an_earlier_list() {
         let mut epochs = epochs(301);
         epochs.update((0..300).map(|index| (name(index), format!("uid-{index}"))));
         let text = vector(0..301).encode(&epochs);
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn version_of_a_replaced_cluster_is_refused() {
+    fn compact_version_of_a_replaced_cluster_is_refused() {
         let mut epochs = epochs(300);
         let text = vector(0..300).encode(&epochs);
         epochs.update((0..300).map(|index| (name(index), format!("uid-{}", index.max(1)))));
@@ -395,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_a_replacement_cluster_are_marked_for_an_hour() {
+    fn json_versions_of_a_replacement_cluster_have_a_temporary_mark() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds);
         let list = |uid: &str| [(name(0), uid.to_owned()), (name(1), "other".to_owned())];
         let mut epochs = Epochs::default();
@@ -429,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_without_a_uid_keeps_versions_compact() {
+    fn cluster_without_a_uid_does_not_prevent_compact_versions() {
         let mut epochs = Epochs::default();
         let uid = |index: usize| if index == 7 { String::new() } else { format!("uid-{index}") };
         epochs.update((0..300).map(|index| (name(index), uid(index))));
@@ -439,9 +438,9 @@ mod tests {
         assert_eq!((epochs.uid_of(&name(7)), epochs.uid_of(&name(300))), (Some(""), None));
     }
 
-    /// The uid may belong to a different cluster than the one behind the earlier versions.
+    /// The uid that becomes known may belong to a different cluster than the earlier versions.
     #[test]
-    fn component_of_a_cluster_without_uid_is_refused_once_the_uid_is_known() {
+    fn component_without_uid_is_refused_once_the_uid_is_known() {
         let mut epochs = Epochs::default();
         let uid = |index: usize, unknown: &str| if index == 7 { unknown.to_owned() } else { format!("uid-{index}") };
         epochs.update((0..300).map(|index| (name(index), uid(index, ""))));
@@ -489,8 +488,8 @@ mod tests {
         assert_eq!(decode(&text(&[2, 0, 0, 7])), Ok(part));
         for rest in [
             &[2][..],
-            // In order: a part of a cluster without a component, of no cluster, of revision zero, repeated, unordered,
-            // truncated, with too many changes.
+            // In order: a part for a cluster without a component, for no cluster, for revision zero, repeated,
+            // unordered, truncated, and with too many changes.
             &[2, 0, 1, 1],
             &[2, 0, 2, 1],
             &[1, 0, 0, 1],

@@ -1,45 +1,46 @@
-//! The filter of a list or watch, as the merge uses it.
+//! The trait through which lists and watches select objects.
 
 use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
 
-/// Decides which objects a list or watch selects.
+/// Selects the objects of a list or watch.
 ///
-/// The result may depend only on the cluster, the key, the labels and the selectable fields: the log keeps a different
-/// cluster's object of the same name only for changes of these.
+/// The result may depend only on the cluster, the key, the labels and the selectable fields. The log records a
+/// same-named object of a different cluster only for changes of these.
 pub trait ObjectFilter {
     /// Returns whether the filter selects an object of a cluster.
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;
 
-    /// Returns whether the filter can select an object of this cluster. Walks skip other clusters, and a client that
-    /// selects no object of a cluster is not refused for gaps in the knowledge of that cluster.
+    /// Returns whether the filter can select an object of this cluster. Walks skip other clusters, and a watch is not
+    /// refused because the log lacks events of a cluster that its filter excludes.
     fn wants_cluster(&self, cluster: &ClusterName) -> bool {
         let _ = cluster;
         true
     }
 
     /// Returns the cost of evaluating the filter for an object, in bytes of text that could be copied in the same time.
-    /// Walks are split into steps by it.
+    /// Walks are split into steps of bounded cost.
     fn cost(&self, object: &Object) -> usize {
         let _ = object;
         Filter::LOOK_COST
     }
 
-    /// Returns a scope that contains all matching objects. It saves walks and decides no match.
+    /// Returns a scope that contains all matching objects. A smaller scope makes walks shorter and decides no match.
     fn scope(&self) -> Scope<'_> {
         Scope::default()
     }
 
-    /// Returns a key behind which the cluster's next matching object lies, if many unwanted objects lie between: the
-    /// walk jumps there. It saves walks and decides no match. A jump costs about as much as evaluating 16 objects.
+    /// Returns a key behind which the cluster's next matching object lies, if many unwanted objects are between. The
+    /// walk then jumps behind that key. A jump makes walks shorter and decides no match; it costs about as much as
+    /// evaluating 16 objects.
     fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let _ = (cluster, unwanted);
         None
     }
 
     /// Returns whether each object in the namespace of [`scope`](Self::scope) matches, in each cluster that the filter
-    /// [wants](Self::wants_cluster). The rest of a list can then be counted without evaluating the filter.
+    /// [wants](Self::wants_cluster). The remaining objects of a list can then be counted without evaluating the filter.
     fn is_whole_namespace(&self) -> bool {
         false
     }

@@ -1,25 +1,25 @@
 //! The integer form of an object's resourceVersion: `native × 10⁴ + index`, for clients that parse versions as numbers.
 //!
-//! Integers are comparable within a cluster and name the object's cluster. A merged stream cannot resume from an
-//! integer alone, so lists, bookmarks and continue tokens stay composite.
+//! Integers are comparable within a cluster and contain the index of the object's cluster. A merged watch cannot resume
+//! from an integer alone, so lists, bookmarks and continue tokens stay composite.
 
 use std::fmt;
 
 use tributary_apimachinery::ResourceVersion;
 
-/// The number of clusters that the form can distinguish, and the factor of the native version.
+/// The number of clusters that the integer form can distinguish, and the factor of the native version.
 pub const CLUSTERS_MAX: u16 = 10_000;
 
 /// A cluster's number in the integer form, 0 to 9999: `UpstreamCluster.spec.index`, unique and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterIndex(u16);
 
-/// The integer form of an object's version. It is an `int64`, because its readers parse it so (`strconv.ParseInt(…, 10,
-/// 64)` in controller-runtime); larger values have no integer form.
+/// The integer form of an object's resourceVersion. The value is an `int64`, because clients parse it as one
+/// (`strconv.ParseInt(…, 10, 64)` in controller-runtime); larger values have no integer form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IntegerResourceVersion(i64);
 
-/// The reason why there is no integer form.
+/// The reason why a version or index has no integer form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IntegerError {
     /// The index is above 9999.
@@ -50,7 +50,7 @@ impl ClusterIndex {
 
 impl IntegerResourceVersion {
     /// The highest native version with an integer form for each index: 9.2 × 10¹⁴. An etcd with 10,000 changes a second
-    /// reaches it after 2,900 years; a store that derives versions from the time may already exceed it.
+    /// reaches this version after 2,900 years. A store that derives versions from the time may already exceed it.
     pub const VERSION_MAX: ResourceVersion =
         ResourceVersion((i64::MAX as u64 - (CLUSTERS_MAX as u64 - 1)) / CLUSTERS_MAX as u64);
 
@@ -69,7 +69,7 @@ impl IntegerResourceVersion {
         self.0
     }
 
-    /// Returns the native version.
+    /// Returns the cluster's native version.
     pub fn version(self) -> ResourceVersion {
         ResourceVersion(self.0.unsigned_abs() / u64::from(CLUSTERS_MAX))
     }
@@ -79,7 +79,7 @@ impl IntegerResourceVersion {
         ClusterIndex((self.0.unsigned_abs() % u64::from(CLUSTERS_MAX)) as u16)
     }
 
-    /// Decodes a number that a client sent back.
+    /// Decodes an integer version that a client sent back.
     ///
     /// # Errors
     /// [`IntegerError::Malformed`].

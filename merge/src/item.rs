@@ -1,37 +1,35 @@
-//! The item form: a composite resourceVersion with the component of a single cluster, as objects carry it.
+//! The item form: a composite resourceVersion with a single component, as objects in lists carry it.
 //!
-//! A list of 10,000 objects writes it 10,000 times, so the encoder encodes the part that depends on the cluster once.
-//! Base64 maps three bytes to four letters, and whole groups of `{"cluster1":"` never change.
+//! A list of 10,000 objects contains 10,000 item forms, so the encoder encodes the part that depends on the cluster
+//! once. Base64 maps three bytes to four letters, and whole groups of `{"cluster1":"` never change.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 
-/// The digits of 2⁶⁴−1.
 const DIGITS_MAX: usize = 20;
 
-/// The length of a mark, in bytes.
 const MARK_LEN: usize = 8;
 
-/// Encodes the item form of a cluster's versions.
+/// Encodes the versions of a cluster's objects in the item form.
 #[derive(Clone, Debug)]
 pub struct ItemEncoder {
-    /// The encoded whole groups of the text before the digits.
+    /// The base64 text of the whole groups before the digits.
     head: Box<str>,
-    /// The bytes before the digits that do not fill a group, and their number.
+    /// The bytes before the digits that do not fill a base64 group, and their number.
     rest: [u8; 2],
     rest_len: usize,
-    /// The bytes behind the digits.
+    /// The bytes after the digits.
     tail: Box<[u8]>,
 }
 
 impl ItemEncoder {
-    /// Prepares the encoder of a cluster.
+    /// Creates the encoder of a cluster.
     pub fn new(cluster: &ClusterName) -> Self {
         Self::marked(cluster, None)
     }
 
-    /// Prepares the encoder of a cluster whose versions have a [mark](crate::Epochs::mark_of) of eight bytes.
+    /// Creates the encoder of a cluster whose versions have a [mark](crate::Epochs::mark_of) of eight bytes.
     pub fn marked(cluster: &ClusterName, mark: Option<&str>) -> Self {
         let before = format!("{{\"{cluster}\":\"");
         let (head, tail) = before.as_bytes().split_at(before.len() / 3 * 3);
@@ -42,12 +40,13 @@ impl ItemEncoder {
         Self { head, rest, rest_len, tail: after.into_bytes().into() }
     }
 
-    /// Returns whether versions are marked.
+    /// Returns whether the encoded versions have a mark.
     pub fn is_marked(&self) -> bool {
         self.tail.len() > 2
     }
 
-    /// Appends the item form of a version. Cost: about 30 ns, no allocation if `out` has room.
+    /// Appends the item form of a version to `out`. Cost: about 30 ns, without an allocation if `out` has enough
+    /// capacity.
     pub fn write(&self, version: ResourceVersion, out: &mut String) {
         let mut plain = [0; 2 + DIGITS_MAX + 1 + MARK_LEN + 2];
         plain[..2].copy_from_slice(&self.rest);
@@ -70,7 +69,7 @@ impl ItemEncoder {
     }
 }
 
-/// Returns the item form of a cluster's version. For many versions of a cluster, keep an [`ItemEncoder`].
+/// Returns the item form of a version. For many versions of a cluster, create an [`ItemEncoder`].
 pub fn item(cluster: &ClusterName, version: ResourceVersion) -> String {
     ItemEncoder::new(cluster).encode(version)
 }
@@ -91,7 +90,7 @@ mod tests {
     use crate::{CompositeResourceVersion, Epochs};
 
     #[test]
-    fn item_form_equals_the_vector_of_a_single_cluster() {
+    fn item_form_equals_the_composite_version_of_one_cluster() {
         for length in 1..=63 {
             let cluster = ClusterName::new(&"x".repeat(length)).unwrap();
             for version in [0, 1, 9, 10, 99, 100, 1234, 99_999, u64::MAX] {

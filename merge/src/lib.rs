@@ -1,7 +1,7 @@
 //! Merges lists and watches of many clusters under one composite resourceVersion.
 //!
 //! Every type is a value: no I/O, no task, no lock, no clock. Callers pass the time as the `Duration` since the process
-//! started. The owner of a [`Log`] feeds it, and wakes the [`Watcher`]s that wait for its head to move.
+//! started. The owner of a [`Log`] appends the clusters' changes, and wakes the [`Watcher`]s that wait for new entries.
 //!
 //! ```text
 //! cacher ──changes──▶ Log ──────▶ Watcher::next ──▶ WatchEvent ──▶ encoded once per SharedKey
@@ -39,7 +39,7 @@
 //! after.set_resource_version(ResourceVersion(11));
 //! log.append(&eu, vec![Change { change_type: ChangeType::Added, object: pod, previous: None }], after, now);
 //!
-//! // A client that listed before receives this event alone.
+//! // A client that listed before the change receives one event.
 //! let mut watcher = Watcher::resume(&log, &listed, Filter::default())?;
 //! let mut events = Vec::new();
 //! assert_eq!(watcher.next(&log, 100, &mut events).progress, Progress::CaughtUp);

@@ -1,11 +1,12 @@
 //! A merged list: the snapshots of several clusters one after the other, in chunks.
 //!
-//! Clusters are ordered by name, and the objects of each by key. The cursor owns its snapshots and a position, never a
-//! vector of objects: each chunk seeks its start again, so a slow reader of a million objects costs two words.
+//! Clusters are ordered by name, and the objects of a cluster by key. The cursor owns its snapshots and a position,
+//! never a vector of objects. Each chunk seeks its start again, so a slow client's list of a million objects costs two
+//! words.
 //!
 //! The head of a page contains the start of the next page, so the search for the end of the page precedes the first
-//! byte. With a selector that matches few objects the search walks over everything, so [`OpeningList`] splits it into
-//! steps: between two steps other tasks can run.
+//! byte. With a selector that matches few objects, the search walks over all objects. [`OpeningList`] therefore splits
+//! the search into steps, so that other tasks can run between two steps.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,18 +15,19 @@ use tributary_apimachinery::{ClusterName, Object, Scope, Snapshot};
 
 use crate::{Heads, ObjectFilter, Position};
 
-/// The part of a list that a request asks for.
+/// The range of a list that a request selects.
 #[derive(Clone, Debug, Default)]
 pub struct ListPage {
-    /// The start of the page; `None` for the beginning.
+    /// The start of the page; `None` for the beginning of the list.
     pub start: Option<Position>,
-    /// The maximum number of objects in a page; 0 for no limit.
+    /// The maximum number of objects in the page; 0 for no limit.
     pub limit: usize,
-    /// The number of objects behind `start`, if the continue token contains it and its snapshot is listed.
+    /// The number of objects behind `start`, if the continue token contains the number and the list has the token's
+    /// snapshots.
     pub remaining: Option<u64>,
 }
 
-/// A reader of a list.
+/// Reads a merged list in chunks.
 #[derive(Clone)]
 pub struct ListCursor<F> {
     snapshots: Heads,
@@ -37,27 +39,23 @@ pub struct ListCursor<F> {
     remaining: Option<u64>,
 }
 
-/// A point in a list.
 #[derive(Clone, Default)]
 struct SnapshotPosition {
-    /// The index of the snapshot.
     at: usize,
-    /// The last key that was visited in the snapshot.
+    /// The last visited key of the snapshot; `None` at the beginning.
     after: Option<Box<str>>,
 }
 
-/// The continuation of a walk behind an object.
+/// The continuation of a walk after a visited object.
 enum Visited {
-    /// The walk visits the next object.
     Next,
     /// The walk jumps behind this key.
     Leap(Box<str>),
-    /// The walk stops.
     Last,
 }
 
 impl Visited {
-    /// Returns the continuation behind an object that the filter does not match.
+    /// Returns the continuation after an object that the filter does not match.
     fn unwanted(filter: &impl ObjectFilter, cluster: &ClusterName, object: &Object) -> Self {
         filter.leap(cluster, object).map_or(Self::Next, Self::Leap)
     }
@@ -70,7 +68,7 @@ impl SnapshotPosition {
         Self { at, after: is_there.then(|| start.after.clone()) }
     }
 
-    /// Visits the objects from this point on. Stops behind the first object for which `visit` returns
+    /// Visits the objects from this position on. Stops after the first object for which `visit` returns
     /// [`Visited::Last`].
     fn walk<'a>(
         &mut self,
@@ -84,7 +82,8 @@ impl SnapshotPosition {
         ControlFlow::Continue(())
     }
 
-    /// Walks as [`walk`](Self::walk) does, to the end of the current cluster, and moves to the beginning of the next.
+    /// Visits the objects of the current cluster like [`walk`](Self::walk), and moves to the beginning of the next
+    /// cluster.
     fn walk_cluster<'a>(
         &mut self,
         snapshots: &'a Heads,
@@ -112,13 +111,13 @@ impl SnapshotPosition {
     }
 }
 
-/// Decides for a walk over a filter's scope which objects match. If the filter matches a whole namespace, it is
-/// evaluated once per cluster, because the walk finds matching objects only. Evaluating it for each of 100 objects took
-/// 34,000 of the 3.9 million instructions of their list, and 45,000 if the user may not know all clusters.
+/// Decides for a walk over a filter's scope which objects match. A filter that matches a whole namespace is evaluated
+/// once per cluster, because the walk visits only matching objects. Evaluating such a filter for each of 100 objects
+/// took 34,000 of the 3.9 million instructions of their list, and 45,000 for a client that may see only some clusters.
 struct FilterExtent<'a, F> {
     filter: &'a F,
     is_whole: bool,
-    /// The last cluster of which everything matches.
+    /// The last cluster whose objects all match.
     cluster: Option<&'a ClusterName>,
 }
 
@@ -131,8 +130,8 @@ impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
         if !self.is_whole {
             return self.filter.matches(cluster, object);
         }
-        // A list keeps its cluster names in one allocation, so equal pointers mean the same cluster. A different
-        // pointer only costs another evaluation.
+        // A list stores its cluster names in one allocation, so equal pointers mean the same cluster. A different
+        // pointer costs another evaluation.
         let is_known = self.cluster.is_some_and(|known| std::ptr::eq(known, cluster));
         if !is_known {
             self.cluster = self.filter.wants_cluster(cluster).then_some(cluster);
@@ -141,21 +140,20 @@ impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
     }
 }
 
-/// A list before its first chunk, during the search for the end of its page.
+/// A list before its first chunk, during the search for the end of the page.
 pub struct OpeningList<F> {
     cursor: ListCursor<F>,
     limit: usize,
-    /// The number of objects behind the page's start, if its token contains it.
+    /// The number of objects behind the page's start, if the continue token contains it.
     total: Option<u64>,
     place: SnapshotPosition,
     goal: SearchGoal,
 }
 
-/// The goal of the search.
 enum SearchGoal {
     /// The last object of the page, after `left` more matching objects.
     Last { left: usize },
-    /// An object behind the last one of the page.
+    /// An object behind the last object of the page.
     Next { last: Position },
     /// The number of objects from the page's start on.
     Total { counted: u64 },
@@ -164,7 +162,8 @@ enum SearchGoal {
 impl<F: ObjectFilter> OpeningList<F> {
     /// Begins to open a list over snapshots in the order of their clusters' names.
     ///
-    /// A cluster that left since the token was made is skipped; the list resumes in the next one.
+    /// A cluster that has left since the continue token was issued is skipped, and the list resumes in the next
+    /// cluster.
     pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
         let place = page.start.as_ref().map(|start| SnapshotPosition::at_start(start, &snapshots)).unwrap_or_default();
         let left = if page.limit > 0 { page.limit } else { usize::MAX };
@@ -184,7 +183,7 @@ impl<F: ObjectFilter> OpeningList<F> {
         let mut left = bytes_max;
         if !matches!(self.goal, SearchGoal::Total { .. }) {
             match self.seek_end(&mut left) {
-                // The page is the last.
+                // The search found no object behind the page, so the page is the last.
                 ControlFlow::Continue(()) => return ControlFlow::Break(self.cursor),
                 ControlFlow::Break(()) if self.cursor.continue_at.is_none() => return ControlFlow::Continue(self),
                 ControlFlow::Break(()) => {}
@@ -203,8 +202,8 @@ impl<F: ObjectFilter> OpeningList<F> {
         }
     }
 
-    /// Searches for the last object of the page and for an object behind it. Breaks when both are found or `left` is
-    /// spent.
+    /// Searches for the last object of the page and for an object behind it. Breaks when both objects are found or the
+    /// budget `left` is spent.
     fn seek_end(&mut self, left: &mut usize) -> ControlFlow<()> {
         let Self { cursor: ListCursor { snapshots, filter, continue_at, .. }, place, goal, .. } = self;
         place.walk(snapshots, &filter.scope(), |cluster, object| {
@@ -229,7 +228,8 @@ impl<F: ObjectFilter> OpeningList<F> {
         })
     }
 
-    /// Counts the objects of the namespace from the page's start on; `None` if `left` is spent before the end.
+    /// Counts the objects of the namespace from the page's start on. Returns `None` if the budget `left` is spent
+    /// before the end.
     fn count(&mut self, left: &mut usize) -> Option<u64> {
         let Self { cursor: ListCursor { snapshots, filter, .. }, place, goal: SearchGoal::Total { counted }, .. } =
             self
@@ -257,10 +257,10 @@ impl<F: ObjectFilter> OpeningList<F> {
 }
 
 impl<F: ObjectFilter> ListCursor<F> {
-    /// Opens a list at once.
+    /// Opens a list without interruption.
     ///
-    /// Cost: none without a limit. With a limit, a walk to the end of the page and, with selectors, on to the next
-    /// matching object; [`OpeningList`] splits this walk into steps.
+    /// Cost: none without a limit. With a limit, a walk to the end of the page and, with selectors, to the next
+    /// matching object. [`OpeningList`] splits this walk into steps.
     pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
         let mut opening = OpeningList::new(snapshots, filter, page);
         loop {
@@ -276,8 +276,7 @@ impl<F: ObjectFilter> ListCursor<F> {
         self.continue_at.as_ref()
     }
 
-    /// Returns the exact number of objects behind this page. It is known only without selectors and if there is a next
-    /// page.
+    /// Returns the exact number of objects behind this page. `None` with selectors, and for the last page.
     pub fn remaining_item_count(&self) -> Option<u64> {
         self.remaining
     }
@@ -287,8 +286,8 @@ impl<F: ObjectFilter> ListCursor<F> {
         &self.snapshots
     }
 
-    /// Returns whether the objects from here on have more than `bytes` bytes. With selectors the result is unknown:
-    /// `None`.
+    /// Returns whether the remaining objects of the page have more than `bytes` bytes. With selectors the result is
+    /// unknown: `None`.
     ///
     /// Cost: O(1) for each object until the result is known.
     pub fn exceeds(&self, bytes: usize) -> Option<bool> {
@@ -303,10 +302,10 @@ impl<F: ObjectFilter> ListCursor<F> {
         }))
     }
 
-    /// Visits the next objects until they have more than `bytes_max` bytes together, and returns whether more may
-    /// follow.
+    /// Visits the next objects until they have more than `bytes_max` bytes together, and returns whether more objects
+    /// may follow.
     ///
-    /// The cost of evaluating the filter counts too, so that a chunk of a sparse list is short as well.
+    /// The cost of evaluating the filter counts too, so that a chunk with few matching objects does not take long.
     pub fn next_chunk(&mut self, bytes_max: usize, mut visit: impl FnMut(&ClusterName, &Arc<Object>)) -> bool {
         let Self { snapshots, filter, place, left, .. } = self;
         let (mut bytes, mut wanted) = (0, FilterExtent::new(filter));

@@ -1,4 +1,4 @@
-//! The merged log of a resource: the changes in all clusters, in a single order for all watchers. A value.
+//! The merged log of a resource: the changes in all clusters, in a single order for all watches. A value.
 //!
 //! ```text
 //!   oldest                                                                   head
@@ -8,16 +8,16 @@
 //!  head   a: Snapshot@106        b: Snapshot@40               c: Snapshot@77
 //! ```
 //!
-//! *Entries* contain the changes. A change holds its object before and after. A join, a leave, a relist and a reset are
-//! a single entry each, a *boundary*, with the state before it and the differences that no cluster sent as events. All
-//! watchers read the same differences.
+//! *Entries* contain the changes. A change has its object before and after. A join, a leave, a relist and a reset of a
+//! cluster are one entry each, a *boundary*. A boundary has the state before it, and the differences that the cluster
+//! did not send as events. All watches read the same differences.
 //!
-//! *Marks* give, per cluster, the positions of its events and its version after each. The vector at a position is each
-//! cluster's newest mark before it, so entries store no vector. Each cluster forgets its own old entries, and a
-//! forgotten entry leaves a gap that the other clusters do not notice: a cluster's relist or storm never evicts another
-//! cluster's history.
+//! *Marks* are, per cluster, the positions of its events and its version after each event. The composite version at a
+//! position consists of each cluster's newest mark before the position, so entries store no composite version. The log
+//! evicts old entries per cluster: a relist or a burst of changes of one cluster never evicts the history of another
+//! cluster.
 //!
-//! A *position* is the number of the next entry; it is a point between two entries.
+//! A *position* is the number of the next entry: a point between two entries.
 
 mod difference;
 mod entry;
@@ -42,23 +42,23 @@ pub use past::Past;
 /// Each cluster's latest snapshot, in the order of the clusters' names. A clone increments one reference count.
 pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;
 
-/// The bounds on each cluster's history.
+/// The limits of each cluster's history in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// The maximum size of the objects in a cluster's history, in bytes. 32 MiB hold 6,000 changes of 5 KB: five
-    /// minutes at 20 a second. A change counts with the larger of the object before it and the object after it; a
-    /// boundary counts with the objects that it replaced.
+    /// The maximum size of the objects in a cluster's history, in bytes. 32 MiB are 6,000 changes of 5 KB: five minutes
+    /// at 20 changes a second. A change counts with the larger of the object before it and the object after it. A
+    /// boundary (a join, leave, relist or reset) counts with the objects that it replaced.
     ///
-    /// The largest boundary is not counted, and the newest is kept at any size: connected clients can then read it
-    /// instead of listing everything again, even if small boundaries follow, such as the return of a cluster.
+    /// The largest boundary is not counted, and the newest boundary is stored at any size. Connected clients can then
+    /// read the boundary instead of relisting, even if small boundaries follow, such as the return of a cluster.
     pub history_bytes_max: usize,
-    /// The maximum age of an entry. A client that lost its stream reconnects within seconds, and a client that is being
-    /// rolled out within minutes. etcd's default compaction interval is five minutes too.
+    /// The maximum age of an entry. 5 minutes: a client that lost its connection reconnects within seconds, and a
+    /// client that is being redeployed within minutes. etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
-    /// The number of a cluster's changes that are kept even if they are old or occupy up to twice
-    /// [`history_bytes_max`](Self::history_bytes_max). Boundaries do not profit: the older ones stay below that size.
-    /// Without this minimum, a few objects near etcd's limit of 1.5 MiB, or a quiet hour, would make each client that
-    /// lost its stream relist. kube-apiserver's watch cache never shrinks below 100 entries either.
+    /// The number of a cluster's changes that are stored even if they are old or occupy up to twice
+    /// [`history_bytes_max`](Self::history_bytes_max). Joins, leaves, relists and resets do not count. Without the
+    /// minimum, a few objects near etcd's limit of 1.5 MiB, or a quiet hour, would make each client relist that lost
+    /// its connection. The watch cache of kube-apiserver never shrinks below 100 entries either.
     pub history_entries_min: usize,
 }
 
@@ -68,15 +68,15 @@ impl Default for LogConfig {
     }
 }
 
-/// A version given by a point in the log: everything before `position`, and the part up to `component` of the entry at
-/// `position`. Equal values of the same log mean equal vectors, so the encoded text can be cached under this key.
+/// A version at a point in the log: all entries before `position`, and the changes up to `component` of the entry at
+/// `position`. Equal values of one log have equal composite versions, so the encoded text can be cached under this key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogVersion {
     pub(crate) position: u64,
     pub(crate) component: Option<CollectionVersion>,
 }
 
-/// A version that cannot be resumed, because the later changes are not known here. Each cluster is judged separately.
+/// The error for a version from which a watch cannot resume, because the log lacks later changes of one cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version of cluster {cluster}: {requested} ({})", oldest.unwrap_or_default())]
 pub struct TooOld {
@@ -84,17 +84,17 @@ pub struct TooOld {
     pub cluster: ClusterName,
     /// The requested component.
     pub requested: CollectionVersion,
-    /// The oldest component that can be resumed; `None` if the cluster is gone.
+    /// The oldest component that can be resumed; `None` if the log does not contain the cluster.
     pub oldest: Option<CollectionVersion>,
 }
 
-/// The reason why there is no snapshot at a vector.
+/// The reason why there is no snapshot at a composite version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// The past state is no longer known: 410.
+    /// The past state has been evicted. The response is 410.
     #[error(transparent)]
     Expired(#[from] TooOld),
-    /// The cluster has not reached the version: the caller waits, or answers 504.
+    /// The cluster has not reached the version. The caller waits, or answers 504.
     #[error("too large resource version of cluster {cluster}: {requested}, current: {current}")]
     TooNew {
         /// The cluster whose component is too new.
@@ -106,7 +106,7 @@ pub enum SnapshotError {
     },
 }
 
-/// The merged log of a resource.
+/// The merged log of a resource in all clusters.
 #[derive(Default)]
 pub struct Log {
     config: LogConfig,
@@ -117,22 +117,22 @@ pub struct Log {
     quiet_since: u64,
     histories: BTreeMap<ClusterName, History>,
     names: Names,
-    /// The number of keys that have objects in several clusters.
+    /// The number of keys (`namespace/name`) that exist in several clusters.
     repeated_names: usize,
-    /// The position before which at least one event has been forgotten.
+    /// The position behind the newest evicted event.
     forgotten_before: u64,
-    /// The position before which stood at least one event of a cluster that left and was dropped.
+    /// The position behind the newest event of all clusters that left and were dropped.
     dropped_before: u64,
-    /// The number of dropped clusters.
+    /// The number of clusters that left and were dropped.
     drops: u64,
-    /// The meaning of the deletion count in the versions of clients.
+    /// The namespaces whose deletions count in the versions of clients.
     counts: DeletionCountScope,
 }
 
-// Reading
+// Methods that read the log.
 
-/// The maximum number of changes in a search for a deleted object. 10,000 changes take well below a millisecond and are
-/// the last seconds of a busy fleet; writes that refer to a deleted object arrive within that time.
+/// The maximum number of changes in a search for a deleted object. 10,000 changes take well below a millisecond and
+/// cover the last seconds of a busy fleet. Writes that refer to a deleted object arrive within that time.
 const DELETIONS_LOOKED_AT: usize = 10_000;
 
 impl Log {
@@ -141,18 +141,18 @@ impl Log {
         Self { config, ..Self::default() }
     }
 
-    /// Creates an empty log of a single namespace, for clients that may come from a log of all namespaces, here or at a
-    /// different replica.
+    /// Creates an empty log of a single namespace, for clients whose versions may come from a log of all namespaces, in
+    /// this process or at a different replica.
     ///
-    /// A log of all namespaces counts the deletions of a revision in all namespaces, and the first two of them may be
-    /// in other namespaces. This log therefore repeats all its deletions of a revision after a part of that revision,
-    /// even if there is only one. The reverse direction is safe: that many deletions in one namespace are at least that
-    /// many in all.
+    /// A log of all namespaces counts the deletions of a revision in all namespaces, and the first two deletions may be
+    /// in other namespaces. After a part of a revision, this log therefore repeats all its deletions of that revision,
+    /// even a single one. The reverse direction is safe: a number of deletions in one namespace implies at least that
+    /// number in all namespaces.
     pub fn of_namespace(config: LogConfig) -> Self {
         Self { counts: DeletionCountScope::AllNamespaces, ..Self::new(config) }
     }
 
-    /// Returns each cluster's latest snapshot, by name.
+    /// Returns each cluster's latest snapshot, in the order of the clusters' names.
     pub fn head(&self) -> &Heads {
         &self.head
     }
@@ -162,28 +162,29 @@ impl Log {
         self.head.binary_search_by(|(name, _)| name.cmp(cluster)).ok().map(|at| &self.head[at].1)
     }
 
-    /// Returns the position after the last entry. It grows with each event; watchers wait for it to move.
+    /// Returns the position after the last entry. The position grows with each event; watches wait for a higher
+    /// position.
     pub fn position(&self) -> u64 {
         self.next
     }
 
-    /// Returns the position behind the newest change or boundary. From there up to [`position`](Self::position),
-    /// clusters only reported progress, and watchers have no event to send.
+    /// Returns the position behind the newest change, join, leave, relist or reset. Between this position and
+    /// [`position`](Self::position), clusters only reported progress, and watches have no event to send.
     pub fn quiet_since(&self) -> u64 {
         self.quiet_since
     }
 
-    /// Returns the vector of the head.
+    /// Returns the composite version of the latest snapshots.
     pub fn resource_version(&self) -> CompositeResourceVersion {
         CompositeResourceVersion::from_snapshots(&self.head)
     }
 
-    /// Returns the number of kept entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether no entry is kept.
+    /// Returns whether the log has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -199,12 +200,12 @@ impl Log {
         self.names.len()
     }
 
-    /// Returns the number of keys (`namespace/name`) that have objects in several clusters.
+    /// Returns the number of keys (`namespace/name`) that exist in several clusters.
     pub fn repeated_names(&self) -> usize {
         self.repeated_names
     }
 
-    /// Returns the objects with this key (`namespace/name`) and their clusters, by name.
+    /// Returns the objects with this key (`namespace/name`) and their clusters, in the order of the clusters' names.
     ///
     /// Cost: one lookup in an index over all clusters, and one in the snapshot of each cluster that has the key.
     pub fn find(&self, key: &str) -> Vec<(ClusterName, Arc<Object>)> {
@@ -212,10 +213,10 @@ impl Log {
         candidates.filter_map(|cluster| Some((cluster.clone(), self.snapshot(cluster)?.get(key)?.clone()))).collect()
     }
 
-    /// Returns a deleted object in its last state, and its cluster: the newest deletion of this key among the last
-    /// changes for which `is_meant` returns true.
+    /// Returns the last state of a deleted object, and its cluster: the newest deletion of this key for which
+    /// `is_meant` returns true.
     ///
-    /// Cost: O(changes in the search), at most 10,000.
+    /// Cost: O(changes in the search), at most the last 10,000 changes.
     pub fn find_deleted(&self, key: &str, is_meant: impl Fn(&Object) -> bool) -> Option<(ClusterName, Arc<Object>)> {
         let changes =
             self.entries.values().rev().flat_map(|entry| entry.changes().iter().map(|it| (&entry.cluster, it)));
@@ -225,7 +226,7 @@ impl Log {
         deletions.next().map(|(cluster, change)| (cluster.clone(), change.object.clone()))
     }
 
-    /// Returns the vector at a point in the log; `None` if that part of the log has been forgotten.
+    /// Returns the composite version at a point in the log; `None` if the entries at that point have been evicted.
     ///
     /// Cost: O(clusters) near the head.
     pub fn vector(&self, version: LogVersion) -> Option<CompositeResourceVersion> {
@@ -243,22 +244,21 @@ impl Log {
         Some(vector)
     }
 
-    /// Iterates over the entries from a position on, with their numbers.
+    /// Iterates over the entries from a position on, with their positions.
     pub(crate) fn entries_from(&self, position: u64) -> impl Iterator<Item = (u64, &LogEntry)> {
         self.entries.range(position..).map(|(seq, entry)| (*seq, entry))
     }
 
-    /// Returns the entry at a position, if it is kept.
     pub(crate) fn entry(&self, seq: u64) -> Option<&LogEntry> {
         self.entries.get(&seq)
     }
 
-    /// Iterates over all clusters that the log knows, including those that left recently.
+    /// Iterates over all clusters in the log, including clusters that left recently.
     pub(crate) fn clusters(&self) -> impl Iterator<Item = &ClusterName> {
         self.histories.keys()
     }
 
-    /// Returns whether the log keeps any entry or mark of a cluster.
+    /// Returns whether the log has an entry or a version of a cluster.
     pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
         self.histories.contains_key(cluster)
     }
@@ -267,12 +267,12 @@ impl Log {
         self.histories.get(cluster)?.component_before(position)
     }
 
-    /// Returns whether `from..to` contains, or contained, an event of a cluster.
+    /// Returns whether a cluster has, or had, an event in the positions `from..to`.
     pub(crate) fn has_events(&self, cluster: &ClusterName, from: u64, to: u64) -> bool {
         self.histories.get(cluster).is_some_and(|history| history.has_events(from, to))
     }
 
-    /// Returns the position after a cluster's newest event in `from..to`, if there is, or was, one.
+    /// Returns the position after a cluster's newest event in `from..to`, present or evicted.
     pub(crate) fn events_end(&self, cluster: &ClusterName, from: u64, to: u64) -> Option<u64> {
         self.histories.get(cluster)?.events_end(from, to)
     }
@@ -282,13 +282,12 @@ impl Log {
         self.dropped_before
     }
 
-    /// Returns the number of clusters that left and were dropped.
     pub(crate) fn drops(&self) -> u64 {
         self.drops
     }
 
-    /// Returns the clusters that have forgotten events at or after this position, with the position after the newest
-    /// forgotten event. `None` if that is unknown: a cluster was dropped since `drops`, and may have left behind this
+    /// Returns the clusters with evicted events at or after this position, and the position after the newest such
+    /// event. `None` if that is unknown: a cluster was dropped since `drops`, and may have left at or after this
     /// position.
     pub(crate) fn forgotten_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
         if position >= self.forgotten_before {
@@ -302,10 +301,11 @@ impl Log {
     }
 }
 
-// Changing
+// Methods that change the log.
 
 impl Log {
-    /// Adds a cluster: open streams receive its objects as ADDED. For a known cluster this is a relist.
+    /// Adds a cluster: open watches receive its objects as ADDED. If the log already contains the cluster, the call is
+    /// a relist.
     pub fn join(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_some() {
             return self.relist(cluster, snapshot, now);
@@ -317,8 +317,8 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
-    /// Adds a different cluster under the name of a cluster that has [left](Self::leave). Versions of the earlier
-    /// cluster cannot be resumed.
+    /// Adds a different cluster under the name of a cluster that has [left](Self::leave). Clients cannot resume from
+    /// versions of the former cluster.
     pub fn join_successor(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_some() {
             return self.reset(cluster, snapshot, now);
@@ -327,8 +327,8 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
-    /// Returns how a cluster left, computed from its last state and component; `None` if it was never here, or its
-    /// leave is forgotten.
+    /// Returns the departure of a cluster, computed from its last state and component. `None` if the cluster never
+    /// left, or its leave has been evicted.
     fn departure(
         &self,
         cluster: &ClusterName,
@@ -338,12 +338,14 @@ impl Log {
         Some(how(&left.before, left.component_before?))
     }
 
-    /// Appends changes of a cluster in its order, and sets its state after them. Objects' versions must not decrease;
-    /// deletions may share a version. The object before a change must be the allocation that the head, or an earlier
-    /// change of the same object, holds: the size accounting counts it only once.
+    /// Appends changes of a cluster in its order, and sets its snapshot after the changes.
     ///
-    /// A snapshot that is newer than the last change is progress as well: behind a deletion it means that all of the
-    /// revision is known.
+    /// The versions of the objects must not decrease; deletions may share a version. The object before a change must be
+    /// the same allocation as in the previous snapshot, or in an earlier change of the object, because the size
+    /// accounting counts each object once.
+    ///
+    /// A snapshot that is newer than the last change is progress as well: after a deletion, such a snapshot means that
+    /// all changes of the revision have arrived.
     pub fn append(&mut self, cluster: &ClusterName, changes: Vec<Change>, snapshot: Snapshot, now: Duration) {
         let Some(mut component) = self.snapshot(cluster).map(Snapshot::resource_version) else {
             return self.join(cluster, snapshot, now);
@@ -362,7 +364,7 @@ impl Log {
     }
 
     /// Appends the differences to a new list of the cluster, deletions first. The caller has checked that revisions did
-    /// not go back ([`Snapshot::undoes`]); a lower version makes this a reset.
+    /// not go back ([`Snapshot::undoes`]). A lower version makes the call a [`reset`](Self::reset).
     pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
         match self.snapshot(cluster).map(Snapshot::resource_version) {
             None => self.join(cluster, after, now),
@@ -371,8 +373,8 @@ impl Log {
         }
     }
 
-    /// Handles a cluster whose revisions went back, or that was replaced: open streams receive the differences, and
-    /// earlier versions cannot be resumed.
+    /// Records that a cluster's revisions went back, or that the cluster was replaced. Open watches receive the
+    /// differences, and clients cannot resume from earlier versions.
     pub fn reset(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_none() {
             return self.join(cluster, after, now);
@@ -380,14 +382,15 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Reset, Some(after), now);
     }
 
-    /// Removes a cluster: open streams receive DELETED for its objects, and the last DELETED removes its component.
+    /// Removes a cluster: open watches receive DELETED for its objects. The last DELETED removes the cluster's
+    /// component from the composite version.
     pub fn leave(&mut self, cluster: &ClusterName, now: Duration) {
         if self.snapshot(cluster).is_some() {
             self.push_boundary(cluster, BoundaryKind::Leave, None, now);
         }
     }
 
-    /// Records that the cluster reached a version without a change.
+    /// Records that a cluster reached a version without a change.
     pub fn progress(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>, now: Duration) {
         let version = version.into();
         let Ok(at) = self.head.binary_search_by(|(name, _)| name.cmp(cluster)) else { return };
@@ -404,8 +407,8 @@ impl Log {
         }
     }
 
-    /// Forgets entries that are too old. Call it every few seconds; entries beyond the size limits are forgotten on
-    /// append.
+    /// Evicts entries that are too old. Call this function every few seconds; entries beyond the size limits are
+    /// evicted by appends.
     pub fn trim(&mut self, now: Duration) {
         for history in self.histories.values_mut() {
             forget(&self.config, history, &mut self.entries, now);
@@ -414,7 +417,7 @@ impl Log {
         self.drop_departed();
     }
 
-    /// Appends a boundary that leads from the cluster's present state to a new state, or to none.
+    /// Appends a boundary (a join, leave, relist or reset) from the cluster's present state to a new state, or to none.
     fn push_boundary(&mut self, cluster: &ClusterName, kind: BoundaryKind, after: Option<Snapshot>, now: Duration) {
         let before = self.snapshot(cluster).cloned();
         let component_before = before.as_ref().map(Snapshot::resource_version);
@@ -434,7 +437,6 @@ impl Log {
         self.forget_surplus(cluster, now);
     }
 
-    /// Forgets a cluster's entries that are too old or too large.
     fn forget_surplus(&mut self, cluster: &ClusterName, now: Duration) {
         if let Some(history) = self.histories.get_mut(cluster) {
             forget(&self.config, history, &mut self.entries, now);
@@ -477,14 +479,14 @@ impl Log {
         }
     }
 
-    /// Returns whether exactly one other cluster has an object with the key. The cost is that of two lookups, for any
-    /// number of clusters with the key.
+    /// Returns whether exactly one other cluster has an object with the key. Cost: two lookups, for any number of
+    /// clusters with the key.
     fn is_in_one_other_cluster(&self, cluster: &ClusterName, key: &str) -> bool {
         let has = |other: &&ClusterName| self.snapshot(other).is_some_and(|snapshot| snapshot.get(key).is_some());
         self.names.clusters_with_key(cluster, key).filter(has).take(2).count() == 1
     }
 
-    /// Returns the other clusters' objects with the names that these changes may remove from a selection.
+    /// For changes that may remove objects from a selection, returns the same-named objects of other clusters.
     fn same_names_elsewhere(&self, cluster: &ClusterName, changes: &[Change]) -> Others {
         let leaving = changes.iter().filter(|change| difference::may_leave_selection(change));
         let objects = leaving.flat_map(|change| {
@@ -498,9 +500,9 @@ impl Log {
         Others::new(objects.collect())
     }
 
-    /// Drops clusters that left and have no kept events. A reader that was connected before they left lags
-    /// ([`forgotten_from`](Self::forgotten_from)). A later client whose version names a dropped cluster is refused, and
-    /// a version that does not name it has no object of it.
+    /// Drops clusters that left and have no entries. A watch that was connected before such a cluster left lags
+    /// ([`forgotten_from`](Self::forgotten_from)). A later version with a dropped cluster is refused, and a version
+    /// without the cluster belongs to a client without its objects.
     fn drop_departed(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
         self.histories.retain(|cluster, history| {
@@ -516,12 +518,13 @@ impl Log {
     }
 }
 
-/// Forgets a cluster's oldest entries, while they are too old or too large.
+/// Evicts a cluster's oldest entries, while they are too old or too large.
 fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, LogEntry>, now: Duration) {
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
     while let Some(oldest) = history.events.queue.front().copied() {
-        // A boundary keeps a whole snapshot in memory, so it expires with all entries before it. The largest is not
-        // counted, not the newest: the newest of a cluster that left and returned is a join of an empty state.
+        // A boundary (a join, leave, relist or reset) keeps a whole snapshot in memory, so it expires with all entries
+        // before it. The largest boundary is not counted. Exempting the newest boundary instead would be wrong: if a
+        // cluster left and returned, the newest is a join with an empty state before.
         let largest = history.largest_boundary_bytes();
         let boundary =
             history.boundaries.front().is_some_and(old) || history.boundary_bytes - largest > config.history_bytes_max;
@@ -543,10 +546,10 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
 mod tests {
     use super::*;
 
-    /// A quiet cluster keeps its few changes forever, which must not keep the histories of clusters that came and left
-    /// since.
+    /// A quiet cluster keeps its few changes forever, which must not keep the histories of later clusters that joined
+    /// and left.
     #[test]
-    fn log_forgets_a_thousand_clusters_that_joined_and_left() {
+    fn log_drops_a_thousand_clusters_that_joined_and_left() {
         let mut log = Log::new(LogConfig::default());
         let name = |number: u32| ClusterName::new(&format!("c{number:04}")).unwrap_or_else(|error| panic!("{error}"));
         let at = |version| {

@@ -1,24 +1,25 @@
-//! The item form of a version that is not a number: its cluster, and the text from the cluster.
+//! The item form of a version that is not a number: the cluster, and the version's text.
 //!
-//! It is base64url of `{"cluster1":["1234/5678"]}`. The array distinguishes it from a composite resourceVersion, whose
-//! components are strings. Clients can send it as a precondition; a list or watch cannot use it.
+//! The item form is base64url of `{"cluster1":["1234/5678"]}`. The array distinguishes the form from a composite
+//! resourceVersion, whose components are strings. Clients can send the item form as a precondition; a list or watch
+//! cannot use it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 
-/// The resourceVersion of a cluster's object that is not a number.
+/// The resourceVersion of an object whose cluster uses versions that are not numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpaqueVersion {
     /// The cluster of the object.
     pub cluster: ClusterName,
-    /// The text of the version as the cluster sent it.
+    /// The text of the version from the cluster.
     pub version: String,
 }
 
 impl OpaqueVersion {
-    /// Encodes the item form of a cluster's version.
+    /// Encodes the item form of a version.
     pub fn encode(cluster: &ClusterName, version: &str) -> String {
         URL_SAFE_NO_PAD.encode(format!("{{\"{cluster}\":[{}]}}", Value::from(version)))
     }
@@ -46,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_a_different_form_is_not_an_opaque_version() {
+    fn opaque_version_is_not_decoded_from_other_forms() {
         let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
         assert!(OpaqueVersion::decode(&encode(r#"{"a":["1/2"]}"#)).is_some());
         for text in [

@@ -1,11 +1,11 @@
-//! The scope of a version or continue token, as a prefix of its text.
+//! The scope of a resourceVersion or continue token: a hash of the user's rights, as a prefix of the text.
 //!
 //! ```text
 //! s1.<base64url of the first 16 bytes of a hash>.<the version, or the token, in any of its forms>
 //! ```
 //!
-//! A version for a user with full rights in its clusters has no scope, so that it has the same text on each replica and
-//! for each such user. The base64url alphabet has no dot, so no other form has this prefix.
+//! A version for a user with full rights in all clusters has no scope, so that the version has the same text on each
+//! replica and for each such user. The base64url alphabet has no dot, so no other form has this prefix.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,12 +15,12 @@ use crate::decode_error::VersionDecodeError;
 /// The prefix of a text with a scope; the digit is the version of the layout.
 const PREFIX: &str = "s1.";
 
-/// Returns the prefix for a version with this scope; empty for full rights.
+/// Returns the prefix for a scope; empty for a user with full rights.
 pub fn scope_prefix(scope: Option<[u8; 16]>) -> String {
     scope.map(|hash| format!("{PREFIX}{}.", URL_SAFE_NO_PAD.encode(hash))).unwrap_or_default()
 }
 
-/// Splits a text into its scope and the rest.
+/// Splits a text into its scope and the version or token.
 ///
 /// # Errors
 /// [`VersionDecodeError::Malformed`] for a scope that Tributary did not issue.
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scope_round_trips_and_malformed_scopes_are_refused() {
+    fn scope_prefix_round_trips_and_malformed_prefix_is_refused() {
         let scope = Some(*b"0123456789abcdef");
         for text in ["eyJhIjoiMSJ9", "c1.AAAA", "v1.e30.c1.AAAA", ""] {
             assert_eq!(split_scope(&format!("{}{text}", scope_prefix(scope))), Ok((scope, text)));

@@ -1,10 +1,10 @@
 //! The text of a composite resourceVersion, opaque to clients.
 //!
-//! The text has two forms. Up to 4 KiB it is base64url of a JSON object with sorted keys, which a person can read
-//! (`{"cluster1":"1234","cluster2":"5678-1"}`, the second with a [part](CollectionVersion::part) of its revision). For
-//! an hour after a cluster has taken over a name, the component of that name has a [mark](Epochs::mark_of) that
-//! identifies the cluster (`{"cluster1":"1234@5f3a9c01"}`). Above 4 KiB the text has the compact form of
-//! [`crate::epochs`], because clients send versions in the query of a URL.
+//! Up to 4 KiB, the text is base64url of a JSON object with sorted keys, for example
+//! `{"cluster1":"1234","cluster2":"5678-1"}`. The second component is a [part](CollectionVersion::part) of its
+//! revision. For an hour after a cluster has taken over a name, the component of that name has a
+//! [mark](Epochs::mark_of) that identifies the cluster (`{"cluster1":"1234@5f3a9c01"}`). Above 4 KiB, the text has the
+//! compact form of [`crate::epochs`], because clients send versions in the query of a URL.
 //!
 //! Each decoder accepts both forms, only in their canonical spelling: a decoded text always encodes to the same text
 //! again.
@@ -17,16 +17,17 @@ use crate::composite::CompositeResourceVersion;
 use crate::decode_error::{Foreign, VersionDecodeError};
 use crate::epochs::Epochs;
 
-/// The longest text of the JSON form, in bytes; larger vectors have the compact form. It is well below nginx's request
-/// line of 8 KiB, which leaves room for a path and selectors.
+/// The longest text of the JSON form, in bytes. Larger composite versions have the compact form. 4 KiB: nginx limits a
+/// request line to 8 KiB, which must also contain the path and the selectors.
 pub const JSON_TEXT_MAX: usize = 4 * 1024;
 
-/// The longest text that is decoded, in bytes: 1,000 clusters with names of 63 characters fit in the JSON form, and
-/// hyper limits a URI to 64 KiB.
+/// The longest text that is decoded, in bytes. 128 KiB: 1,000 clusters with names of 63 characters fit in the JSON
+/// form, and hyper limits a URI to 64 KiB.
 pub const TEXT_MAX: usize = 128 * 1024;
 
 impl CompositeResourceVersion {
-    /// Encodes the vector as clients receive it. Equal vectors over the same epochs have equal texts.
+    /// Encodes the composite version as clients receive it. Equal composite versions over the same epochs have equal
+    /// texts.
     ///
     /// Cost: O(components).
     pub fn encode(&self, epochs: &Epochs) -> String {
@@ -39,17 +40,17 @@ impl CompositeResourceVersion {
         URL_SAFE_NO_PAD.encode(self.json(marks))
     }
 
-    /// Decodes a text that a client sent back, in either form.
+    /// Decodes a text that a client sent back, in JSON form or compact form.
     ///
     /// # Errors
-    /// [`VersionDecodeError`]; never a vector that only resembles the text. The empty text and `0` have meanings of
-    /// their own in Kubernetes and are errors here: callers handle them first.
+    /// [`VersionDecodeError`]; never an approximate version. The empty text and `0` have special meanings in Kubernetes
+    /// and are errors: callers handle them first.
     pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, VersionDecodeError> {
         Self::decode_for(text, epochs, |_| true)
     }
 
-    /// Decodes as [`decode`](Self::decode) for a reader who may know only some clusters. Marks of the other clusters
-    /// are not checked, so that no error reveals the existence of such a cluster.
+    /// Decodes a text like [`decode`](Self::decode), for a client that may see only some clusters. Marks of the other
+    /// clusters are not checked, so that no error reveals the existence of a hidden cluster.
     ///
     /// # Errors
     /// The errors of [`decode`](Self::decode).
@@ -82,8 +83,8 @@ fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && matches!(text.as_bytes(), [b'1'..=b'9', ..] | [b'0'])
 }
 
-/// Parses the canonical spelling: no space, no escape, keys strictly ascending (so none repeats), values as strings.
-/// `check` verifies the mark of each component.
+/// Parses the canonical spelling: no space, no escape, strictly ascending keys (so that no key repeats), values as
+/// strings. `check` verifies the mark of each component, which identifies the cluster.
 fn parse_json(
     json: &[u8],
     check: impl Fn(&ClusterName, Option<&str>) -> Result<(), Foreign>,
@@ -113,7 +114,7 @@ fn parse_json(
         if components.last().is_some_and(|(last, _)| *last >= name) {
             return Err(VersionDecodeError::Malformed("its clusters are not in order"));
         }
-        // The mark's error waits, because a malformed text further on is reported first.
+        // The error of a component's mark is returned last, because a malformed text takes precedence.
         checked = checked.and(check(&name, mark));
         components.push((name, version));
     }
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_and_foreign_versions_are_distinguished() {
+    fn malformed_and_unusable_composite_versions_have_different_errors() {
         let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
         let malformed = [
             String::new(),
@@ -176,7 +177,7 @@ mod tests {
             encode(r#"{"a":"1"}}"#),
             encode(r#"{"a":{"b":"1"}}"#),
             encode(r#"{"\u0061":"1"}"#),
-            // The same bytes with a different last character: unused bits must be zero.
+            // The last character has unused bits, which must be zero.
             format!("{}S", &encode(r#"{"a":"12"}"#)[..13]),
             "é".into(),
             "x".repeat(TEXT_MAX + 1),
@@ -207,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn decoded_version_encodes_to_the_same_text(text in "(eyJ|e30|c1\\.)?[A-Za-z0-9_.=-]{0,40}") {
+        fn decoded_composite_version_encodes_to_the_same_text(text in "(eyJ|e30|c1\\.)?[A-Za-z0-9_.=-]{0,40}") {
             if let Ok(value) = CompositeResourceVersion::decode(&text, &Epochs::default()) {
                 prop_assert_eq!(value.encode(&Epochs::default()), text);
             }

@@ -1,5 +1,4 @@
-//! A watch of the merged log: a position in the log and the state that is private to one client. A value; it never
-//! blocks.
+//! A watch of the merged log: a position in the log, and the state of one client. A value that never blocks.
 //!
 //! ```text
 //!   initial ─▶ ADDED of every object, key order ─▶ end bookmark ─┐
@@ -10,8 +9,8 @@
 //!                                       has passed V0
 //! ```
 //!
-//! A version from [`Watcher::next`] or [`Watcher::bookmark`] covers only events that `next` returned before it, so a
-//! stream that is cut anywhere resumes without loss.
+//! V0 is the client's version. A version from [`Watcher::next`] or [`Watcher::bookmark`] covers only events that `next`
+//! returned before it, so a watch that breaks at any point resumes without loss.
 
 mod event;
 mod initial;
@@ -30,24 +29,26 @@ use initial::InitialEvents;
 use missing::MissingClusters;
 use pending::{SeenBeyond, UnpassedClusters};
 
-/// The native version of the DELETED events of a leaving cluster: each etcd begins there, so it is too old everywhere.
-/// It is not 0, because an integer form of 0 may be the text `0`, which asks for any state.
+/// The native version of the DELETED events of a leaving cluster: each etcd begins at revision 1, so this version is
+/// too old for each log. The version is not 0, because the integer form of 0 may be the text `0`, which means any
+/// version.
 const LEFT: ResourceVersion = ResourceVersion(1);
 
-/// A watch of the merged log.
+/// A watch of the merged log for one client.
 pub struct Watcher<F> {
     filter: F,
     phase: WatcherPhase,
-    /// The number of the next entry, and the number of its changes that are done.
+    /// The position of the current entry, and the number of its changes that have been sent.
     position: u64,
     part: usize,
-    /// The clusters in which the log has not passed the client's version yet. Empty once the watcher shares the log's
-    /// versions.
+    /// The clusters in which the log has not passed the client's version yet. When the map is empty, all watches send
+    /// the same versions.
     pending: UnpassedClusters,
-    /// Set while the watcher waits before a DELETED: the cluster that may have an object of that name, and the client's
+    /// While the watch waits before a DELETED: the cluster that may have an object with the same name, and the client's
     /// component of that cluster.
     awaited: Option<(ClusterName, CollectionVersion)>,
-    /// The number of clusters that the log had dropped when the watch started; the client has no object of those.
+    /// The number of clusters that the log had dropped at the start of the watch. The client has no objects of those
+    /// clusters.
     drops: u64,
 }
 
@@ -58,14 +59,14 @@ enum WatcherPhase {
 }
 
 impl<F: ObjectFilter> Watcher<F> {
-    /// Resumes from a version.
+    /// Resumes from a client's version.
     ///
-    /// A cluster that the version lacks is new to the client: its objects come first, as ADDED. A component that is
-    /// newer than the log is no error: the events that it covers are skipped as they arrive.
+    /// A cluster that the version lacks is new to the client: the watch first sends its objects as ADDED. A component
+    /// that is newer than the log is no error: the watch skips the events that the component covers.
     ///
     /// # Errors
-    /// [`TooOld`] names the first cluster whose later changes are not known here: they are forgotten, inside the gap of
-    /// a relist or a join, or belong to an unknown cluster.
+    /// [`TooOld`] names the first cluster whose later changes the log lacks: they have been evicted, are inside the gap
+    /// of a relist or a join, or belong to an unknown cluster.
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
         let (pending, position) = UnpassedClusters::new(log, from, &filter)?;
         let phase = match MissingClusters::new(log, from) {
@@ -75,8 +76,8 @@ impl<F: ObjectFilter> Watcher<F> {
         Ok(Self { phase, pending, ..Self::live(log, position, filter) })
     }
 
-    /// Starts with ADDED for each object of the present state. `bookmark` is true if the client accepts an end
-    /// bookmark; otherwise the last ADDED carries the vector.
+    /// Starts with ADDED for each object of the present state. `bookmark` is true if the client accepts a bookmark at
+    /// the end of the initial events; otherwise the last ADDED carries the composite version.
     pub fn initial(log: &Log, filter: F, bookmark: bool) -> Self {
         let phase = WatcherPhase::Initial(InitialEvents::new(log, bookmark));
         Self { phase, ..Self::live(log, log.position(), filter) }
@@ -87,23 +88,24 @@ impl<F: ObjectFilter> Watcher<F> {
         Self::live(log, log.position(), filter)
     }
 
-    /// Starts at a position, for a client that has all events before it and no later one.
+    /// Starts at a position, for a client that has exactly the events before the position.
     fn live(log: &Log, position: u64, filter: F) -> Self {
         let (pending, drops) = (UnpassedClusters::default(), log.drops());
         Self { filter, phase: WatcherPhase::Live, position, part: 0, pending, awaited: None, drops }
     }
 
-    /// Resumes behind an event that is named by its cluster and native version. `None` if the log lacks the event, or
-    /// if the client may have received later events. `private_before` is the highest [`BatchOutcome::private_before`]
-    /// of all watchers of this log, because the client may have received the event from any of them. The event must
-    /// come from this log, because the positions of the other clusters are taken from it; an object of a list or of the
-    /// initial events is not such an event.
+    /// Resumes behind a single event with this cluster and native version.
     ///
-    /// A DELETED that is followed by a different cluster's object of the same name is sent again with that object,
-    /// because a client that names the deletion has not received the object. If the named event belongs to that object
-    /// itself, the event is ambiguous, and the result is `None`.
+    /// Returns `None` if the log lacks the event, or if the client may have received later events. `private_before` is
+    /// the highest [`BatchOutcome::private_before`] of all watches of this log, because any of them may have sent the
+    /// event to the client. The event must come from this log, because the watch resumes at the event's position for
+    /// all clusters. An object of a list or of the initial events is not such an event.
     ///
-    /// Cost: O(entries since).
+    /// A DELETED that was followed by a different cluster's object of the same name is sent again with that object,
+    /// because the client has not received the object. If the event may also be that repeated object, the event is
+    /// ambiguous, and the result is `None`.
+    ///
+    /// Cost: O(later entries).
     pub fn after_event(
         log: &Log,
         private_before: u64,
@@ -112,7 +114,7 @@ impl<F: ObjectFilter> Watcher<F> {
         filter: F,
     ) -> Option<Self> {
         let seq = log.position_of_change(private_before, cluster, version)?;
-        // The client has everything before this event, including the objects of clusters that were dropped since.
+        // The client has all earlier events, including the objects of clusters that were dropped later.
         let mut watcher = Self { drops: 0, ..Self::live(log, seq, filter) };
         let named = log.entry(seq)?;
         let key = named.changes().first()?.object.key().as_str();
@@ -134,14 +136,14 @@ impl<F: ObjectFilter> Watcher<F> {
         &self.filter
     }
 
-    /// Returns whether the watch starts with present objects: with all objects, or with those of clusters that the
-    /// version lacks.
+    /// Returns whether the watch starts with existing objects: all objects, or the objects of clusters that the
+    /// client's version lacks.
     pub fn starts_with_state(&self) -> bool {
         !matches!(self.phase, WatcherPhase::Live)
     }
 
-    /// Returns whether the filter alone determines all later events. Once true, it stays true: a change that does not
-    /// [concern](concerns) the filter then only advances the position.
+    /// Returns whether all later events depend on the filter alone, and not on the client's version. Once true, the
+    /// result stays true: a change that does not [concern](concerns) the filter then only advances the position.
     pub fn depends_only_on_filter(&self) -> bool {
         matches!(self.phase, WatcherPhase::Live) && self.pending.is_empty()
     }
@@ -151,8 +153,8 @@ impl<F: ObjectFilter> Watcher<F> {
         self.position
     }
 
-    /// Moves on to a later position of the log. The caller knows that the changes between do not [concern](concerns)
-    /// the filter; the log may have forgotten them. Does nothing unless the watch [depends only on its
+    /// Advances to a later position of the log. The caller ensures that the skipped changes do not [concern](concerns)
+    /// the filter; the log may have evicted them. Does nothing unless the watch [depends only on its
     /// filter](Self::depends_only_on_filter).
     pub fn skip_to(&mut self, position: u64) {
         if self.depends_only_on_filter() && position > self.position {
@@ -160,7 +162,7 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Returns the other cluster's object that is sent behind a DELETED of this key, if the entry has one.
+    /// Returns the other cluster's object that is sent after a DELETED of this key, if the entry has one.
     fn other_object_behind(
         &self,
         log: &Log,
@@ -180,8 +182,7 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Appends the next events, about `events_max`, and returns the state of the watcher. Never blocks; the work is
-    /// bounded.
+    /// Appends about `events_max` next events, and returns the state of the watch. Never blocks; the work is bounded.
     pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> BatchOutcome {
         let mut batch = WatchBatch::new(events_max, events);
         let progress = self.next_events(log, &mut batch);
@@ -206,8 +207,8 @@ impl<F: ObjectFilter> Watcher<F> {
         self.next_live(log, batch)
     }
 
-    /// Returns the vector that this stream has fully sent; `None` before the initial events are complete, and for a
-    /// watcher that lags. Cost: none once the watcher shares the log's versions.
+    /// Returns the composite version of all events that have been sent. `None` before the initial events are complete,
+    /// and for a watch that lags. Cost: none once the log has passed the client's version.
     pub fn bookmark(&self, log: &Log) -> Option<EventVersion> {
         match &self.phase {
             WatcherPhase::Initial(_) => None,
@@ -222,17 +223,17 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Returns the first cluster, if any, in which the client has seen more than this log. Either a more recent replica
-    /// sent the client's version, or the cluster's revisions went back unnoticed. The caller asks the cluster which of
-    /// the two it is.
+    /// Returns the first cluster, if any, in which the client has received more events than this log. Either a more
+    /// recent replica issued the client's version, or the cluster's revisions went back unnoticed. The caller requests
+    /// the cluster's latest version to distinguish the two cases.
     ///
-    /// In the meantime the stream sends the other clusters' events up to the first DELETED, and waits there: the client
-    /// may have an object of that name, unknown here, which would have to be announced behind the DELETED.
+    /// In the meantime, the watch sends the other clusters' events up to the first DELETED. The client may have an
+    /// object with the same name from the cluster that is ahead, and that object would have to follow the DELETED.
     ///
-    /// A client with all of a revision of which this log has only a part counts as ahead only while the stream waits
-    /// for the rest: an object announced behind a DELETED may be deleted in that revision, and a client that is cut
-    /// there would keep it forever. The part may already be complete; the caller asks the cluster for a bookmark that
-    /// says so.
+    /// A client may have all of a revision of which this log has only a part. The cluster is then returned only while
+    /// the watch waits at a DELETED for the rest of the revision. The rest may delete the object that would follow the
+    /// DELETED, and a client whose connection breaks would keep that object forever. If the part is already complete, a
+    /// bookmark of the cluster proves it.
     pub fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         let awaited = self.awaited.as_ref().map(|(cluster, version)| (cluster, *version));
         self.pending.ahead().or(awaited)
@@ -269,14 +270,14 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Emits the remaining changes of an entry, or returns the reason why it stopped early.
+    /// Sends the remaining changes of an entry. Returns the reason for an early stop.
     fn next_parts(&mut self, log: &Log, seq: u64, entry: &LogEntry, batch: &mut WatchBatch<'_>) -> Option<Progress> {
         let changes = entry.changes();
         while let Some(change) = changes.get(self.part) {
             if batch.is_over() {
                 return Some(Progress::More);
             }
-            // The filter is evaluated for the states before and after.
+            // The filter is evaluated for the object before and after the change.
             batch.add_filter_cost(2 * self.filter.cost(&change.object));
             if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change)
                 && entry.emits(self.part, change_type)
@@ -300,9 +301,9 @@ impl<F: ObjectFilter> Watcher<F> {
         None
     }
 
-    /// Emits a change, and behind a DELETED the object that a different cluster has under the same name: a client that
-    /// keys by name would lose it otherwise. Only the last of these events carries the version of this position,
-    /// because the change includes both.
+    /// Sends a change and, after a DELETED, the object of a different cluster with the same name: a client that keys
+    /// objects by name would lose that object otherwise. Only the last of these events carries the version of this
+    /// position, because the change includes both events.
     fn emit(&self, log: &Log, at: &At<'_>, own: Emission<'_>, other: Announcement, batch: &mut WatchBatch<'_>) {
         let before = LogVersion { position: at.seq, component: at.entry.component_at(self.part) };
         let after = if self.part + 1 == at.entry.changes().len() {
@@ -348,10 +349,11 @@ impl<F: ObjectFilter> Watcher<F> {
         }));
     }
 
-    /// Looks up the first other cluster's object of the name, in its state at this position. If the client has seen
-    /// more of that cluster, the client's state counts. If that state is unknown and stays so, the result is `None`:
-    /// the client receives that cluster's object, or its deletion, at its own position later. Objects of dropped
-    /// clusters are excluded: a reader of this entry connected after the leave, and would never receive the deletion.
+    /// Returns the first other cluster's object with the name of the changed object, in its state at this position.
+    ///
+    /// If the client has received more events of that cluster, the client's state counts. If that state stays unknown,
+    /// the result is `None`: the watch sends that cluster's object, or its deletion, later at its own position. Objects
+    /// of dropped clusters are excluded: their deletion was before the watch started, and would never be sent.
     fn announcement(&self, log: &Log, at: &At<'_>) -> Announcement {
         let key = at.change.object.key().as_str();
         let mut here = at.entry.others.with_key(key).filter_map(|(index, cluster, object)| {
@@ -401,24 +403,23 @@ impl<F: ObjectFilter> Watcher<F> {
         EventVersion::Vector(Arc::new(vector))
     }
 
-    /// Returns whether the log has forgotten an event that this client has not seen.
+    /// Returns whether the log has evicted an event that this client has not received.
     fn lags(&self, log: &Log) -> bool {
         match log.forgotten_from(self.position, self.drops) {
             None => true,
             Some(clusters) => {
-                // The last forgotten event stands before this position, and the client has not skipped it.
+                // The newest evicted event of the cluster is at `before - 1`.
                 clusters.iter().any(|(cluster, before)| !self.pending.skips(cluster, before.saturating_sub(1)))
             }
         }
     }
 }
 
-/// Returns whether a change that a cluster sent produces an event for a watch with this filter.
+/// Returns whether a watch with this filter sends an event for a change of a cluster.
 pub fn concerns(filter: &impl ObjectFilter, cluster: &ClusterName, change: &Change) -> bool {
     classify(filter, cluster, change).is_some()
 }
 
-/// A change and its entry.
 struct At<'a> {
     seq: u64,
     entry: &'a LogEntry,
@@ -426,11 +427,14 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// Returns the native version of the change for an event of this type. No client may resume from an object of a
-    /// leaving cluster: its own version would claim that the client still has the deleted objects. For an object that a
-    /// relist no longer found, or that left a selection, the deleting version is unknown. Such deletions come first, so
-    /// they carry the version before the relist. With their own version, a client that resumes there, or waits for a
-    /// write up to there, would miss the events that follow.
+    /// Returns the native version of the change for an event of this type.
+    ///
+    /// - For a leaving cluster, the version is [`LEFT`]: an object's own version would claim that the client still has
+    ///   the deleted objects.
+    /// - For an object that a relist did not contain, or that left a selection, the version of the deletion is unknown.
+    ///   Such deletions precede the other differences, so they carry the version before the relist. With a later
+    ///   version, a client that resumes from the deletion, or waits for a write up to its version, would miss the
+    ///   following events.
     fn native(&self, change_type: ChangeType) -> ResourceVersion {
         let own = self.change.resource_version();
         match (change_type, self.entry.boundary()) {
@@ -444,14 +448,14 @@ impl At<'_> {
     }
 }
 
-/// The other cluster's object behind a DELETED of the same name.
+/// The other cluster's object that follows a DELETED of the same name.
 enum Announcement {
-    /// There is none, or the client receives it at its own position.
+    /// No object, or an object that the watch sends later at its own position.
     None,
-    /// An object and its cluster, with the object's index among the entry's objects of the key.
+    /// The index among the entry's same-named objects, the cluster and the object.
     Object(usize, ClusterName, Arc<Object>),
-    /// The log has an object of a cluster, but only a part of a revision of which the client has all. The missing part
-    /// may have deleted the object.
+    /// An object in the log that the client may lack. The log has only a part of a revision of which the client has
+    /// all, and the missing part may have deleted the object.
     Unknown(ClusterName, CollectionVersion),
 }
 

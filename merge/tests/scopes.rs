@@ -1,4 +1,5 @@
-//! Lists, pages and initial events over an index, or over an order of keys, equal those of a scan of all objects.
+//! Properties: lists, pages and initial events through an index or the order of keys equal those of a scan over all
+//! objects.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +29,7 @@ fn decoder() -> ObjectDecoder {
     ObjectDecoder::new("v1", "Pod", selectable_fields(&pods()))
 }
 
-/// The changes of a cluster: names in namespaces with a node, or `None` for a deletion.
+/// The changes of a cluster: (namespace, name, node), or no node for a deletion.
 type History = Vec<(usize, u8, Option<usize>)>;
 
 fn history() -> impl Strategy<Value = History> {
@@ -141,7 +142,7 @@ impl ObjectFilter for Boxed {
 /// The namespaces in the order of their objects' keys.
 const BY_KEY: [&str; 3] = ["a-b", "a", "b"];
 
-/// Selects some namespaces, and the objects whose versions have the same parity.
+/// Selects objects of some namespaces whose version is even or odd.
 #[derive(Clone)]
 struct Within {
     namespaces: Vec<&'static str>,
@@ -157,7 +158,7 @@ impl ObjectFilter for Within {
     fn leap(&self, _: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let at = BY_KEY.iter().position(|own| *own == unwanted.namespace())?;
         if self.namespaces.contains(&unwanted.namespace()) {
-            // A jump must not go back or stay in place.
+            // The list must ignore a jump to an earlier key or to the same key.
             return Some(if self.even { "" } else { unwanted.key().as_str() }.into());
         }
         let next = BY_KEY[at..].iter().find(|own| self.namespaces.contains(own));
@@ -165,7 +166,7 @@ impl ObjectFilter for Within {
     }
 }
 
-/// Selects a whole namespace in all clusters but one; fails if it is evaluated for an object.
+/// Selects a whole namespace in all clusters but one. Panics if it is evaluated for an object.
 struct Whole;
 
 impl ObjectFilter for Whole {
@@ -187,9 +188,9 @@ impl ObjectFilter for Whole {
 }
 
 #[test]
-fn list_of_a_whole_namespace_evaluates_the_filter_per_cluster_only() {
+fn list_of_a_namespace_evaluates_its_filter_once_per_cluster() {
     let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
-    // Each namespace has two names.
+    // Each namespace has two objects with different names.
     let history: History =
         (0..NAMESPACES.len()).flat_map(|namespace| [(namespace, 1, Some(0)), (namespace, 2, Some(1))]).collect();
     let heads: Heads = Arc::new(clusters.iter().map(|cluster| (cluster.clone(), snapshot(&history))).collect());
@@ -201,7 +202,7 @@ fn list_of_a_whole_namespace_evaluates_the_filter_per_cluster_only() {
 
 proptest! {
     #[test]
-    fn list_with_jumps_equals_a_full_scan(
+    fn list_that_jumps_over_objects_equals_a_full_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         namespaces in prop::sample::subsequence(&NAMESPACES[..], 0..NAMESPACES.len()),
         even in any::<bool>(),
@@ -219,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn list_and_watch_within_a_scope_equal_a_full_scan(
+    fn list_and_initial_events_of_a_scope_equal_a_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         (namespace, fields) in selection(),
         limit in 0..20_usize,

@@ -1,4 +1,4 @@
-//! A body whose first frame is read early, to find out whether the whole body is in memory.
+//! A body whose first frame is read early, to determine whether the whole body is in memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,28 +10,27 @@ use http_body_util::BodyExt;
 
 use crate::body::{Body, BoxError};
 
-/// A body whose first frame may have been read before the body is sent.
+/// A body whose first frame may be read before the body is sent.
 pub struct BegunBody {
     first: FirstFrame,
     rest: Body,
 }
 
-/// The first frame of a body.
 #[derive(Default)]
 enum FirstFrame {
-    /// Not read yet, or passed on.
+    /// The first frame has not been read, or has been returned.
     #[default]
     Passed,
-    /// Read: a frame or an error.
+    /// The first frame has been read: a frame or an error.
     Frame(Result<Frame<Bytes>, BoxError>),
-    /// The body ended without a frame, whatever its size hint.
+    /// The body ended without a frame.
     End,
 }
 
 impl BegunBody {
-    /// Reads the first frame if it is ready.
+    /// Reads the first frame of a body if the frame is ready.
     pub fn begin(mut body: Body) -> Self {
-        // The next poll registers a waker, so a frame that is not ready yet wakes the task.
+        // A frame that is not ready wakes the task later, because the next poll registers a waker.
         let first = match body.frame().now_or_never() {
             None => FirstFrame::Passed,
             Some(Some(frame)) => FirstFrame::Frame(frame),
@@ -45,7 +44,7 @@ impl BegunBody {
         Self { first: FirstFrame::Passed, rest: body }
     }
 
-    /// Returns the data of the first frame, which stays in the body. `None` if no data frame was ready.
+    /// Returns the data of the first frame, which stays in the body. Returns `None` if no data frame was ready.
     pub fn data(&self) -> Option<&Bytes> {
         match &self.first {
             FirstFrame::Frame(Ok(frame)) => frame.data_ref(),
@@ -53,7 +52,7 @@ impl BegunBody {
         }
     }
 
-    /// Takes the data of the first frame out of the body if `is_wanted` accepts it.
+    /// Takes the data of the first frame out of the body if `is_wanted` accepts the data.
     pub fn take_data(&mut self, is_wanted: impl FnOnce(&Bytes) -> bool) -> Option<Bytes> {
         if !self.data().is_some_and(is_wanted) {
             return None;
@@ -64,7 +63,7 @@ impl BegunBody {
         }
     }
 
-    /// Returns whether the body ends behind the first frame.
+    /// Returns whether the body ends after the first frame.
     pub fn rest_has_ended(&self) -> bool {
         self.rest.is_end_stream()
     }

@@ -1,11 +1,11 @@
 //! The built-in resources that kube-apiservers serve by default, with subresources and verbs.
 
-/// The verbs of objects, and those of most subresources.
+/// The verbs of objects, and the verbs of most subresources.
 const OBJECTS: &str = "create delete deletecollection get list patch update watch";
 const BELOW: &str = "get patch update";
 
-/// The groups, verbs and resources of Kubernetes that each kube-apiserver serves, and the metrics of most clusters. A
-/// test compares them with a real kube-apiserver (`e2e/tests/e2e/shared_mode/join.rs`).
+/// The groups, verbs and resources of Kubernetes that each kube-apiserver serves by default, and the metrics API of
+/// most clusters. A test compares the list with a real kube-apiserver (`e2e/tests/e2e/shared_mode/join.rs`).
 ///
 /// Source: kubernetes `api/discovery/api__v1.json` and `aggregated_v2.json`, the versions that are enabled by default.
 const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
@@ -83,7 +83,7 @@ const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
 ];
 
 /// Iterates over group, verbs (separated by spaces) and name of each default resource and `resource/subresource`, and
-/// of the metrics of most clusters.
+/// of the metrics API.
 pub fn served_by_default() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     SERVED_BY_DEFAULT.iter().flat_map(|(group, verbs, resources)| {
         resources.split_whitespace().map(move |resource| (*group, *verbs, resource))

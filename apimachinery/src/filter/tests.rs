@@ -1,4 +1,4 @@
-//! Tests of filters, on objects decoded with the built-in tables.
+//! Tests of filters, on objects decoded with the built-in selectable fields.
 
 use super::*;
 use crate::{GroupVersionResource, ObjectDecoder, selectable_fields};
@@ -47,7 +47,7 @@ fn pod() -> Fixture {
 }
 
 #[test]
-fn pod_matches_its_selectable_fields() {
+fn field_selector_matches_the_selectable_fields_of_a_pod() {
     let pod = pod();
     for (selector, expected) in [
         ("", true),
@@ -79,7 +79,7 @@ fn pod_matches_its_selectable_fields() {
 }
 
 #[test]
-fn objects_of_other_kinds_match_their_selectable_fields() {
+fn field_selector_matches_the_selectable_fields_of_other_kinds() {
     let event = fixture(
         "",
         "events",
@@ -118,7 +118,7 @@ fn objects_of_other_kinds_match_their_selectable_fields() {
 }
 
 #[test]
-fn unknown_fields_are_refused_with_the_messages_of_kubernetes() {
+fn field_selector_with_unknown_field_is_refused_with_kubernetes_message() {
     let refused = |fixture: Fixture, selector: &str| {
         let status = fixture.compile("", selector).unwrap_err();
         assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"));
@@ -147,7 +147,7 @@ fn unknown_fields_are_refused_with_the_messages_of_kubernetes() {
 }
 
 #[test]
-fn cluster_label_selects_clusters() {
+fn requirement_on_the_cluster_label_selects_clusters() {
     let pod = pod();
     for (selector, in_c1, in_c2) in [
         ("tributary.dev/cluster=c1", true, false),
@@ -171,7 +171,7 @@ fn cluster_label_selects_clusters() {
 }
 
 #[test]
-fn filter_matches_names_and_namespaces() {
+fn filter_matches_object_names_and_namespaces() {
     let pod = pod();
     let compile = |namespace, name, fields: &str| {
         let fields = FieldSelector::parse(fields).unwrap();
@@ -190,7 +190,7 @@ fn filter_matches_names_and_namespaces() {
     assert!(matches(compile(Some("n"), Some("p"), "").unwrap()));
     assert!(!matches(compile(Some("m"), None, "").unwrap()));
     assert!(!matches(compile(Some("n"), Some("q"), "").unwrap()));
-    // A name from a field selector becomes the filter's name, which a lookup can use.
+    // A name in a field selector becomes the filter's name, which a lookup can use.
     let filter = compile(Some("n"), None, "metadata.name=p").unwrap();
     assert_eq!((filter.name.as_deref(), filter.fields.is_empty()), (Some("p"), true));
     assert!(compile(Some("n"), Some("p"), "metadata.name=p").is_ok());

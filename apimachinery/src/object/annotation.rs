@@ -1,11 +1,11 @@
-//! The annotation with an object's cluster, and its insertion.
+//! The annotation that names an object's cluster, and its insertion into objects.
 
 use crate::ClusterName;
 
-/// The key of the annotation with an object's cluster.
+/// The key of the annotation that names an object's cluster.
 pub const CLUSTER_ANNOTATION: &str = "tributary.dev/cluster";
 
-/// The annotation with an object's cluster, ready to be inserted into objects.
+/// The annotation that names an object's cluster, ready to be inserted into objects.
 #[derive(Clone, Debug)]
 pub struct ClusterAnnotation {
     pub(super) new_map: Box<[u8]>,
@@ -14,7 +14,7 @@ pub struct ClusterAnnotation {
 }
 
 impl ClusterAnnotation {
-    /// Prepares the annotation of a cluster. A cluster's name needs no escapes in JSON.
+    /// Creates the annotation of a cluster. The name of a cluster needs no escapes in JSON.
     pub fn new(cluster: &ClusterName) -> Self {
         let member = format!("\"{CLUSTER_ANNOTATION}\":\"{cluster}\"");
         Self {
@@ -25,13 +25,11 @@ impl ClusterAnnotation {
     }
 }
 
-/// The way in which the annotation is inserted into an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnnotationPlace {
-    /// The object has no annotations map: a new map becomes the first field of the metadata.
+    /// The object has no annotations map. A new map becomes the first field of the metadata.
     NewMap,
-    /// The map has entries: the annotation precedes them.
+    /// The annotations map has entries. The annotation precedes the entries.
     BeforeOthers,
-    /// The object has an empty map.
     EmptyMap,
 }

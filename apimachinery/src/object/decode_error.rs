@@ -9,10 +9,10 @@ pub enum ObjectDecodeError {
     /// The text is too large for 32-bit positions.
     #[error("the object is larger than 4 GiB")]
     TooLarge,
-    /// A field that each object has is missing or of a wrong type.
+    /// A required field is missing or of a wrong type.
     #[error("the object has no {0}")]
     Missing(&'static str),
-    /// A field that is read occurs twice: clients would differ in the one that counts.
+    /// A field that Tributary reads occurs twice. Some clients would use the first occurrence, and others the last.
     #[error("the object has {0} twice")]
     Repeated(&'static str),
     /// The field `metadata.resourceVersion` is not a number.

@@ -1,4 +1,4 @@
-//! The fields that field selectors may name, and their positions in an object.
+//! The fields that field selectors may select, and their positions in an object.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use smallvec::{SmallVec, smallvec};
 use super::span::Span;
 use crate::json;
 
-/// A field that a field selector may name, and its position in the object.
+/// A field that a field selector may select, and its path in the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableField {
     /// The name in the selector, for example `spec.nodeName`.
     pub name: Arc<str>,
-    /// The paths to try in order; each is a path of keys from the object's root.
+    /// The paths to try in order. Each path is a list of keys from the object's root.
     pub paths: Vec<Vec<Arc<str>>>,
-    /// The value if no path exists.
+    /// The value of an object that has none of the paths.
     pub default: Arc<str>,
-    /// Whether a [`Snapshot`](crate::Snapshot) keeps an index of the field. At most one field of a kind.
+    /// Whether a [`Snapshot`](crate::Snapshot) has an index of the field. At most one field of a kind is indexed.
     pub indexed: bool,
 }
 
@@ -33,17 +33,17 @@ impl SelectableField {
     }
 }
 
-/// A field to search below an object: its index, the rank of the path among the field's paths, and the rest of the
+/// A field to find below an object: the field's index, the rank of the path among the field's paths, and the remaining
 /// path.
 type FieldPath<'a> = (usize, usize, &'a [Arc<str>]);
 
-/// Finds the positions of the selectable fields. Each nested object is walked once for all fields in it.
+/// Finds the positions of the selectable fields. Each nested object is walked once for all its fields.
 pub(super) fn field_values(
     json: &[u8],
     top: &[(&[u8], Range<usize>)],
     fields: &[SelectableField],
 ) -> Box<[Option<Span>]> {
-    // The first existing path of a field wins, so each result keeps its rank.
+    // The first existing path of a field takes precedence, so each result has the rank of its path.
     let mut found: SmallVec<[Option<(usize, Span)>; 12]> = smallvec![None; fields.len()];
     for (key, value) in top {
         let below: SmallVec<[FieldPath<'_>; 12]> = fields

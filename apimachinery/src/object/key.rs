@@ -9,12 +9,12 @@ use std::fmt;
 pub struct ObjectKey(Box<str>);
 
 impl ObjectKey {
-    /// Joins a namespace (empty for cluster-scoped objects) and a name.
+    /// Creates a key from a namespace (empty for cluster-scoped objects) and a name.
     pub fn new(namespace: &str, name: &str) -> Self {
         if namespace.is_empty() { Self(name.into()) } else { Self(format!("{namespace}/{name}").into()) }
     }
 
-    /// Returns the joined text.
+    /// Returns the key as `namespace/name`, or `name` for cluster-scoped objects.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -24,7 +24,7 @@ impl ObjectKey {
         self.0.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// Returns the name part.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(_, name)| name)
     }

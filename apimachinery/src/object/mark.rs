@@ -8,13 +8,14 @@ use super::decode_error::ObjectDecodeError;
 use super::metadata::{MetadataPlaces, only_metadata};
 use crate::{NativeVersion, json};
 
-/// Appends the text of a forwarded object with its cluster's annotation and, if it has a version, the result of
-/// `version`. A text without metadata stays unchanged.
+/// Appends the text of a forwarded object with its cluster's annotation. If the object has a resourceVersion, the
+/// result of `version` replaces it. A text without metadata stays unchanged.
 ///
 /// Cost: one validation, one walk, and one copy.
 ///
 /// # Errors
-/// [`ObjectDecodeError::Json`], and [`ObjectDecodeError::Repeated`] if clients would differ in the object's cluster.
+/// [`ObjectDecodeError::Json`], and [`ObjectDecodeError::Repeated`] if clients could read different clusters from the
+/// object.
 pub fn mark_object<'v>(
     json: &[u8],
     annotation: &ClusterAnnotation,
@@ -48,7 +49,7 @@ pub fn mark_object<'v>(
     Ok(())
 }
 
-/// Returns the text of a forwarded object without a cluster annotation, which only Tributary may set.
+/// Returns the text of a forwarded object without a cluster annotation, because only Tributary may set this annotation.
 ///
 /// # Errors
 /// [`ObjectDecodeError::Json`] and [`ObjectDecodeError::Repeated`].
@@ -57,10 +58,9 @@ pub fn unmark_object(json: &[u8]) -> Result<Cow<'_, [u8]>, ObjectDecodeError> {
     Ok(Unmarked::parse(Cow::Borrowed(json))?.map_or(Cow::Borrowed(json), |unmarked| unmarked.text))
 }
 
-/// A text without the entries that the cluster annotation replaces.
+/// An object's text without the entries that the cluster annotation replaces.
 struct Unmarked<'a> {
     text: Cow<'a, [u8]>,
-    /// The range of the metadata, and the positions in it.
     metadata: Range<usize>,
     places: MetadataPlaces,
 }

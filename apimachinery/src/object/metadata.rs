@@ -18,7 +18,7 @@ pub(super) struct MetadataPlaces {
     annotations: Option<Range<usize>>,
 }
 
-/// The fields of the metadata that are read. At most eight, because `seen` has a bit for each.
+/// The fields of the metadata with positions. At most eight, because `seen` has one bit for each.
 const KEYS: [&str; 7] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "annotations"];
 
 impl MetadataPlaces {
@@ -52,8 +52,8 @@ impl MetadataPlaces {
     }
 
     /// Returns the text without the entries that the cluster annotation replaces: cluster annotations of the member
-    /// itself, for example in a copied object, and an annotations value that is not a map. `None` if there are none,
-    /// which costs a walk over the annotations. The result has no such entry left.
+    /// itself, for example in a copied object, and an annotations value that is not a map. The result has no such
+    /// entry. Returns `None` if the text has none; this costs a walk over the annotations.
     pub(super) fn without_unwanted(&self, json: &[u8], metadata: &Range<usize>) -> Option<Vec<u8>> {
         let value = self.annotations.as_ref()?;
         let is_cluster_annotation = |member: &json::JsonField<'_>| json::key_equals(member.key, CLUSTER_ANNOTATION);
@@ -67,7 +67,7 @@ impl MetadataPlaces {
             .then(|| json::without_members(json, value.start, is_cluster_annotation))
     }
 
-    /// Returns the position and the way to insert the annotation.
+    /// Returns the position at which the annotation is inserted, and the form of the insertion.
     pub(super) fn annotation(&self, json: &[u8], metadata: &Range<usize>) -> (usize, AnnotationPlace) {
         match &self.annotations {
             Some(value) if json[value.start] == b'{' => {
@@ -80,7 +80,7 @@ impl MetadataPlaces {
     }
 }
 
-/// Returns the value of the root's `metadata`, if there is one.
+/// Returns the range of the root's `metadata`, if the root has the field.
 ///
 /// # Errors
 /// [`ObjectDecodeError::Repeated`].

@@ -1,4 +1,4 @@
-//! The text of an object in a response, assembled from slices.
+//! Assembles the text of an object in a response from slices.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use super::annotation::{AnnotationPlace, ClusterAnnotation};
 /// The form of an object in a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Rendering<'a> {
-    /// The resourceVersion that replaces the member's, or `None` to keep the member's.
+    /// The resourceVersion that replaces the member's; `None` to keep the member's.
     pub resource_version: Option<&'a str>,
-    /// The annotation to insert, if any.
+    /// The cluster annotation to insert, if any.
     pub annotation: Option<&'a ClusterAnnotation>,
     /// Whether to omit `kind` and `apiVersion` if a kube-apiserver's lists of this kind omit them.
     pub list_item: bool,
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn rendering_inserts_version_and_annotation() {
+    fn rendered_object_has_the_composite_version_and_cluster_annotation() {
         let head = r#"{"kind":"Pod","apiVersion":"v1","#;
         let cases = [
             (

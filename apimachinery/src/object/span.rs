@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// A range in the object's text, with four bytes per end: an object is far smaller than 4 GiB (etcd's limit is 1.5
-/// MiB).
+/// A range in an object's text. 32-bit positions suffice, because an object is far smaller than 4 GiB (etcd's limit is
+/// 1.5 MiB).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: u32,

@@ -1,4 +1,5 @@
-//! The tables of apimachinery's `internalversion/validation` and the conversions of a query string.
+//! Tests of the query parameters: the tables of apimachinery's `internalversion/validation`, and the conversions of a
+//! query string.
 
 use super::*;
 
@@ -15,7 +16,7 @@ fn seconds(seconds: u64) -> Timeout {
 }
 
 #[test]
-fn list_options_are_converted() {
+fn list_parameters_convert_like_kube_apiserver() {
     let options = list("resourceVersion=abc&resourceVersionMatch=NotOlderThan&limit=5&labelSelector=a%3Db&fieldSelector=metadata.name%3Dx&timeoutSeconds=30&pretty=true&unknown=1&limit=7").unwrap();
     assert_eq!(options.resource_version.as_deref(), Some("abc"));
     assert_eq!(options.resource_version_match, Some(ResourceVersionMatch::NotOlderThan));
@@ -29,7 +30,7 @@ fn list_options_are_converted() {
 }
 
 #[test]
-fn each_timeout_can_be_added_to_the_present_time() {
+fn timeout_seconds_are_capped_at_one_year() {
     const YEAR: u64 = 365 * 24 * 60 * 60;
     for (text, expected) in [
         ("0", None),
@@ -48,7 +49,7 @@ fn each_timeout_can_be_added_to_the_present_time() {
 }
 
 #[test]
-fn selector_beyond_its_bounds_is_refused() {
+fn selector_with_too_many_requirements_or_values_is_refused() {
     let bounds = SelectorBounds { requirements: 3, values: 4 };
     let label = |text: &str| LabelSelector::parse_within(text, bounds).map(drop).map_err(|error| error.to_string());
     let field = |text: &str| FieldSelector::parse_within(text, bounds).map(drop).map_err(|error| error.to_string());
@@ -57,7 +58,7 @@ fn selector_beyond_its_bounds_is_refused() {
         ("a,!b,c=d", Ok(())),
         ("a in (1,2,3),b=4", Ok(())),
         ("a,b,c,d", too_many("requirements", 3)),
-        // The parser stops at the limit and ignores the rest.
+        // The parser stops at the limit and ignores the remaining text.
         ("a,b,c,d,===", too_many("requirements", 3)),
         ("a in (1,2,3,4),b!=5", too_many("values", 4)),
         // A repeated value counts once.
@@ -70,7 +71,7 @@ fn selector_beyond_its_bounds_is_refused() {
 }
 
 #[test]
-fn malformed_options_return_400() {
+fn malformed_query_parameters_return_400() {
     for (query, message) in [
         ("limit=abc", r#"strconv.ParseInt: parsing "abc": invalid syntax"#),
         ("limit=", r#"strconv.ParseInt: parsing "": invalid syntax"#),
@@ -95,7 +96,7 @@ fn malformed_options_return_400() {
 }
 
 #[test]
-fn contradicting_options_return_422() {
+fn contradicting_query_parameters_return_422() {
     const PREFIX: &str = "ListOptions.meta.k8s.io \"\" is invalid: ";
     let unset = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
     let paging = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided";
@@ -141,7 +142,7 @@ fn contradicting_options_return_422() {
 }
 
 #[test]
-fn watch_without_version_gets_initial_events_by_default() {
+fn watch_without_a_version_gets_initial_events_by_default() {
     for (query, initial, end) in [
         ("", true, false),
         ("resourceVersion=0", true, false),
@@ -167,7 +168,7 @@ fn watch_without_version_gets_initial_events_by_default() {
 }
 
 #[test]
-fn export_parameter_is_refused() {
+fn get_with_the_export_parameter_is_refused() {
     assert!(GetOptions::parse(Some("export=false")).is_ok());
     assert_eq!(GetOptions::parse(Some("export=true")).unwrap_err().code, 400);
 }

@@ -1,4 +1,4 @@
-//! The authorization of reads of a cluster's objects from memory.
+//! The authorization of users' reads from memory.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum ClusterAuthorization {
-    /// Use the cluster's roles and bindings while RBAC is known to decide alone; ask the cluster otherwise.
+    /// Uses the cluster's roles and bindings if RBAC is known to be the only authorizer; otherwise like
+    /// [`Review`](Self::Review).
     #[default]
     Auto,
-    /// Always use the cluster's roles and bindings: for administrators who know that no other authorizer of the cluster
-    /// denies a request.
+    /// Always uses the cluster's roles and bindings. For administrators who are certain that no other authorizer of the
+    /// cluster denies a request.
     #[serde(rename = "RBAC")]
     Rbac,
-    /// Ask the cluster: a SubjectAccessReview for each scope, valid for a minute.
+    /// Sends a SubjectAccessReview to the cluster for each scope; the result is valid for a minute.
     Review,
-    /// Forward reads to the cluster: memory returns none of its objects to users.
+    /// Forwards reads to the cluster. Users receive none of the cluster's objects from memory.
     Live,
 }

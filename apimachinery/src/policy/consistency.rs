@@ -9,7 +9,8 @@ pub enum Consistency {
     /// The state in memory, including all writes through this endpoint.
     #[default]
     Cached,
-    /// The state of the members when the request arrives. Each member is asked for its version, and memory answers once
-    /// it has reached it; for a collection without recent changes this takes more than a second.
+    /// The state of the members when the request arrives. Tributary requests the latest version of each member and
+    /// waits until the collection in memory has reached it. For a collection without recent changes, the wait takes
+    /// more than a second.
     Quorum,
 }

@@ -1,4 +1,4 @@
-//! The policy for lists of users who may see only some of the objects.
+//! The policy for lists of users who may list only some objects.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Filtered {
-    /// The list has the objects that the user may list, and a Warning says so.
+    /// The list contains the objects that the user may list, and a `Warning` header reports the restriction.
     #[default]
     Allow,
     /// The list or watch is refused with 403, as a cluster would refuse it.

@@ -1,15 +1,15 @@
-//! The form of the resourceVersion that single objects carry.
+//! The form of the resourceVersion of single objects.
 
 use serde::{Deserialize, Serialize};
 
-// Lists, bookmarks and continue tokens are composite in either form.
-/// The form of the resourceVersion that single objects carry.
+// Lists, bookmarks and continue tokens always have a composite version.
+/// The form of the resourceVersion of single objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum ItemResourceVersions {
-    /// The object's own component in the composite form.
+    /// The composite form, with the component of the object's cluster.
     #[default]
     Composite,
-    /// A number made of the member's version and the cluster's index, for clients that parse versions as numbers.
+    /// A number computed from the member's version and the cluster's index, for clients that parse versions as numbers.
     Integer,
 }

@@ -1,15 +1,16 @@
-//! The policy for equal names in several clusters.
+//! The policy for objects with the same name in several clusters.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether several clusters may have an object with the same name.
+/// The uniqueness of object names across clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Names {
-    /// Names may repeat: a write without an explicit cluster is refused while a cluster that may have the name cannot
-    /// be asked.
+    /// Several clusters may have an object with the same name. A write without an explicit cluster is refused while a
+    /// cluster that may have the name is unreachable.
     #[default]
     Repeated,
-    /// Names do not repeat: a write goes to the cluster that has the name, without asking the others.
+    /// Object names are unique across clusters. A write goes to the cluster that has the name, even if other clusters
+    /// are unreachable.
     Unique,
 }

@@ -1,4 +1,4 @@
-//! The policy for lists and watches while a cluster is unknown.
+//! The policy for lists and watches while a cluster has not been listed yet.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Partial {
-    /// The request waits, then fails: no answer lacks a cluster.
+    /// The request waits, and fails after the wait: no response lacks a cluster.
     #[default]
     Deny,
-    /// The answer lacks that cluster, and a warning names it.
+    /// The response lacks the cluster, and a `Warning` header names the cluster.
     Allow,
 }

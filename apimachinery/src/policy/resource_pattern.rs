@@ -14,14 +14,14 @@ pub enum ResourcePattern {
     Resource {
         /// The API group; empty for the core group.
         group: String,
-        /// The version; `None` for any.
+        /// The version; `None` for any version.
         version: Option<String>,
-        /// The plural name.
+        /// The plural name of the resource.
         resource: String,
     },
 }
 
-/// The text does not name a resource.
+/// The error for a text that does not name a resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} does not name a resource; allowed are \"*\", a plural name of the core group (\"pods\"), \"resource.group\" (\"deployments.apps\") and \"group/version/resource\" (\"apps/v1/deployments\")"
@@ -29,7 +29,7 @@ pub enum ResourcePattern {
 pub struct InvalidResourcePattern(pub String);
 
 impl ResourcePattern {
-    /// Returns whether the pattern matches this resource.
+    /// Returns whether the pattern matches a resource.
     pub fn matches(&self, candidate: &GroupVersionResource) -> bool {
         match self {
             Self::All => true,
@@ -74,7 +74,7 @@ impl FromStr for ResourcePattern {
         let parts: Vec<&str> = text.split('/').collect();
         let (group, version, resource) = match *parts {
             [name] => by_name(name),
-            // The core group has no name, so its version comes first.
+            // The core group has no name, so its version is the first part.
             [version, resource] => ("", Some(version), resource),
             [group, version, resource] if !group.is_empty() => (group, Some(version), resource),
             _ => return Err(InvalidResourcePattern(text.to_owned())),
@@ -108,7 +108,7 @@ impl fmt::Display for ResourcePattern {
     }
 }
 
-/// Parses `resource`, `resource.group` or kubectl's `resource.version.group`.
+/// Splits `resource`, `resource.group` or kubectl's `resource.version.group`.
 fn by_name(name: &str) -> (&str, Option<&str>, &str) {
     let Some((resource, rest)) = name.split_once('.') else {
         return ("", None, name);
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_patterns_parse_print_and_match() {
+    fn resource_patterns_parse_print_and_match_resources() {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let deployments = GroupVersionResource::new("apps", "v1", "deployments");
         let certificates = GroupVersionResource::new("cert-manager.io", "v1", "certificates");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn text_without_a_resource_name_is_refused() {
+    fn resource_pattern_without_a_resource_name_is_refused() {
         for bad in ["", "Pods", "pods/", "/pods", "/v1/pods", "apps/deployments", "a/v1/b/c", "pods.", "*.apps", "a b"]
         {
             let refused = bad.parse::<ResourcePattern>().unwrap_err().to_string();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_overlap_if_both_can_match_a_resource() {
+    fn resource_patterns_overlap_if_both_can_match_one_resource() {
         let pattern = |text: &str| text.parse::<ResourcePattern>().unwrap();
         for (one, other, expected) in [
             ("*", "pods", true),

@@ -1,7 +1,7 @@
-//! The paths without a resource that each kube-apiserver answers itself. Other paths of a cluster are unknown: the
+//! The non-resource paths that each kube-apiserver answers itself. Other paths of a cluster are unknown, because the
 //! cluster may be more than a kube-apiserver.
 
-/// The first segments of these paths.
+/// The first segments of the paths that a kube-apiserver answers itself.
 ///
 /// Sources: `pkg/server/routes` in kubernetes/apiserver, and the additions of `pkg/routes` in Kubernetes.
 const FIRST_SEGMENTS: [&str; 15] = [
@@ -22,7 +22,7 @@ const FIRST_SEGMENTS: [&str; 15] = [
     "version",
 ];
 
-/// Returns whether a path without a resource is one of these paths.
+/// Returns whether each kube-apiserver answers a non-resource path itself.
 pub fn is_answered_by_kube_apiserver(path: &str) -> bool {
     path.trim_start_matches('/').split('/').next().is_some_and(|first| FIRST_SEGMENTS.contains(&first))
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_segment_decides_about_paths_of_kube_apiserver() {
+    fn first_path_segment_identifies_paths_answered_by_kube_apiserver() {
         for (path, expected) in [
             ("/api", true),
             ("/apis/", true),

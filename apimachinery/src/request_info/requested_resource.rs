@@ -2,8 +2,8 @@
 
 use super::ResourceRequest;
 
-/// The resource of a request for audit, dispatch and RBAC rules; absent texts are empty. There is no version, because
-/// rules apply to a resource in all its versions.
+/// The resource of a request for audit, dispatch and RBAC rules; absent names are empty. The API version is omitted,
+/// because rules apply to a resource in all its versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedResource<'a> {
     /// The API group; empty for the core group.
@@ -12,10 +12,10 @@ pub struct RequestedResource<'a> {
     pub resource: &'a str,
     /// The subresource, if any.
     pub subresource: &'a str,
-    /// The namespace; a request on a Namespace itself has that name. Empty for all namespaces, and for cluster-scoped
-    /// resources.
+    /// The namespace. A request for a Namespace itself has the name of that Namespace. Empty for all namespaces, and
+    /// for cluster-scoped resources.
     pub namespace: &'a str,
-    /// The name of the object, or that of a field selector.
+    /// The name of the object in the path or in a field selector.
     pub name: &'a str,
 }
 
@@ -33,7 +33,7 @@ pub fn proxied_name(named: &str) -> &str {
 }
 
 impl<'a> RequestedResource<'a> {
-    /// Creates the resource of a request. Allocates nothing.
+    /// Describes the resource of a request. Allocates nothing.
     pub fn from_request(request: &'a ResourceRequest) -> Self {
         Self {
             group: &request.resource.group,

@@ -75,19 +75,19 @@ fn resource_paths_parse_like_kube_apiserver() {
             "|get|custom.metrics.k8s.io/v1beta1/pods|n|*|rps",
         ),
         ("GET", "/apis/g/v1/things/t/sub/a/b", "|get|g/v1/things||t|sub|<a/b>"),
-        // A resource `namespaces` of a different group is read the same, as in Kubernetes.
+        // A resource `namespaces` of a different group is parsed like that of the core group, as in Kubernetes.
         ("GET", "/apis/g/v1/namespaces/n/things", "|list|g/v1/things|n"),
         // A slash at the end is ignored.
         ("GET", "/api/v1/pods/", "|list|/v1/pods"),
         ("GET", "/api/v1/namespaces/n/pods/p/", "|get|/v1/pods|n|p"),
         ("GET", "/api/v1/namespaces/", "|list|/v1/namespaces"),
-        // Escapes are decoded, also in resources, as members do.
+        // Escapes are decoded, also in resource names, as members do.
         ("GET", "/api/v1/%70ods", "|list|/v1/pods"),
         ("GET", "/api/v1/namespaces/%6e/secrets/s", "|get|/v1/secrets|n|s"),
         ("GET", "/%61pi/v1/pods", "|list|/v1/pods"),
         ("GET", "/api/v1/namespaces/n/pods/ä", "|get|/v1/pods|n|ä"),
         ("GET", "/api/v1/namespaces/n/pods/%c3%a4", "|get|/v1/pods|n|ä"),
-        // The names of RBAC objects.
+        // Names of RBAC objects with special characters.
         ("GET", "/apis/g/v1/namespaces/n/roles/CORP%5Cann", "|get|g/v1/roles|n|CORP\\ann"),
         ("DELETE", "/apis/g/v1/namespaces/n/roles/a%09b", "|delete|g/v1/roles|n|a\tb"),
         ("PATCH", "/apis/g/v1/clusterroles/%5C%5Ca%c2%85%7f%1b", "|patch|g/v1/clusterroles||\\\\a\u{85}\u{7f}\u{1b}"),
@@ -118,7 +118,7 @@ fn watch_requests_parse_like_kube_apiserver() {
         ("/api/v1/pods?watch=1&watch=0", "|watch|/v1/pods"),
         ("/api/v1/pods?%77atch=1", "|watch|/v1/pods"),
         ("/api/v1/pods?watch=1&limit=abc", "|watch|/v1/pods"),
-        // A request with a name is a get, whatever the query.
+        // A request with a name is a get, even with `watch=1` in the query.
         ("/api/v1/namespaces/n/pods/p?watch=1", "|get|/v1/pods|n|p"),
         // A field selector names an object, for authorization.
         ("/api/v1/pods?fieldSelector=metadata.name%3Dp", "|list|/v1/pods|||||p"),
@@ -128,7 +128,7 @@ fn watch_requests_parse_like_kube_apiserver() {
         ("/api/v1/pods?fieldSelector=metadata.name%3Da%2Fb", "|list|/v1/pods"),
         ("/api/v1/pods?fieldSelector=metadata.name%3D..", "|list|/v1/pods"),
         ("/api/v1/pods?fieldSelector=garbage", "|list|/v1/pods"),
-        // The deprecated paths.
+        // Deprecated `/watch/` paths.
         ("/api/v1/watch/pods", "|watch|/v1/pods"),
         ("/api/v1/watch/namespaces", "|watch|/v1/namespaces"),
         ("/api/v1/watch/namespaces/n", "|watch|/v1/namespaces||n"),
@@ -141,12 +141,12 @@ fn watch_requests_parse_like_kube_apiserver() {
     }
 }
 
-/// A member would read a different verb or name, today or after its next upgrade.
+/// A member would read a different verb or name, now or after its next upgrade.
 #[test]
-fn ambiguous_query_of_a_resource_is_refused() {
+fn resource_request_with_an_ambiguous_query_is_refused() {
     let many = format!("watch=1{}", "&".repeat(10_000));
     let queries = [
-        // kube-apiserver uses the first selector, which selects everything except a name that no object has.
+        // kube-apiserver uses the first selector, which excludes only a name that no object has.
         "fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=pub",
         "watch=%ff",
         // Go ignores a query with more than 10,000 parameters.
@@ -180,9 +180,9 @@ fn ambiguous_query_of_a_resource_is_refused() {
     );
 }
 
-/// The query belongs to the receiver, and changes neither verb nor name.
+/// The query belongs to the proxied server, and changes neither verb nor name.
 #[test]
-fn query_of_a_proxied_request_is_not_checked() {
+fn query_of_a_proxy_subresource_request_is_not_checked() {
     let many = "a=1&".repeat(20_000) + "watch=1";
     let queries = ["watch=1", "a;b", "x=%zz", "watch=%ff", "fieldSelector=metadata.name=other", many.as_str()];
     for (method, path) in [
@@ -236,14 +236,14 @@ fn paths_without_a_resource_parse_as_non_resource() {
 }
 
 #[test]
-fn cluster_prefix_selects_the_cluster() {
+fn path_prefix_selects_the_cluster_of_a_request() {
     for (target, expected) in [
         ("/clusters/c1/api/v1/pods", "c1|list|/v1/pods"),
         ("/clusters/c1/api/v1/namespaces/n/pods/p?watch=1", "c1|get|/v1/pods|n|p"),
         ("/clusters/c1/version", "c1|get|-"),
         ("/clusters/c1", "c1|get|-"),
         ("/clusters/c1/", "c1|get|-"),
-        // Only the first prefix counts.
+        // Only the first `/clusters/` prefix counts.
         ("/clusters/c1/clusters/c2/api/v1/pods", "c1|get|-"),
     ] {
         assert_eq!(read("GET", target).as_deref(), Ok(expected), "{target}");
@@ -259,7 +259,7 @@ fn cluster_prefix_selects_the_cluster() {
 }
 
 #[test]
-fn proxied_path_stays_unchanged() {
+fn path_after_the_proxy_subresource_stays_unchanged() {
     for (target, rest) in [
         ("/api/v1/namespaces/n/services/s/proxy", None),
         ("/api/v1/namespaces/n/services/s/proxy/", Some("")),
@@ -305,7 +305,7 @@ fn proxied_path_stays_unchanged() {
 #[test]
 fn cve_2022_3162_hostile_paths_are_refused() {
     for (path, code) in [
-        // These paths are well-formed but name nothing.
+        // Well-formed paths that name no resource.
         ("//api/v1/pods", 404),
         ("/api//v1/pods", 404),
         ("/api/v1//pods", 404),
@@ -349,7 +349,7 @@ fn cve_2022_3162_hostile_paths_are_refused() {
         ("/api/v1/watch/namespaces/n/status", 404),
         ("/api/v1/namespaces/n/pods/p/log//x", 404),
         ("/api/v1/namespaces/n/pods/p/log/../x", 404),
-        // Malformed.
+        // Malformed paths.
         ("", 400),
         ("api/v1/pods", 400),
         ("/api/v1/pods%", 400),
@@ -382,7 +382,7 @@ fn cve_2022_3162_hostile_paths_are_refused() {
 }
 
 #[test]
-fn unsupported_method_of_a_resource_is_a_non_resource_verb() {
+fn unsupported_method_on_a_resource_becomes_a_non_resource_verb() {
     for (method, path, expected) in [
         ("OPTIONS", "/api/v1/pods", "options"),
         ("CONNECT", "/api/v1/namespaces/n/pods/p/exec", "connect"),
@@ -412,7 +412,7 @@ fn verbs_in_metrics_have_the_spelling_of_kube_apiserver() {
 }
 
 #[test]
-fn authorization_uses_the_namespace_and_the_selected_name() {
+fn authorization_uses_the_namespace_and_the_field_selectors_name() {
     let request = |path, query| RequestInfo::parse("GET", path, query).unwrap().resource().unwrap().clone();
     assert_eq!(request("/api/v1/namespaces/n", None).authorization_namespace(), "n");
     assert_eq!(request("/api/v1/namespaces/n/pods/p", None).authorization_namespace(), "n");
@@ -452,7 +452,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn hostile_paths_do_not_panic_and_have_a_single_reading(path in hostile()) {
+        fn hostile_paths_neither_panic_nor_parse_ambiguously(path in hostile()) {
             let Ok(info) = RequestInfo::parse("GET", &path, None) else { return Ok(()) };
             prop_assert!(path.ends_with(&info.path) || info.path == "/");
             let Some(request) = info.resource() else {
@@ -466,7 +466,7 @@ mod properties {
                 prop_assert!(is_path_segment_name(name) && !name.contains(['\0', '\r', '\n']));
                 prop_assert!(!name.split('\\').any(|part| part == ".."));
             }
-            // A naive Kubernetes-style parser reads the same request.
+            // A naive Kubernetes-style parser must read the same request.
             let decoded = percent_encoding::percent_decode_str(&info.path).decode_utf8().unwrap().into_owned();
             let mut parts: Vec<_> = decoded.trim_matches('/').split('/').collect();
             parts.drain(..if parts[0] == "api" { 2 } else { 3 });
@@ -484,7 +484,7 @@ mod properties {
 }
 
 #[test]
-fn class_of_a_request_follows_verb_and_subresource() {
+fn request_class_depends_on_verb_and_subresource() {
     use RequestClass::{Opaque, Short, Watch};
     for (target, expected) in [
         ("/api/v1/pods", Short),
@@ -519,9 +519,9 @@ fn class_of_a_request_follows_verb_and_subresource() {
 }
 
 #[test]
-fn path_without_escapes_allocates_only_the_kept_texts() {
+fn path_without_escapes_allocates_only_the_stored_names() {
     for (path, kept) in [
-        // The copies are the cluster, the path, the group, the version, the resource, the namespace and the name.
+        // The allocations are the cluster, the path, the group, the version, the resource, the namespace and the name.
         ("/clusters/x/api/v1/namespaces/ns/pods/name", 7),
         ("/api/v1/namespaces/ns/pods/name", 6),
         ("/api/v1/namespaces/ns/pods/name/status", 7),

@@ -1,4 +1,4 @@
-//! A request's body, with the JSON of its YAML.
+//! A request's body, with a YAML body converted to JSON.
 
 use bytes::Bytes;
 
@@ -7,17 +7,16 @@ use super::{
 };
 use crate::Status;
 
-/// A body that can be read and rewritten. YAML is already converted to JSON, once.
+/// A request's body that can be read and rewritten. A YAML body has been converted to JSON, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestBody {
     format: Format,
-    /// The bytes that the client sent.
     text: Bytes,
-    /// The JSON of a YAML body; `None` for a body that is JSON already.
+    /// The JSON of a YAML body; `None` for any other body.
     json: Option<Bytes>,
 }
 
-/// A YAML body before its conversion. A JSON text is no such body.
+/// A YAML body that has not been converted to JSON yet. A YAML body whose text is JSON needs no conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlBody {
     format: Format,
@@ -25,7 +24,7 @@ pub struct YamlBody {
 }
 
 impl RequestBody {
-    /// Takes a body that needs no conversion. Cost: a YAML body is scanned as JSON.
+    /// Creates a body that needs no conversion. Cost: the text of a YAML body is parsed as JSON.
     ///
     /// # Errors
     /// The body, if it needs a conversion.
@@ -37,32 +36,33 @@ impl RequestBody {
         Ok(Self { format, text, json: None })
     }
 
-    /// The format of the body that the client sent.
+    /// Returns the format of the client's body.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The bytes that the client sent.
+    /// Returns the bytes that the client sent.
     pub fn text(&self) -> &Bytes {
         &self.text
     }
 
-    /// The JSON of a YAML body; `None` for a body that needs no conversion.
+    /// Returns the JSON of a YAML body; `None` for a body that needs no conversion.
     pub fn converted(&self) -> Option<&Bytes> {
         self.json.as_ref()
     }
 
-    /// The number of bytes that reading or rewriting the body takes. YAML counts with the length of its JSON.
+    /// Returns the number of bytes to parse when the body is read or rewritten. YAML counts with the length of its
+    /// JSON.
     pub fn readable_bytes(&self) -> usize {
         self.readable().len()
     }
 
-    /// JSON, a JSON patch or protobuf; the JSON in place of YAML.
+    /// Returns the body in a readable format: JSON, a JSON patch or protobuf.
     fn readable(&self) -> &Bytes {
         self.json.as_ref().unwrap_or(&self.text)
     }
 
-    /// Reads the facts of the body that decide about its cluster. An empty body has none.
+    /// Reads the fields that identify the body's object and cluster. An empty body has no fields.
     ///
     /// # Errors
     /// 400 for a body that does not match its format, or lists more than 1,000 owners.
@@ -70,10 +70,10 @@ impl RequestBody {
         facts(self.format, shape, self.readable())
     }
 
-    /// Reads the texts of these names in the object at a path. An absent name is an empty text; `None` without an
-    /// object, and for protobuf.
+    /// Reads the string fields with these names in the object at a path. An absent field is an empty text. Returns
+    /// `None` without an object at the path, and for protobuf.
     ///
-    /// A name or object that occurs several times counts as in decoders that merge objects and keep the last text.
+    /// A field or object that occurs several times counts as in decoders that merge objects and keep the last text.
     pub fn texts_at<const N: usize>(&self, path: &[&str], names: [&str; N]) -> Option<[String; N]> {
         let json = Some(self.readable()).filter(|_| self.format != Format::Protobuf)?;
         json_body::texts_at(json, path, names)
@@ -82,8 +82,8 @@ impl RequestBody {
     /// Replaces each version by the result of `version`, and removes the cluster annotation (with its annotations map,
     /// if the map has no other entry).
     ///
-    /// `has_annotations` tells whether the member's own object has an annotations map. A JSON patch may expect a map
-    /// that only the merged view's annotation made; then the patch gets an operation that adds the map.
+    /// `has_annotations` is true if the member's own object has an annotations map. A JSON patch may rely on a map that
+    /// exists only in the merged view. The rewritten patch then gets an operation that adds the map.
     ///
     /// # Errors
     /// 400 for a body that does not match its format, and the errors of `version`.
@@ -104,8 +104,8 @@ impl RequestBody {
             _ => json_body::rewrite(shape, readable, version)?,
         };
         let rewritten = rewritten.map(Bytes::from).or_else(|| {
-            // Parsers of YAML differ. If one of them could find our annotation, the member gets the JSON that Tributary
-            // read.
+            // Parsers of YAML differ. If any parser could find the cluster annotation in the text, the member receives
+            // the JSON that Tributary read.
             self.json.clone().filter(|_| may_hold(self.format, &self.text, &[ANNOTATION_PREFIX]))
         });
         let is_yaml = self.format == Format::Yaml && self.json.is_some();
@@ -115,7 +115,7 @@ impl RequestBody {
 }
 
 impl YamlBody {
-    /// The body's length in bytes.
+    /// Returns the body's length in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
@@ -130,7 +130,7 @@ impl YamlBody {
     }
 }
 
-/// Reads the facts of a body. The text of a YAML body is its JSON.
+/// Reads the fields of a body; `readable` is the JSON of a YAML body.
 pub(super) fn facts(format: Format, shape: BodyKind, readable: &[u8]) -> Result<Facts, Status> {
     if readable.is_empty() {
         return Ok(Facts::default());

@@ -1,5 +1,5 @@
-//! Tests that a JSON patch has the same effect on the member's object as on the merged view's, with a small RFC 6902
-//! implementation of their own.
+//! Tests that a rewritten JSON patch has the same effect on the member's object as the original patch on the merged
+//! view's object, with a small RFC 6902 implementation.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -12,7 +12,6 @@ const MERGED_VERSION: &str = "merged";
 const NATIVE_VERSION: &str = "42";
 const KEY: &str = "tributary.dev/cluster";
 
-/// A failed operation fails the patch.
 #[derive(Debug)]
 struct Failed;
 
@@ -104,7 +103,7 @@ fn annotations() -> impl Strategy<Value = Value> {
     let entry = prop_oneof![2 => Just(("x", "1")), 2 => Just(("y", "2")), 3 => Just((KEY, "c1"))];
     proptest::collection::hash_map(entry.clone().prop_map(|(key, _)| key), entry.prop_map(|(_, value)| value), 0..3)
         .prop_map(|map| {
-            // The annotation has only one value that a client can have seen.
+            // Clients can have received the annotation with only one value.
             map.into_iter()
                 .map(|(key, value)| (key.to_owned(), if key == KEY { "c1".into() } else { value.into() }))
                 .collect::<Map<_, Value>>()
@@ -153,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn rewritten_json_patch_has_the_same_effect_on_the_members_object(
+    fn json_patch_keeps_its_effect_when_rewritten_for_the_member(
         has_map in any::<bool>(),
         annotated in any::<bool>(),
         operations in proptest::collection::vec(operation(), 0..5),
@@ -163,7 +162,7 @@ proptest! {
             object["metadata"]["annotations"] = if annotated { json!({ "x": "1" }) } else { json!({}) };
         }
         let patch = Value::from(operations);
-        // A patch that fails for the client has no effect to compare.
+        // A patch that fails on the merged view's object has no effect to compare.
         let Ok(meant) = patched(merged_view(object.clone()), &patch) else { return Ok(()) };
         let body = Bytes::from(patch.to_string());
         let mut version = |_, given: &str| match given {

@@ -1,9 +1,9 @@
-//! The formats of request bodies, and the positions of versions in them.
+//! The formats of request bodies, and the paths of resourceVersions in them.
 
 use super::VersionOf;
 use crate::{ResourceRequest, Verb};
 
-/// The role of a version, and the path to it.
+/// The role of a resourceVersion, and its path.
 type VersionPlace = (VersionOf, &'static [&'static str]);
 
 const OWN: VersionPlace = (VersionOf::Object, &["metadata", "resourceVersion"]);
@@ -12,7 +12,7 @@ const RELATED: VersionPlace = (VersionOf::Reference, &["related", "resourceVersi
 /// The format of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// `application/json`, and a body without a media type.
+    /// `application/json`, or a body without a media type.
     Json,
     /// `application/yaml`.
     Yaml,
@@ -40,8 +40,8 @@ impl Format {
         "application/apply-patch+yaml",
     ];
 
-    /// Returns whether a Content-Type names objects or patches in CBOR. Tributary does not support it, and a
-    /// kube-apiserver only behind a feature gate. Clients that receive 415 continue in JSON.
+    /// Returns whether a Content-Type names objects or patches in CBOR. Tributary does not support CBOR, and a
+    /// kube-apiserver only behind a feature gate. Clients that receive 415 retry with JSON.
     pub fn is_cbor(content_type: &str) -> bool {
         media_type(content_type).ends_with("cbor")
     }
@@ -67,8 +67,8 @@ fn media_type(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The kind of a request's body, which determines the positions of versions. The request determines the kind, because a
-/// member parses a body according to its path.
+/// The kind of a request's body, which determines the paths of resourceVersions. The request determines the kind,
+/// because a member parses a body according to the request's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BodyKind {
     /// An object with `metadata`, or a patch of one.
@@ -88,7 +88,7 @@ pub enum BodyKind {
 }
 
 impl BodyKind {
-    /// Returns the kind of the body that a request has.
+    /// Returns the body kind of a request.
     pub fn for_request(verb: Verb, request: &ResourceRequest) -> Self {
         let resource = (&*request.resource.group, &*request.resource.resource);
         match (verb, resource, request.subresource.as_deref()) {
@@ -102,7 +102,7 @@ impl BodyKind {
         }
     }
 
-    /// Returns the positions of versions.
+    /// Returns the paths of resourceVersions.
     pub(super) fn versions(self) -> &'static [VersionPlace] {
         match self {
             Self::Object | Self::Pod | Self::Binding => &[OWN],
@@ -113,7 +113,7 @@ impl BodyKind {
         }
     }
 
-    /// Returns the position of DeleteOptions, if there are any.
+    /// Returns the path of DeleteOptions, if the body has any.
     pub(super) fn delete_options(self) -> Option<&'static [&'static str]> {
         match self {
             Self::DeleteOptions => Some(&[]),
@@ -122,7 +122,7 @@ impl BodyKind {
         }
     }
 
-    /// Returns the position of the reference to an Event's object, if the kind is an Event.
+    /// Returns the field that refers to an Event's object, if the kind is an Event.
     pub(super) fn reference(self) -> Option<&'static str> {
         match self {
             Self::CoreEvent => Some("involvedObject"),

@@ -1,6 +1,6 @@
 //! Edits JSON objects, and the patches with the same structure, by replacing parts of the text.
 //!
-//! Each occurrence of a repeated name is edited: members keep the last one.
+//! Each occurrence of a repeated field is edited, because members use the last occurrence.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,7 +21,7 @@ impl Edits {
         self.0.push((range, by.into()));
     }
 
-    /// Returns the text with the replacements, or `None` if there are none.
+    /// Returns the text with the replacements; `None` without replacements.
     pub(super) fn apply(mut self, text: &[u8]) -> Option<Vec<u8>> {
         if self.0.is_empty() {
             return None;
@@ -39,7 +39,7 @@ impl Edits {
     }
 }
 
-/// Checks that the body is JSON. The message has the position and never content.
+/// Checks that the body is JSON. The error message has the position and never content.
 pub(super) fn validate(text: &[u8]) -> Result<(), Status> {
     json::validate(text).map_err(|error| Status::bad_request(format!("the body is not valid JSON: {error}")))
 }
@@ -58,7 +58,7 @@ pub(super) fn values_at(text: &[u8], start: usize, path: &[&str]) -> Vec<Range<u
     found
 }
 
-/// Returns the string at `range`; `None` for a different value.
+/// Returns the string at `range`; `None` for any other value.
 pub(super) fn string_at<'a>(text: &'a [u8], range: &Range<usize>) -> Option<Cow<'a, str>> {
     unquote(text.get(range.clone())?)
 }
@@ -71,19 +71,18 @@ fn unquote(quoted: &[u8]) -> Option<Cow<'_, str>> {
     std::str::from_utf8(contents).ok().map(Cow::Borrowed)
 }
 
-/// Returns a text as a JSON string.
 pub(super) fn quote(text: &str) -> Vec<u8> {
-    // A string cannot fail to serialize.
+    // A string always serializes.
     serde_json::to_vec(text).unwrap_or_default()
 }
 
-/// Returns the last string at `path` below `start`, which a member keeps.
+/// Returns the last string at `path` below `start`, because a member uses the last occurrence.
 pub(super) fn last_string(text: &[u8], start: usize, path: &[&str]) -> Option<String> {
     let last = values_at(text, start, path).pop()?;
     string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
 }
 
-/// Returns the last texts of these names in the objects at `path`; `None` without an object.
+/// Returns the last strings of these fields in the objects at `path`; `None` without an object.
 pub(super) fn texts_at<const N: usize>(text: &[u8], path: &[&str], names: [&str; N]) -> Option<[String; N]> {
     let places = values_at(text, 0, path);
     let mut objects = places.iter().filter(|place| text.get(place.start) == Some(&b'{')).peekable();
@@ -97,7 +96,8 @@ pub(super) fn texts_at<const N: usize>(text: &[u8], path: &[&str], names: [&str;
     Some(texts)
 }
 
-/// Iterates over the elements of the array at `start`, so that a reader of the first parses no further.
+/// Iterates over the elements of the array at `start`. Elements after the last one that the caller takes are not
+/// parsed.
 pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     let open = json::skip_space(text, start);
     let first = (text.get(open) == Some(&b'[')).then(|| json::skip_space(text, open + 1));
@@ -141,7 +141,7 @@ pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
 pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[String]) -> Facts {
     let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
     let string_of = |path: &[&str]| Some(string_at(text, &value_at(path)?)?.into_owned()).filter(|it| !it.is_empty());
-    // The metadata of a large object is searched once.
+    // The metadata of a large object is searched only once.
     let metadata = below(prefix, &["metadata"]).map(|rest| values_at(text, start, rest));
     let string = |path: &[&str]| match &metadata {
         Some(places) => {
@@ -179,7 +179,6 @@ pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[S
     facts
 }
 
-/// Reads the reference at `start`.
 fn reference(text: &[u8], start: usize) -> Reference {
     let string = |name: &str| last_string(text, start, &[name]).unwrap_or_default();
     Reference {
@@ -191,7 +190,7 @@ fn reference(text: &[u8], start: usize) -> Reference {
     }
 }
 
-/// Returns the rest of `path` below `prefix`, if it lies there.
+/// Returns the remaining path of `path` below `prefix`; `None` if `path` does not begin with `prefix`.
 pub(super) fn below<'a, 'b>(prefix: &[String], path: &'a [&'b str]) -> Option<&'a [&'b str]> {
     let (head, rest) = path.split_at_checked(prefix.len())?;
     head.iter().zip(prefix).all(|(a, b)| a == b).then_some(rest)
@@ -205,14 +204,14 @@ pub(super) fn rewrite(shape: BodyKind, text: &[u8], version: Translate<'_>) -> R
     Ok(edits.apply(text))
 }
 
-/// The treatment of an annotations map without entries.
+/// The treatment of an annotations map without remaining entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EmptyMap {
-    /// The map is removed if the cluster annotation was its only entry: the merged view made it.
+    /// The map is removed if the cluster annotation was its only entry: only the merged view has the map.
     Goes,
-    /// The map stays, because the member's object has one.
+    /// The map stays, because the member's object has an annotations map.
     Stays,
-    /// The map is removed even if it was empty before, because the member's object has none.
+    /// The map is removed even if it was empty before, because the member's object has no annotations map.
     AlwaysGoes,
 }
 
@@ -220,13 +219,12 @@ pub(super) enum EmptyMap {
 #[derive(Clone, Copy)]
 pub(super) struct PatchedValue<'a> {
     pub(super) text: &'a [u8],
-    /// Offset of the value in the text, in bytes.
+    /// The offset of the value in the text, in bytes.
     pub(super) start: usize,
-    /// Path of the value in the object.
     pub(super) path: &'a [String],
 }
 
-/// Records the edits of a value.
+/// Records the edits of a value: translated versions, and the removed cluster annotation.
 pub(super) fn edit_value(
     shape: BodyKind,
     value: PatchedValue<'_>,
@@ -251,7 +249,8 @@ pub(super) fn edit_value(
     Ok(())
 }
 
-/// Removes the cluster annotation from a value; also the map, if it is a field of the value and has no other entry.
+/// Removes the cluster annotation from a value. Also removes the annotations map, depending on `empty_map`, if the map
+/// is a field of the value and has no other entry.
 fn remove_annotation(value: PatchedValue<'_>, empty_map: EmptyMap, edits: &mut Edits) {
     let PatchedValue { text, start, path } = value;
     if let Some([]) = below(path, &["metadata", "annotations"]) {
@@ -283,8 +282,8 @@ fn remove_annotation(value: PatchedValue<'_>, empty_map: EmptyMap, edits: &mut E
     }
 }
 
-/// Returns the ranges to cut from an annotations map, and whether it is then empty. A value that is not a map is not
-/// empty.
+/// Returns the ranges to cut from an annotations map, and whether the map is then empty. A value that is not a map does
+/// not count as empty.
 fn annotation_cuts(text: &[u8], map: &Range<usize>) -> (Vec<Range<usize>>, bool) {
     let parts: Vec<_> = members_of(text, map)
         .into_iter()

@@ -1,4 +1,4 @@
-//! Edits JSON patches (RFC 6902), whose operations name positions by path.
+//! Edits JSON patches (RFC 6902), whose operations address positions by path.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,22 +11,21 @@ use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
-/// Removes the cluster annotation from a map, with or without an entry.
+/// Two operations that remove the cluster annotation from a map, whether or not the map has the annotation.
 const WITHOUT_OURS: &str = concat!(
     r#",{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":""}"#,
     r#",{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}"#,
 );
 const ADD_ANNOTATIONS: &str = r#"{"op":"add","path":"/metadata/annotations","value":{}},"#;
 
-/// An operation and its range in the text.
 struct Operation {
     range: Range<usize>,
     op: String,
-    /// The range of `op`.
+    /// The range of the value of `op`.
     op_at: Range<usize>,
-    /// The path's tokens, decoded.
+    /// The decoded tokens of `path`.
     path: Vec<String>,
-    /// The tokens of `from`.
+    /// The decoded tokens of `from`.
     from: Option<Vec<String>>,
     value: Option<Range<usize>>,
 }
@@ -49,7 +48,7 @@ fn is_annotation(path: &[String]) -> bool {
     path == [ANNOTATIONS[0], ANNOTATIONS[1], CLUSTER_ANNOTATION]
 }
 
-/// Decodes a JSON pointer (RFC 6901).
+/// Splits a JSON pointer (RFC 6901) into its decoded tokens.
 fn tokens(pointer: &str) -> Option<Vec<String>> {
     if pointer.is_empty() {
         return Some(Vec::new());
@@ -104,7 +103,7 @@ pub(super) fn rewrite(
     let operations = parse(text)?;
     let mut edits = Edits::default();
     let mut parts = Vec::with_capacity(operations.len());
-    // Tracks whether the member's object has an annotations map after each operation.
+    // Whether the member's object has an annotations map after each operation.
     let mut has_map = has_annotations;
     for operation in &operations {
         if operation.from.as_deref().is_some_and(is_annotation)
@@ -134,7 +133,7 @@ pub(super) fn rewrite(
             has_map = true;
         }
         if !has_map && operation.op == "replace" && operation.is_at(&ANNOTATIONS) {
-            // An absent version cannot be replaced; adding has the same effect.
+            // A `replace` of an absent map fails; an `add` has the same effect.
             edits.replace(operation.op_at.clone(), r#""add""#);
         }
         edit_operation(shape, text, operation, has_map, version, &mut edits)?;
@@ -146,8 +145,7 @@ pub(super) fn rewrite(
     Ok(edits.apply(text))
 }
 
-/// Returns whether the operation copies the annotations map from elsewhere in the member's object, so that its entries
-/// are not in the patch.
+/// Returns whether the operation copies or moves an annotations map, whose entries are then not in the patch.
 fn copies_unseen_annotations(operation: &Operation) -> bool {
     let is_copy = matches!(operation.op.as_str(), "copy" | "move");
     is_copy && operation.path.len() <= ANNOTATIONS.len() && ANNOTATIONS.iter().zip(&operation.path).all(|(a, b)| a == b)
@@ -157,8 +155,9 @@ fn owned_annotations() -> [String; 2] {
     ANNOTATIONS.map(str::to_owned)
 }
 
-/// Returns whether the operation is on an annotations map that the member's object lacks, and is empty without the
-/// cluster annotation: a removal of the map, or a test for the map that only the annotation made, or for an empty map.
+/// Returns whether the operation concerns an annotations map that the member's object lacks, and has no effect without
+/// the cluster annotation: a removal of the map, a test for a map with only the cluster annotation, or a test for an
+/// empty map.
 fn has_no_effect_without_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
     if has_map || !operation.is_at(&ANNOTATIONS) {
         return false;
@@ -173,7 +172,7 @@ fn has_no_effect_without_map(text: &[u8], operation: &Operation, has_map: bool) 
     }
 }
 
-/// Returns whether there is a map after the operation.
+/// Returns whether the member's object has an annotations map after the operation.
 fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
     if operation.op == "move" && operation.from.as_deref().is_some_and(|from| from == ANNOTATIONS) {
         return false;
@@ -189,7 +188,7 @@ fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
     if outer && operation.writes() {
         let rest = &ANNOTATIONS[operation.path.len()..];
         return operation.value.as_ref().is_none_or(|value| {
-            // A map with only the cluster annotation is removed; any other map stays, even an empty one.
+            // A map with only the cluster annotation is removed; any other map stays, even an empty map.
             values_at(text, value.start, rest).iter().any(|map| {
                 let mut members = json::members(text, map.start).peekable();
                 let is_map = text.get(map.start) == Some(&b'{');

@@ -1,7 +1,7 @@
-//! Protobuf bodies: `k8s\0` and a `runtime.Unknown` with the object.
+//! Reads and rewrites protobuf bodies: the prefix `k8s\0` and a `runtime.Unknown` with the object.
 //!
 //! Field numbers come from `generated.proto` in apimachinery and api 0.36. Each occurrence of a repeated field is
-//! edited: embedded messages merge, and the last string counts. Unknown fields stay byte for byte.
+//! edited, because embedded messages merge, and the last string counts. Unknown fields stay byte for byte.
 
 mod status;
 
@@ -16,13 +16,12 @@ use crate::wire::{self, Field, put_varint};
 pub(super) use status::encode_kind;
 pub(super) use status::status;
 
-/// The prefix of each protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 
 mod number {
-    //! The field numbers of the messages.
+    //! The field numbers of the protobuf messages.
 
-    /// `runtime.Unknown.typeMeta`, and of that `apiVersion` and `kind`.
+    /// `runtime.Unknown.typeMeta`, with its `apiVersion` and `kind`.
     pub(super) const TYPE_META: u64 = 1;
     pub(super) const API_VERSION: u64 = 1;
     pub(super) const KIND: u64 = 2;
@@ -32,7 +31,7 @@ mod number {
     pub(super) const CONTENT_ENCODING: u64 = 3;
     /// `metadata` of each object.
     pub(super) const METADATA: u64 = 1;
-    /// `ObjectMeta`.
+    /// The fields of `ObjectMeta`.
     pub(super) const NAME: u64 = 1;
     pub(super) const GENERATE_NAME: u64 = 2;
     pub(super) const NAMESPACE: u64 = 3;
@@ -41,7 +40,7 @@ mod number {
     pub(super) const LABELS: u64 = 11;
     pub(super) const ANNOTATIONS: u64 = 12;
     pub(super) const OWNER_REFERENCES: u64 = 13;
-    /// `OwnerReference` (which has no namespace) and `ObjectReference`.
+    /// The fields of `OwnerReference` (which has no namespace) and `ObjectReference`.
     pub(super) const REFERENCE_KIND: u64 = 1;
     pub(super) const REFERENCE_NAMESPACE: u64 = 2;
     pub(super) const REFERENCE_NAME: u64 = 3;
@@ -59,20 +58,20 @@ mod number {
     /// events.k8s.io `Event.regarding` and `Event.related`.
     pub(super) const REGARDING: u64 = 8;
     pub(super) const RELATED: u64 = 9;
-    /// `Pod.spec`, and of that `nodeName`.
+    /// `Pod.spec`, with its `nodeName`.
     pub(super) const POD_SPEC: u64 = 2;
     pub(super) const NODE_NAME: u64 = 10;
     /// `Binding.target`.
     pub(super) const TARGET: u64 = 2;
     /// `Eviction.deleteOptions`.
     pub(super) const DELETE_OPTIONS: u64 = 2;
-    /// `Status.details`, and of that `uid`.
+    /// `Status.details`, with its `uid`.
     pub(super) const STATUS_DETAILS: u64 = 5;
     pub(super) const DETAILS_UID: u64 = 6;
-    /// `DeleteOptions`.
+    /// The fields of `DeleteOptions`.
     pub(super) const PRECONDITIONS: u64 = 2;
     pub(super) const DRY_RUN: u64 = 5;
-    /// `Preconditions`.
+    /// The fields of `Preconditions`.
     pub(super) const PRECONDITION_UID: u64 = 1;
     pub(super) const PRECONDITION_RESOURCE_VERSION: u64 = 2;
 }
@@ -81,7 +80,6 @@ fn malformed() -> Status {
     Status::bad_request("the body is not a valid protobuf object")
 }
 
-/// Splits a message into its fields.
 fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, Status>> {
     wire::fields(message).map(|field| field.map_err(|_| malformed()))
 }
@@ -100,7 +98,7 @@ fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, Status> {
     all(message, number).try_fold(None, |_, contents| contents.map(Some))
 }
 
-/// Returns the last string with this number; `None` if it is empty.
+/// Returns the last string with this number; `None` if the string is absent or empty.
 fn last_string(message: &[u8], number: u64) -> Result<Option<String>, Status> {
     let Some(bytes) = last(message, number)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);
@@ -112,7 +110,7 @@ fn text(bytes: &[u8]) -> Result<&str, Status> {
     std::str::from_utf8(bytes).map_err(|_| malformed())
 }
 
-/// Returns the message behind the magic bytes.
+/// Returns the `runtime.Unknown` message after the prefix.
 fn unknown(body: &[u8]) -> Result<&[u8], Status> {
     let unknown = body
         .strip_prefix(MAGIC)
@@ -131,7 +129,7 @@ pub(super) fn read(shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
         facts.api_version = last_string(type_meta, number::API_VERSION)?.or(facts.api_version);
         facts.kind = last_string(type_meta, number::KIND)?.or(facts.kind);
     }
-    // A bytes field does not merge: the last one is the object.
+    // Fields of the type `bytes` do not merge: the last occurrence is the object.
     let Some(object) = last(unknown, number::RAW)? else {
         return Ok(facts);
     };
@@ -172,12 +170,11 @@ pub(super) fn read(shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
     Ok(facts)
 }
 
-/// Returns whether a body has this format.
 pub(super) fn is_protobuf(body: &[u8]) -> bool {
     body.starts_with(MAGIC)
 }
 
-/// Returns `details.uid` of a response that is a Status.
+/// Returns `details.uid` of a body that is a Status.
 pub(super) fn status_uid(body: &[u8]) -> Result<Option<String>, Status> {
     let Some(status) = last(unknown(body)?, number::RAW)? else { return Ok(None) };
     let mut uid = None;
@@ -243,7 +240,7 @@ fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
     Ok(())
 }
 
-/// Reads a reference; a repeated message merges.
+/// Reads a reference into `reference`, because repeated messages merge.
 fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Status> {
     for (number, field) in [
         (number::REFERENCE_KIND, &mut reference.kind),
@@ -259,8 +256,8 @@ fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Stat
     Ok(())
 }
 
-/// Returns whether an entry of the annotations is the cluster annotation. A member reads key and value as texts,
-/// whatever their wire type (`ObjectMeta.Unmarshal` in apimachinery), so a different type is refused.
+/// Returns whether an entry of the annotations is the cluster annotation. A member reads key and value as texts for
+/// each wire type (`ObjectMeta.Unmarshal` in apimachinery), so any other wire type is refused.
 fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
     for field in fields(entry) {
         let field = field?;
@@ -271,14 +268,13 @@ fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
     Ok(last_string(entry, number::MAP_KEY)?.as_deref() == Some(CLUSTER_ANNOTATION))
 }
 
-/// The edit of a field.
 enum Edit {
     Keep,
     Remove,
     Replace(Vec<u8>),
 }
 
-/// Copies a message with its fields edited; `None` if nothing changes.
+/// Copies a message with its fields edited; `None` without a change.
 fn edit(message: &[u8], mut decide: impl FnMut(u64, &[u8]) -> Result<Edit, Status>) -> Result<Option<Vec<u8>>, Status> {
     let mut out = Vec::with_capacity(message.len());
     let mut changed = false;

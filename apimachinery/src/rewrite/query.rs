@@ -1,4 +1,4 @@
-//! Rewrites query strings for a member: versions of a delete, whose `resourceVersion=` is a precondition
+//! Rewrites query strings for a member: the `resourceVersion` of a delete, which is a precondition
 //! (`Convert_url_Values_To_v1_DeleteOptions` in apimachinery), and clusters in a label selector.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -7,7 +7,7 @@ use super::{Translate, VersionOf, translate};
 use crate::filter::CLUSTER_LABEL;
 use crate::{ClusterSelector, LabelSelector, Query, Status};
 
-/// Replaces each value of `resourceVersion` by its translation; everything else stays byte for byte.
+/// Replaces each value of `resourceVersion` by its translation; all other bytes stay unchanged.
 ///
 /// # Errors
 /// The errors of `version`.
@@ -27,14 +27,14 @@ pub fn rewrite_query(query: &str, version: Translate<'_>) -> Result<String, Stat
     Ok(pairs.join("&"))
 }
 
-/// Removes each parameter of this name, with any escapes in the name. Every other byte stays.
+/// Removes each parameter with this name, also if the name is escaped. All other bytes stay unchanged.
 pub fn without_parameter(query: &str, name: &str) -> String {
     let kept: Vec<_> = query.split('&').filter(|pair| Query::parse(Some(pair)).get(name).is_none()).collect();
     kept.join("&")
 }
 
-/// Removes the requirements on clusters from each `labelSelector`; everything else stays byte for byte. A selector
-/// without remaining requirements stays as an empty one, because the first of several selectors counts.
+/// Removes the requirements on clusters from each `labelSelector`; all other bytes stay unchanged. A selector without
+/// remaining requirements stays as an empty selector, because the first of several selectors counts.
 ///
 /// # Errors
 /// 400 for a malformed selector, and for an order comparison of clusters.
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameter_is_removed_with_any_escapes_in_its_name() {
+    fn query_parameter_is_removed_despite_escapes_in_its_name() {
         for (query, expected) in [
             ("a=b&resourceVersion=x&c", "a=b&c"),
             ("resource%56ersion=x", ""),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_requirements_are_removed_from_queries_for_members() {
+    fn query_for_a_member_loses_label_requirements_on_clusters() {
         let cases = [
             ("", ""),
             ("limit=5&labelSelector=a%3Db,c", "limit=5&labelSelector=a%3Db,c"),

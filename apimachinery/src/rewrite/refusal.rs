@@ -1,4 +1,4 @@
-//! Reads a refusal in any encoding of a kube-apiserver, which never writes a YAML alias.
+//! Reads an error response of a kube-apiserver in any encoding. A kube-apiserver never writes a YAML alias.
 
 use serde::Deserialize;
 
@@ -38,7 +38,7 @@ mod tests {
     use crate::wire::put_field;
 
     #[test]
-    fn status_message_is_read_in_each_encoding() {
+    fn status_message_is_read_from_json_yaml_and_protobuf() {
         let message = "pods \"x\" is forbidden";
         let json =
             serde_json::json!({"kind": "Status", "apiVersion": "v1", "message": message, "details": {"name": "y"}});
@@ -59,8 +59,8 @@ mod tests {
     fn yaml_with_aliases_is_not_a_status() {
         let status = "kind: Status\napiVersion: v1\ncode: 401\nmetadata: {}\nstatus: Failure\n";
         let one = format!("{status}message: &said Unauthorized\nreason: *said\n");
-        // Each level repeats the level before it eight times: 512 values, and eight times as many for each further
-        // line.
+        // Each level repeats the previous level eight times: 512 values for the three lines, and eight times as many
+        // for each further line.
         let eight = |of: &str| [of; 8].join(", ");
         let nested = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", eight("x"), eight("*a"), eight("*b"));
         let nested = format!("{status}message: Unauthorized\nreason: Unauthorized\n{nested}");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_read_in_each_encoding() {
+    fn status_is_read_from_json_yaml_and_protobuf() {
         let status = Status::unauthorized();
         let pretty = serde_json::to_string_pretty(&status).unwrap();
         let yaml = "apiVersion: v1\ncode: 401\nkind: Status\nmessage: Unauthorized\nmetadata: {}\nreason: \
@@ -81,7 +81,7 @@ mod tests {
         put_field(&mut raw, 2, b"Failure");
         put_field(&mut raw, 3, b"Unauthorized");
         put_field(&mut raw, 4, b"Unauthorized");
-        // `code`, a number of two bytes.
+        // Field 6 (`code`), as a varint of two bytes.
         raw.extend([6 << 3, 0x91, 0x03]);
         let protobuf = protobuf::encode_kind("Status", &raw);
         for body in [pretty.as_bytes(), yaml.as_bytes(), &status.to_json(), &protobuf] {

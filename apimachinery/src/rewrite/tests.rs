@@ -1,8 +1,7 @@
-//! Tests of rewriting in each wire format: the expected changes, and no others.
+//! Tests of rewriting in each wire format: the expected changes occur, and no others.
 
 use super::*;
 
-/// Translates each version to 42.
 fn native(_: VersionOf, _: &str) -> Result<String, Status> {
     Ok("42".to_owned())
 }
@@ -18,7 +17,7 @@ fn text(format: Format, shape: BodyKind, body: &str, has_annotations: bool) -> S
 }
 
 #[test]
-fn json_object_gets_native_version_and_loses_the_annotation() {
+fn rewritten_json_object_has_native_version_and_no_cluster_annotation() {
     for (given, expected) in [
         (
             r#"{"metadata":{"name":"p","resourceVersion":"abc","annotations":{"tributary.dev/cluster":"c1"}},"n":12345678901234567890.10}"#,
@@ -34,23 +33,23 @@ fn json_object_gets_native_version_and_loses_the_annotation() {
         ),
         (r#"{"metadata":{"annotations":{"tributary.dev/cluster":"c1"}}}"#, r#"{"metadata":{}}"#),
         (r#"{"metadata":{"annotations":{"tributary.dev/cluster":null},"name":"p"}}"#, r#"{"metadata":{"name":"p"}}"#),
-        // Escaped names are the same names.
+        // Escaped field names equal the unescaped names.
         (
             r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"c1","a":"b"},"resource\u0056ersion":"x"}}"#,
             r#"{"metadata":{"annotations":{"a":"b"},"resource\u0056ersion":"42"}}"#,
         ),
-        // The member keeps the last of a repeated name, so each is edited.
+        // Members use the last occurrence of a repeated field, so each occurrence is edited.
         (
             r#"{"metadata":{"resourceVersion":"a"},"metadata":{"resourceVersion":"b","resourceVersion":"c","annotations":{"tributary.dev/cluster":"a"},"annotations":{"x":"y","tributary.dev/cluster":"b"}}}"#,
             r#"{"metadata":{"resourceVersion":"42"},"metadata":{"resourceVersion":"42","resourceVersion":"42","annotations":{"x":"y"}}}"#,
         ),
-        // A value that is not a version stays for the member to judge.
+        // A value that is not a version stays unchanged; the member accepts or refuses the value.
         (r#"{"metadata":{"resourceVersion":""}}"#, r#"{"metadata":{"resourceVersion":""}}"#),
         (r#"{"metadata":{"resourceVersion":7}}"#, r#"{"metadata":{"resourceVersion":7}}"#),
         (r#"{"metadata":{"annotations":{}}}"#, r#"{"metadata":{"annotations":{}}}"#),
         (r#"{"metadata":{"annotations":null}}"#, r#"{"metadata":{"annotations":null}}"#),
         (r#"{"metadata":null}"#, r#"{"metadata":null}"#),
-        // The same names at other positions have no meaning.
+        // Fields with the same names at other paths stay unchanged.
         (
             r#"{"spec":{"template":{"metadata":{"resourceVersion":"x","annotations":{"tributary.dev/cluster":"c"}}}},"resourceVersion":"y","preconditions":{"resourceVersion":"z"}}"#,
             r#"{"spec":{"template":{"metadata":{"resourceVersion":"x","annotations":{"tributary.dev/cluster":"c"}}}},"resourceVersion":"y","preconditions":{"resourceVersion":"z"}}"#,
@@ -72,7 +71,7 @@ fn json_object_gets_native_version_and_loses_the_annotation() {
 }
 
 #[test]
-fn json_bodies_of_other_kinds_get_native_versions() {
+fn rewritten_json_body_of_each_kind_has_native_versions() {
     for (shape, given, expected) in [
         (
             BodyKind::CoreEvent,
@@ -100,7 +99,7 @@ fn json_bodies_of_other_kinds_get_native_versions() {
 }
 
 #[test]
-fn versions_of_references_are_distinguished_and_removable() {
+fn version_of_an_event_reference_is_translated_separately() {
     let body = br#"{"metadata":{"resourceVersion":"a"},"involvedObject":{"resourceVersion":"b"},"related":{"resourceVersion":"c"}}"#;
     let mut version = |of: VersionOf, _: &str| match of {
         VersionOf::Object => Ok("42".to_owned()),
@@ -112,7 +111,7 @@ fn versions_of_references_are_distinguished_and_removable() {
 }
 
 #[test]
-fn facts_are_read_from_json() {
+fn body_facts_are_read_from_json() {
     let facts = read(
         Format::Json,
         BodyKind::CoreEvent,
@@ -146,9 +145,9 @@ fn facts_are_read_from_json() {
     assert_eq!(read(Format::Json, BodyKind::Object, b"").unwrap(), Facts::default());
 }
 
-/// The facts that determine the owner are equal in each format.
+/// The fields that determine the cluster are equal in each format.
 #[test]
-fn facts_are_equal_in_json_patches_and_yaml() {
+fn body_facts_are_equal_in_json_patches_and_yaml() {
     let some = |text: &str| Some(text.to_owned());
     let release = ReleaseFacts {
         record_owner: some("helm"),
@@ -184,7 +183,7 @@ fn facts_are_equal_in_json_patches_and_yaml() {
 }
 
 #[test]
-fn malformed_body_returns_400() {
+fn malformed_request_body_returns_400() {
     for (format, body) in [
         (Format::Json, &b"{"[..]),
         (Format::Json, b"{\"a\":1}}"),
@@ -210,7 +209,7 @@ fn malformed_body_returns_400() {
 }
 
 #[test]
-fn error_of_the_version_translation_is_returned() {
+fn rewrite_returns_the_error_of_the_version_translation() {
     for (format, body) in [
         (Format::Json, &br#"{"metadata":{"resourceVersion":"x"}}"#[..]),
         (Format::JsonPatch, br#"[{"op":"test","path":"/metadata/resourceVersion","value":"x"}]"#),
@@ -226,7 +225,7 @@ fn error_of_the_version_translation_is_returned() {
 }
 
 #[test]
-fn json_patch_is_edited_for_the_members_object() {
+fn json_patch_is_rewritten_for_the_members_object() {
     let unchanged = |patch: &'static str| (patch, true, patch);
     for (given, has_annotations, expected) in [
         (
@@ -242,7 +241,7 @@ fn json_patch_is_edited_for_the_members_object() {
         unchanged(r#"[{"op":"remove","path":"/metadata/resourceVersion"}]"#),
         unchanged(r#"[]"#),
         unchanged(r#"[{"op":"add","path":"/spec/template/metadata/resourceVersion","value":"x"}]"#),
-        // An operation on the annotation does nothing on the member's object.
+        // An operation on the cluster annotation is removed, because the member's object lacks the annotation.
         (
             r#"[{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":"c1"},{"op":"add","path":"/a","value":1}]"#,
             true,
@@ -254,7 +253,7 @@ fn json_patch_is_edited_for_the_members_object() {
             r#"[{"op":"add","path":"/a","value":1}]"#,
         ),
         (r#"[{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}]"#, true, "[]"),
-        // Here the map exists only because of the annotation.
+        // The map exists only in the merged view, because of the cluster annotation.
         (
             r#"[{"op":"test","path":"/a","value":1},{"op":"add","path":"/metadata/annotations/x","value":"y"},{"op":"add","path":"/metadata/annotations/z","value":"y"}]"#,
             false,
@@ -271,7 +270,7 @@ fn json_patch_is_edited_for_the_members_object() {
             false,
             r#"[{"op":"add","path":"/metadata/annotations","value":{}},{"op":"copy","from":"/metadata/name","path":"/metadata/annotations/x"}]"#,
         ),
-        // These patches address the whole map.
+        // Patches of the whole annotations map.
         (
             r#"[{"op":"replace","path":"/metadata/annotations","value":{"tributary.dev/cluster":"c1","a":"b"}}]"#,
             false,
@@ -289,7 +288,7 @@ fn json_patch_is_edited_for_the_members_object() {
         ),
         (r#"[{"op":"remove","path":"/metadata/annotations"}]"#, false, "[]"),
         unchanged(r#"[{"op":"remove","path":"/metadata/annotations"}]"#),
-        // These patches address the whole metadata or object.
+        // Patches of the whole metadata or object.
         (
             r#"[{"op":"test","path":"/metadata","value":{"name":"p","resourceVersion":"x","annotations":{"tributary.dev/cluster":"c1"}}}]"#,
             false,
@@ -329,7 +328,7 @@ fn json_patch_is_edited_for_the_members_object() {
 }
 
 #[test]
-fn yaml_becomes_json_only_if_it_changes() {
+fn yaml_body_becomes_json_only_if_it_changes() {
     let plain = "apiVersion: v1\nkind: ConfigMap # comment\nmetadata: {name: a}\ndata: {mode: '0644'}\n";
     let same = apply(Format::Yaml, BodyKind::Object, plain.as_bytes(), true).unwrap();
     assert_eq!((&*same.body, same.content_type), (plain.as_bytes(), None));
@@ -350,28 +349,28 @@ fn yaml_becomes_json_only_if_it_changes() {
     assert_eq!(read(Format::Yaml, BodyKind::Object, given.as_bytes()).unwrap().cluster.as_deref(), Some("c1"));
 }
 
-/// Creates YAML in which each level repeats the level before it nine times: 2.8 × 10¹¹ values in 670 bytes.
+/// Creates YAML in which each level repeats the previous level nine times: 2.8 × 10¹¹ values in 670 bytes.
 fn aliases_of_aliases() -> String {
     let nine = |of: &str| [of; 9].join(",");
     let levels: String = (1..12).map(|at| format!("a{at}: &a{at} [{}]\n", nine(&format!("*a{}", at - 1)))).collect();
     format!("kind: ConfigMap\na0: &a0 [{}]\n{levels}", nine("x"))
 }
 
-/// Creates YAML that merges one map of `keys` keys into `merged` other maps.
+/// Creates YAML that merges a map of `keys` keys into `merged` other maps.
 fn merges(keys: usize, merged: usize) -> String {
     let keys: Vec<_> = (0..keys).map(|key| format!("k{key}: v")).collect();
     let merges: String = (0..merged).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
     format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// Creates YAML that repeats one text of `bytes` bytes by `times` aliases.
+/// Creates YAML that repeats a text of `bytes` bytes by `times` aliases.
 fn repeated(bytes: usize, times: usize) -> String {
     let data: Vec<_> = (0..times).map(|at| format!("k{at}: *d")).collect();
     format!("binaryData: {{d: &d \"{}\"}}\ndata: {{{}}}\n", "x".repeat(bytes), data.join(","))
 }
 
 #[test]
-fn yaml_with_expanding_aliases_is_refused() {
+fn yaml_body_with_expanding_aliases_is_refused() {
     let in_anchors = |levels: usize, values: usize| {
         let open: String = (0..levels).map(|at| format!("&n{at} [")).collect();
         format!("x: {open}{}{}\n", "a,".repeat(values), "]".repeat(levels))
@@ -386,7 +385,7 @@ fn yaml_with_expanding_aliases_is_refused() {
             assert!(refused.message.ends_with("write out what they stand for, or send JSON"), "{}", refused.message);
         }
     }
-    // Many aliases of one anchor are allowed, and so are texts that repeat a part of the body.
+    // Many aliases of one anchor are allowed, as are texts that repeat a part of the body.
     for text in [repeated(20, 150), repeated(20_000, 4), merges(20, 20), merges(2_000, 4), in_anchors(2, 100)] {
         let json = yaml::convert(text.as_bytes()).unwrap();
         assert!(json.len() < text.len() * 10 + (64 << 10), "{} bytes of {}", json.len(), text.len());
@@ -397,9 +396,9 @@ fn yaml_with_expanding_aliases_is_refused() {
 }
 
 #[test]
-fn yaml_beyond_other_limits_is_refused_with_a_remedy() {
+fn yaml_body_with_too_many_values_or_levels_is_refused() {
     let many = format!("x: [{}]\n", "a,".repeat(250_001));
-    // The map around the lists is a level too.
+    // The outer map counts as one nesting level.
     let nested = |levels: usize| format!("x: {}{}\n", "[".repeat(levels - 1), "]".repeat(levels - 1));
     assert!(yaml::convert(nested(64).as_bytes()).is_ok());
     let refused = [(many, "document has more than 250000 values"), (nested(65), "document has more than 64 levels")];
@@ -410,7 +409,7 @@ fn yaml_beyond_other_limits_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn yaml_is_converted_once() {
+fn yaml_body_is_converted_to_json_once() {
     let text = "metadata: {annotations: {tributary.dev/cluster: c1}, resourceVersion: x}\n";
     let given = Bytes::from_static(text.as_bytes());
     let yaml = RequestBody::new(Format::ApplyYaml, given.clone()).unwrap_err();
@@ -431,7 +430,7 @@ fn yaml_is_converted_once() {
 
 /// The member decides about repeated keys (`fieldValidation=Strict`), so the text stays unchanged.
 #[test]
-fn repeated_yaml_key_is_forwarded() {
+fn yaml_body_with_a_repeated_key_is_forwarded() {
     let given = "metadata:\n  name: a\nspec:\n  unknown: x\n  foo: foo1\n  foo: foo2\n";
     for format in [Format::Yaml, Format::ApplyYaml] {
         let same = apply(format, BodyKind::Object, given.as_bytes(), true).unwrap();
@@ -445,7 +444,7 @@ fn repeated_yaml_key_is_forwarded() {
 }
 
 #[test]
-fn versions_in_queries_are_translated() {
+fn resource_version_in_a_query_is_translated() {
     for (given, expected) in [
         ("", ""),
         ("a=b&c", "a=b&c"),
@@ -463,7 +462,7 @@ fn versions_in_queries_are_translated() {
 }
 
 #[test]
-fn content_type_and_request_determine_format_and_kind() {
+fn content_type_and_request_determine_body_format_and_kind() {
     for (content_type, format) in [
         ("", Some(Format::Json)),
         ("application/json; charset=utf-8", Some(Format::Json)),
@@ -534,7 +533,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn protobuf_object_gets_native_version_and_loses_the_annotation() {
+    fn rewritten_protobuf_object_has_native_version_and_no_cluster_annotation() {
         let long = "x".repeat(300);
         let metadata = |version: &str, annotations: Vec<u8>| {
             let owner = [field(5, b"v1"), field(4, b"o1")].concat();
@@ -570,7 +569,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn facts_about_the_owner_are_read_from_protobuf() {
+    fn release_node_and_binding_target_are_read_from_protobuf() {
         let label =
             |key: &str, value: &str| field(11, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat());
         let metadata = [
@@ -593,7 +592,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn protobuf_bodies_of_other_kinds_get_native_versions() {
+    fn rewritten_protobuf_body_of_each_kind_has_native_versions() {
         let reference = |version: &str| [field(4, b"u"), field(6, version.as_bytes()), field(7, b"path")].concat();
         for (shape, at) in [(BodyKind::CoreEvent, 2), (BodyKind::Event, 8)] {
             let event =
@@ -633,7 +632,7 @@ mod protobuf_bodies {
     }
 
     #[test]
-    fn repeated_protobuf_messages_merge() {
+    fn repeated_messages_in_a_protobuf_body_merge() {
         let raw =
             [field(1, &field(6, b"x")), field(1, &field(6, b"y")), field(1, &entry("tributary.dev/cluster", "c"))];
         let given = body("Pod", &raw.concat());
@@ -642,7 +641,7 @@ mod protobuf_bodies {
         assert_eq!(read(Format::Protobuf, BodyKind::Object, &given).unwrap().resource_version.as_deref(), Some("y"));
     }
 
-    /// Bodies from kube-apiserver 1.36.3, in base64.
+    /// Bodies from a kube-apiserver 1.36.3, in base64.
     mod of_a_real_server {
         use base64::Engine;
 
@@ -676,7 +675,8 @@ mod protobuf_bodies {
             };
             assert_eq!(facts.owners, [owner]);
             let sent = rewritten(BodyKind::Object, &given);
-            // 27 bytes of annotation and two of its tag and length go. No length prefix gets shorter by that.
+            // The body shrinks by 27 bytes of annotation and by two bytes for its tag and length. No length prefix
+            // becomes shorter.
             assert_eq!(sent.len(), given.len() - 29);
             let facts = read(Format::Protobuf, BodyKind::Object, &sent).unwrap();
             assert_eq!((facts.resource_version.as_deref(), facts.cluster), (Some("42"), None));
@@ -730,7 +730,7 @@ mod properties {
         })
     }
 
-    /// Generates names with and without a meaning.
+    /// Generates field names that the rewriting edits, and others.
     fn name() -> impl Strategy<Value = String> {
         prop_oneof![
             Just("metadata".to_owned()),
@@ -760,7 +760,7 @@ mod properties {
             })
     }
 
-    /// Rewrites a tree of values as the expected result.
+    /// Rewrites a tree of JSON values as the expected result.
     fn expected(mut value: Value) -> Value {
         let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return value };
         if metadata.get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
@@ -777,7 +777,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn spliced_json_equals_an_edited_tree(value in object(), pretty in any::<bool>()) {
+        fn rewritten_json_text_equals_an_edited_json_tree(value in object(), pretty in any::<bool>()) {
             let given = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
             let rewritten = apply(Format::Json, BodyKind::Object, &given, true).unwrap();
             prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten.body).unwrap(), expected(value.clone()));
@@ -790,7 +790,7 @@ mod properties {
         }
 
         #[test]
-        fn json_patch_of_the_whole_object_equals_an_edited_tree(value in object(), whole in any::<bool>()) {
+        fn rewritten_json_patch_of_an_object_equals_an_edited_tree(value in object(), whole in any::<bool>()) {
             let (path, inner, outer) = if whole {
                 ("", value.clone(), expected(value.clone()))
             } else {
@@ -802,7 +802,7 @@ mod properties {
         }
 
         #[test]
-        fn arbitrary_bytes_do_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), magic in any::<bool>()) {
+        fn rewriting_arbitrary_bytes_does_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..60), magic in any::<bool>()) {
             if magic {
                 bytes.splice(0..0, *b"k8s\0");
             }
@@ -816,7 +816,7 @@ mod properties {
     }
 }
 
-/// A body that repeats the same item a million times is read in bounded memory.
+/// A body that repeats one item a million times is read in bounded memory.
 #[test]
 fn body_with_too_many_owners_is_refused() {
     let owners = |count: usize| vec!["{}"; count].join(",");

@@ -1,19 +1,19 @@
-//! Reads a member's response to a write, for later reads that must wait for the write.
+//! Reads a member's response to a write. Later reads wait for the result.
 
 use super::{BodyKind, Format, json_body, protobuf};
 use crate::ResourceVersion;
 
-/// The result of a write, according to the member's response.
+/// The result of a write, from the member's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteResult {
-    /// The object has this version; it may be in the course of a deletion.
+    /// The object exists with this resourceVersion. Its deletion may be in progress.
     At {
-        /// The version after the write.
+        /// The resourceVersion after the write.
         version: ResourceVersion,
         /// The object's name, if the response contains it.
         name: Option<String>,
     },
-    /// The object with this uid is deleted: the response to the delete was a Status.
+    /// The object with this uid was deleted: the response to the delete was a Status.
     Gone {
         /// The uid of the deleted object.
         uid: String,
@@ -21,8 +21,9 @@ pub enum WriteResult {
 }
 
 impl WriteResult {
-    /// Parses a response in JSON or protobuf. `None` if it says nothing about the write: a different media type, a
-    /// Status without a uid, an object without a version, or an object whose kind `is_written` rejects.
+    /// Parses a response in JSON or protobuf. Returns `None` if the response does not describe the result of the write:
+    /// a different media type, a Status without a uid, an object without a version, or an object whose kind
+    /// `is_written` rejects.
     pub fn read(content_type: &str, body: &[u8], is_written: impl FnOnce(&str) -> bool) -> Option<Self> {
         let (kind, version, name, uid) = match Format::from_content_type(content_type)? {
             Format::Json => {
@@ -45,12 +46,12 @@ impl WriteResult {
     }
 }
 
-/// Returns the uid of the object in a member's JSON response if the change completed its deletion.
+/// Returns the uid of the object in a member's JSON response if the change completed the object's deletion.
 ///
-/// A change that removes the last finalizer of an object in deletion deletes it. The response then shows the object as
-/// the change would have made it, at its previous version: `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in
-/// apiserver's `pkg/registry/generic/registry/store.go`. For a namespace, `spec.finalizers` count as well
-/// (`ShouldDeleteNamespaceDuringUpdate`).
+/// A change that removes the last finalizer of an object with a deletionTimestamp deletes the object. The response then
+/// contains the object as the change would have made it, at its previous version: `ShouldDeleteDuringUpdate` and
+/// `deleteWithoutFinalizers` in apiserver's `pkg/registry/generic/registry/store.go`. For a namespace,
+/// `spec.finalizers` count as well (`ShouldDeleteNamespaceDuringUpdate`).
 pub fn deleted_by_change(body: &[u8]) -> Option<String> {
     let last = |path: &[&str]| json_body::values_at(body, 0, path).pop().and_then(|range| body.get(range));
     let is_nothing = |value: Option<&[u8]>| matches!(value, None | Some(b"null"));

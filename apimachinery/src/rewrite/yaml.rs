@@ -1,4 +1,4 @@
-//! Reads YAML bodies like kube-apiserver (YAML 1.1 by sigs.k8s.io/yaml), and converts them to JSON if they change.
+//! Reads YAML bodies like kube-apiserver (YAML 1.1 by sigs.k8s.io/yaml), and converts them to JSON.
 
 use std::borrow::Cow;
 
@@ -8,28 +8,29 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, Options};
 
 use crate::{Status, json};
 
-/// The limit of values (maps, lists and scalars) in a YAML body with expanded aliases. Manifests have one value in 15
-/// bytes, so kube-apiserver's limit of 3 MiB is reached first. A value takes up to a microsecond to read.
+/// The maximum number of values (maps, lists and scalars) in a YAML body with expanded aliases. 250,000: manifests have
+/// one value in 15 bytes, so a body reaches kube-apiserver's limit of 3 MiB first. A value takes up to a microsecond to
+/// read.
 const VALUES_MAX: usize = 250_000;
 
-/// The limit of nested maps and lists in a YAML body. 64: a CustomResourceDefinition with a Pod in its schema has some
-/// 30 levels, and the parser needs stack for each level.
+/// The maximum nesting of maps and lists in a YAML body. 64: a CustomResourceDefinition with a Pod in its schema has
+/// some 30 levels, and the parser needs stack for each level.
 const DEPTH_MAX: usize = 64;
 
-/// The number of values and bytes that aliases and merge keys of any body may add. Go's parser (`decoder.unmarshal` in
-/// go-yaml, a part of sigs.k8s.io/yaml) does not count in documents of up to 1,000 values either.
+/// The number of values and bytes that aliases and merge keys may add to a body of any size. Go's parser
+/// (`decoder.unmarshal` in go-yaml, a part of sigs.k8s.io/yaml) does not count in documents of up to 1,000 values
+/// either.
 const ADDED_VALUES_MIN: usize = 1_000;
 const ADDED_BYTES_MIN: usize = 16 << 10;
 
-/// The limit of text that aliases and merge keys may add, in lengths of the body.
+/// The maximum length of the text that aliases and merge keys may add, as a multiple of the body's length.
 const ADDED_LENGTHS: usize = 4;
 
-/// Returns whether a body is JSON, which is also YAML.
 pub(super) fn is_json(body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"{") && json::validate(body).is_ok()
 }
 
-/// Returns the body as JSON; the same bytes if it is JSON already.
+/// Returns the body as JSON. A body that is JSON is not copied.
 pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     if is_json(body) { Ok(Cow::Borrowed(body)) } else { convert(body).map(Cow::Owned) }
 }
@@ -42,12 +43,12 @@ pub(super) fn convert(body: &[u8]) -> Result<Vec<u8>, Status> {
     convert_within(body, added, bytes)
 }
 
-/// Converts like [`to_json`], and refuses aliases. A kube-apiserver writes no alias into its answers.
+/// Converts a body like [`to_json`], and refuses aliases, because a kube-apiserver writes no alias.
 pub(super) fn without_aliases_to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     if is_json(body) { Ok(Cow::Borrowed(body)) } else { convert_within(body, 0, usize::MAX).map(Cow::Owned) }
 }
 
-/// Converts YAML to JSON. Aliases may add `added` values, and texts may have `bytes` bytes in total.
+/// Converts YAML to JSON. Aliases may add `added` values, and the texts may have `bytes` bytes in total.
 fn convert_within(body: &[u8], added: usize, bytes: usize) -> Result<Vec<u8>, Status> {
     let text = std::str::from_utf8(body).map_err(|_| Status::bad_request("the body is not UTF-8"))?;
     let options = options(added, bytes);
@@ -56,7 +57,8 @@ fn convert_within(body: &[u8], added: usize, bytes: usize) -> Result<Vec<u8>, St
     serde_json::to_vec(&value).map_err(Status::internal_error)
 }
 
-/// YAML 1.1: `defaultMode: 0644` is 420. The member decides whether a key may come twice (`fieldValidation`).
+/// Returns the options for YAML 1.1, in which `defaultMode: 0644` is 420. Repeated keys are accepted, because the
+/// member decides about them (`fieldValidation`).
 fn options(added: usize, bytes: usize) -> Options {
     serde_saphyr::options! {
         legacy_octal_numbers: true,
@@ -79,7 +81,7 @@ fn options(added: usize, bytes: usize) -> Options {
     }
 }
 
-/// Builds the 400 for YAML that cannot be converted. The message has the place and never the content.
+/// Builds the 400 response for YAML that cannot be converted. The message has the position and never the content.
 fn refusal(error: &Error) -> Status {
     let place = error.location().map(|place| format!(" at line {} column {}", place.line(), place.column()));
     let place = place.unwrap_or_default();
@@ -106,7 +108,7 @@ enum YamlLimit {
     Depth,
 }
 
-/// The limit that the YAML exceeds; `None` for invalid YAML.
+/// Returns the limit that the YAML exceeds; `None` for invalid YAML.
 fn exceeded_limit(error: &Error) -> Option<YamlLimit> {
     match error {
         Error::AliasError { error, .. } => exceeded_limit(error),
@@ -129,10 +131,10 @@ fn exceeded_limit(error: &Error) -> Option<YamlLimit> {
     }
 }
 
-/// Returns whether the body may contain a letter in a different spelling: as an escape, in base64, or in a different
-/// encoding. If not, a text without a literal occurrence is absent for each parser.
+/// Returns whether the body may contain letters in a different spelling: as an escape, in base64, or in a different
+/// encoding. Otherwise, a text without a literal occurrence is absent for each parser.
 pub(super) fn may_hide_text(body: &[u8]) -> bool {
-    /// The characters behind a backslash that escape a letter by its number, or join a line to the next.
+    /// The characters that follow a backslash when it escapes a letter by its number, or joins a line to the next line.
     const ESCAPES: &[u8] = b"xuU\r\n";
     /// The prefixes of the base64 tag (`!!binary`): its handle, a verbatim tag, and a directive that renames the
     /// handle.
@@ -143,16 +145,16 @@ pub(super) fn may_hide_text(body: &[u8]) -> bool {
         || std::str::from_utf8(body).is_err()
 }
 
-/// Writes `1.0` and `1e3` as `1` and `1000`, like Go: a member decodes integers only in this form.
+/// Converts `1.0` and `1e3` to `1` and `1000`, like Go: a member decodes integers only in this form.
 fn integral_floats_to_integers(value: &mut Value) {
-    /// The largest float up to which neighbouring floats differ by at most 1 (2⁵³).
+    /// The largest float up to which adjacent floats differ by at most 1 (2⁵³).
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Array(values) => values.iter_mut().for_each(integral_floats_to_integers),
         Value::Object(members) => members.values_mut().for_each(integral_floats_to_integers),
         Value::Number(number) if number.is_f64() => {
             if let Some(float) = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= EXACT_MAX) {
-                // The float is whole and within 2⁵³, so the cast is exact.
+                // The float is an integer of at most 2⁵³, so the cast is exact.
                 let integer = float as i64;
                 *number = integer.into();
             }

@@ -1,6 +1,6 @@
 //! Limits on the size of a client's selector.
 
-/// The maximum size of a selector. The caller chooses the numbers; a kube-apiserver limits only the length of a
+/// The maximum size of a client's selector. The caller chooses the limits; a kube-apiserver limits only the length of a
 /// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectorBounds {
@@ -14,7 +14,6 @@ impl SelectorBounds {
     /// No limits, for selectors that do not come from clients.
     pub const NONE: Self = Self { requirements: usize::MAX, values: usize::MAX };
 
-    /// Checks the size of a selector.
     pub(super) fn admit(self, requirements: usize, values: usize) -> Result<(), TooMany> {
         if requirements > self.requirements {
             return Err(TooMany { what: "requirements", most: self.requirements });
@@ -26,7 +25,7 @@ impl SelectorBounds {
     }
 }
 
-/// The selector exceeds a limit.
+/// The error for a selector that exceeds a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many {what}: a selector may have {most} at most")]
 pub struct TooMany {

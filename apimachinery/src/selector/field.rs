@@ -1,13 +1,14 @@
 //! Field selectors: `metadata.name=x,spec.nodeName!=y` (apimachinery's `fields`).
 //!
-//! In a value, a backslash must precede `\`, `,` and `=`, and no other character.
+//! In a value, the characters `\`, `,` and `=` need a preceding backslash, and no other character may have one.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::bounds::{SelectorBounds, TooMany};
 
-/// A conjunction of field requirements. [`Filter::compile`](crate::Filter::compile) checks that the fields exist.
+/// A conjunction of field requirements. [`Filter::compile`](crate::Filter::compile) checks that the fields are
+/// selectable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     requirements: Vec<FieldRequirement>,
@@ -35,10 +36,11 @@ pub enum FieldSelectorError {
         /// The malformed term.
         term: String,
     },
-    /// A backslash precedes a character that needs none, or the end.
+    /// A backslash precedes the end, or a character that needs no backslash.
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    /// A `,` or `=` in a value lacks its backslash; printed as a code point, like apimachinery does.
+    /// A `,` or `=` in a value lacks its backslash. The message has the character as a code point, like that of
+    /// apimachinery.
     #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
     /// The selector exceeds a limit.
@@ -47,7 +49,8 @@ pub enum FieldSelectorError {
 }
 
 impl FieldSelector {
-    /// Parses a selector that does not come from a client. The empty text selects everything.
+    /// Parses a selector without limits, for selectors that do not come from a client. The empty text selects all
+    /// objects.
     ///
     /// # Errors
     /// [`FieldSelectorError`], whose text is the message of kube-apiserver's 400.
@@ -75,17 +78,17 @@ impl FieldSelector {
         Ok(Self { requirements })
     }
 
-    /// Returns whether everything is selected.
+    /// Returns whether the selector selects all objects.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Returns the requirements, all of which must hold, sorted by their text.
+    /// Returns the requirements, sorted by their text. A matching object meets all requirements.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.requirements
     }
 
-    /// Returns the value that the selector requires of a field.
+    /// Returns the value that the selector requires of a field, if any.
     pub fn requires_exact_match(&self, field: &str) -> Option<&str> {
         self.requirements
             .iter()
@@ -93,7 +96,7 @@ impl FieldSelector {
             .map(|requirement| requirement.value.as_str())
     }
 
-    /// Returns whether all requirements hold for the fields from `get`; an absent field is the empty text.
+    /// Returns whether the fields from `get` meet all requirements; an absent field is the empty text.
     pub fn matches<'a>(&self, mut get: impl FnMut(&str) -> &'a str) -> bool {
         self.requirements.iter().all(|requirement| (get(&requirement.field) == requirement.value) == requirement.equals)
     }
@@ -150,7 +153,7 @@ pub fn unescape(value: &str) -> Result<Cow<'_, str>, FieldSelectorError> {
     Ok(Cow::Owned(out))
 }
 
-/// Splits at the commas without a backslash before them.
+/// Splits a selector at the commas without a preceding backslash.
 fn split_terms(selector: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let mut start = 0;
@@ -170,10 +173,11 @@ fn split_terms(selector: &str) -> Vec<&str> {
     terms
 }
 
-/// Splits at the first operator. A field's name has no escapes.
+/// Splits a term at the first operator into field, whether the operator requires equality, and value. The name of a
+/// field has no escapes.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find('=')?;
-    // `!` belongs to the operator only directly before the first `=`.
+    // `!` is a part of the operator only directly before the first `=`.
     if let Some(field) = term[..at].strip_suffix('!') {
         return Some((field, false, &term[at + 1..]));
     }
@@ -186,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn field_selector_splits_at_unescaped_commas() {
+    fn field_selector_terms_split_at_unescaped_commas() {
         for (selector, expected) in [
             ("a", vec!["a"]),
             (",a", vec!["", "a"]),
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn field_term_splits_at_its_first_operator() {
+    fn field_selector_term_splits_at_its_first_operator() {
         for (term, expected) in [
             ("simple=value", Some(("simple", true, "value"))),
             ("simple==value", Some(("simple", true, "value"))),
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn field_value_escapes_are_resolved_or_refused() {
+    fn field_selector_escapes_are_resolved_or_refused() {
         for (escaped, plain) in [
             ("", ""),
             ("value", "value"),
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selector_parses_and_prints() {
+    fn field_selector_parses_and_prints_an_equal_selector() {
         for (text, printed) in [
             ("", ""),
             (",", ""),
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_field_matches_as_empty_text() {
+    fn field_selector_compares_an_absent_field_as_empty_text() {
         let get = |field: &str| match field {
             "x" => "foo",
             "baz" => "blah",

@@ -12,7 +12,7 @@ use crate::status::FieldError;
 /// The relation between a label and the values of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LabelOperator {
-    /// `=`: the value equals the given one.
+    /// `=`: the value equals the requirement's value.
     Equals,
     /// `==`: like `=`.
     DoubleEquals,
@@ -26,9 +26,9 @@ pub enum LabelOperator {
     Exists,
     /// `!key`: the label is absent.
     DoesNotExist,
-    /// `>`: the value is an integer above the given one.
+    /// `>`: the value is an integer above the requirement's value.
     GreaterThan,
-    /// `<`: the value is an integer below the given one.
+    /// `<`: the value is an integer below the requirement's value.
     LessThan,
 }
 
@@ -39,7 +39,7 @@ pub struct LabelRequirement {
     operator: LabelOperator,
     /// The values, sorted and without repetitions.
     values: Vec<String>,
-    /// The integer of `>` and `<`.
+    /// The integer of the operators `>` and `<`.
     number: i64,
 }
 
@@ -55,7 +55,7 @@ pub enum LabelSelectorError {
     /// A requirement is malformed, or has an invalid key or value.
     #[error("unable to parse requirement: {0}")]
     Requirement(String),
-    /// The text has something else in the place of a requirement, or behind it.
+    /// The text has other characters in the position of a requirement, or after it.
     #[error("{0}")]
     Unexpected(String),
     /// The selector exceeds a limit.
@@ -67,7 +67,7 @@ impl LabelRequirement {
     /// Creates a requirement after validation.
     ///
     /// # Errors
-    /// An invalid key or value, in apimachinery's words.
+    /// [`LabelSelectorError`] for an invalid key or value, in apimachinery's words.
     pub fn new(key: &str, operator: LabelOperator, values: &[&str]) -> Result<Self, LabelSelectorError> {
         let mut errors = Vec::new();
         let wrong_key = key_errors(key);
@@ -113,7 +113,7 @@ impl LabelRequirement {
         self.operator
     }
 
-    /// Returns the values, sorted; exactly one for `=`, `==`, `!=`, `>` and `<`, none for the two operators of
+    /// Returns the values, sorted: exactly one for `=`, `==`, `!=`, `>` and `<`, none for the two operators of
     /// existence.
     pub fn values(&self) -> &[String] {
         &self.values
@@ -139,7 +139,8 @@ fn parse_integer(text: &str) -> Option<i64> {
 }
 
 impl LabelSelector {
-    /// Parses a selector that does not come from a client. The empty text selects everything.
+    /// Parses a selector without limits, for selectors that do not come from a client. The empty text selects all
+    /// objects.
     ///
     /// # Errors
     /// [`LabelSelectorError`], whose text is the message of kube-apiserver's 400.
@@ -157,25 +158,25 @@ impl LabelSelector {
 
     /// Creates a selector from requirements.
     pub fn new(mut requirements: Vec<LabelRequirement>) -> Self {
-        // Go sorts by key alone and not stably, so keeping the order of equal keys is allowed.
+        // Go sorts by key alone and not stably, so this order of equal keys is allowed.
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements }
     }
 
-    /// Returns whether everything is selected.
+    /// Returns whether the selector selects all objects.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Returns the requirements, all of which must hold, sorted by key.
+    /// Returns the requirements, sorted by key. A matching object meets all requirements.
     pub fn requirements(&self) -> &[LabelRequirement] {
         &self.requirements
     }
 
     /// Returns whether the object's labels meet all requirements.
     ///
-    /// Cost: one walk over the labels' text for each requirement up to two. For more requirements there is a single
-    /// walk, and a search for each; allocates for more than 16 labels.
+    /// Cost: up to two requirements, one walk over the labels' text for each. For more requirements, a single walk, and
+    /// a search for each; allocates for more than 16 labels.
     pub fn matches(&self, object: &Object) -> bool {
         /// The number of requirements up to which a walk for each is cheaper than sorting the labels.
         const FEW: usize = 2;
@@ -183,7 +184,7 @@ impl LabelSelector {
             return self.matches_labels(|key| object.label(key));
         }
         let mut labels: SmallVec<[(&str, &str); 16]> = object.labels().collect();
-        // The sort is stable, so the first of a repeated key counts, like in a walk.
+        // The sort is stable, so the first of several labels with equal keys counts, as in a walk.
         labels.sort_by_key(|(key, _)| *key);
         self.matches_labels(|key| {
             let at = labels.partition_point(|(own, _)| *own < key);
@@ -196,7 +197,7 @@ impl LabelSelector {
         self.requirements.iter().all(|requirement| requirement.matches(get(&requirement.key)))
     }
 
-    /// Splits off the requirements on a key.
+    /// Splits the selector into the requirements on other keys, and the requirements on `key`.
     pub(crate) fn split_off(&self, key: &str) -> (Self, Vec<LabelRequirement>) {
         let (taken, kept) = self.requirements.iter().cloned().partition(|requirement| requirement.key == key);
         (Self { requirements: kept }, taken)
@@ -231,7 +232,6 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-/// The tokens of a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectorToken {
     End,
@@ -262,7 +262,7 @@ const SPECIAL: [(&str, SelectorToken); 9] = [
     ("(", SelectorToken::OpenPar),
 ];
 
-/// Splits the text into tokens. `in` and `notin` are operators or words, depending on the position.
+/// Splits the text into tokens. `in` and `notin` are operators or names, depending on the position.
 struct Lexer<'a> {
     text: &'a str,
     at: usize,
@@ -273,7 +273,7 @@ impl<'a> Lexer<'a> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n']);
         self.at += rest.len() - trimmed.len();
-        // Go's lexer reads a zero byte as the end.
+        // Go's lexer treats a zero byte as the end.
         match trimmed.chars().next() {
             None | Some('\0') => (SelectorToken::End, String::new()),
             Some(character) if is_special(character) => self.special(trimmed),
@@ -302,7 +302,7 @@ impl<'a> Lexer<'a> {
         (token, word.to_owned())
     }
 
-    /// Reads the longest known run of special characters; each prefix of a run is known too.
+    /// Reads the longest operator of special characters. Each prefix of an operator is an operator too.
     fn special(&mut self, trimmed: &'a str) -> (SelectorToken, String) {
         let found = SPECIAL.iter().filter(|(text, _)| trimmed.starts_with(text)).max_by_key(|(text, _)| text.len());
         match found {
@@ -320,7 +320,7 @@ fn is_special(character: char) -> bool {
     matches!(character, '=' | '!' | '(' | ')' | ',' | '>' | '<')
 }
 
-/// A recursive descent parser with the states, and therefore the messages, of apimachinery's parser.
+/// A recursive descent parser with the states, and therefore the error messages, of apimachinery's parser.
 struct LabelSelectorParser {
     tokens: Vec<(SelectorToken, String)>,
     at: usize,
@@ -341,7 +341,7 @@ impl LabelSelectorParser {
         Self { tokens, at: 0 }
     }
 
-    /// Returns the current token, with `in` and `notin` as words.
+    /// Returns the current token, with `in` and `notin` as names.
     fn peek(&self) -> (SelectorToken, &str) {
         match &self.tokens[self.at.min(self.tokens.len() - 1)] {
             (SelectorToken::In | SelectorToken::NotIn, text) => (SelectorToken::Identifier, text),
@@ -423,7 +423,7 @@ impl LabelSelectorParser {
         }
     }
 
-    /// Parses `(a,b,)`; an empty value stands between two commas, or between a comma and a parenthesis.
+    /// Parses `(a,b,)`. A value is empty between two commas, or between a comma and a parenthesis.
     fn values(&mut self) -> Result<Vec<String>, LabelSelectorError> {
         let (token, text) = self.next_token();
         if token != SelectorToken::OpenPar {

@@ -2,13 +2,12 @@
 
 use crate::dns_name::dns_subdomain_errors;
 
-/// The longest name part of a key and the longest value, in bytes.
+/// The maximum length of the name in a key, and of a value, in bytes.
 const NAME_MAX: usize = 63;
 
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Returns the errors of a key.
 pub(super) fn key_errors(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {
@@ -38,7 +37,6 @@ pub(super) fn key_errors(key: &str) -> Vec<String> {
     errors
 }
 
-/// Returns the errors of a value.
 pub(super) fn value_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > NAME_MAX {

@@ -1,4 +1,4 @@
-//! An object with the order of keys.
+//! An object that compares by its key.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Object;
 
-/// An object with the order of keys.
+/// An object that compares by its key.
 #[derive(Clone)]
 pub(super) struct ByKey(pub(super) Arc<Object>);
 

@@ -12,20 +12,19 @@ use imbl::OrdSet;
 use super::by_key::ByKey;
 use crate::{Object, json};
 
-/// A persistent set of the snapshot's objects, ordered by the hash of a field's value and then by key: objects with
-/// equal values are adjacent, in key order. Values with equal hashes are adjacent too, so the caller must filter the
-/// result.
+/// A persistent set of the snapshot's objects, ordered by the hash of a field's value and then by key. Objects with
+/// equal values are adjacent, in key order. Objects whose values have equal hashes are adjacent too, so the caller must
+/// filter the result.
 ///
 /// Ordering by hash reads one object's text for each insertion; ordering by value would read one for each comparison.
 #[derive(Clone)]
 pub(super) struct FieldIndex {
-    /// The field's index in the decoder's list, and the default value.
+    /// The field's index in the decoder's list.
     place: usize,
     default: Arc<str>,
     objects: OrdSet<FieldIndexEntry>,
 }
 
-/// An entry of the index.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FieldIndexEntry {
     value: u64,
@@ -54,17 +53,14 @@ impl Comparable<FieldIndexEntry> for FieldIndexKey<'_> {
 }
 
 impl FieldIndex {
-    /// Creates an empty index of the field with this index in the decoder's list.
     pub(super) fn new(place: usize, default: Arc<str>) -> Self {
         Self { place, default, objects: OrdSet::new() }
     }
 
-    /// Returns the field's index in the decoder's list.
     pub(super) fn place(&self) -> usize {
         self.place
     }
 
-    /// Inserts an object in place of the replaced one.
     pub(super) fn insert(&mut self, object: Arc<Object>, replaced: Option<&Object>) {
         let value = self.value_of(&object);
         if let Some(replaced) = replaced {
@@ -80,7 +76,7 @@ impl FieldIndex {
         self.objects.remove(&FieldIndexKey(self.value_of(object), object.key().as_str()));
     }
 
-    /// Iterates in key order over the objects between two keys that may have this value.
+    /// Iterates in key order over the objects between two keys that may have this field value.
     pub(super) fn range(
         &self,
         value: &str,

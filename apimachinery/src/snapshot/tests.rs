@@ -28,7 +28,7 @@ fn keys<'a>(objects: impl IntoIterator<Item = &'a Arc<Object>>) -> Vec<String> {
     objects.into_iter().map(|object| object.key().as_str().to_owned()).collect()
 }
 
-/// Creates a snapshot of objects from `key version uid`.
+/// Creates a snapshot from texts of the form `key version uid`.
 fn snapshot_at(version: u64, objects: &[&str]) -> Snapshot {
     let object = |text: &&str| {
         let parts: Vec<_> = text.split(' ').collect();
@@ -44,7 +44,7 @@ fn snapshot_at(version: u64, objects: &[&str]) -> Snapshot {
 }
 
 #[test]
-fn undoes_detects_revisions_that_went_back() {
+fn snapshot_comparison_detects_revisions_that_went_back() {
     let before = snapshot_at(10, &["b 5 u", "d 7 v"]);
     for (version, objects, undoes) in [
         (10, &["b 5 u", "d 7 v"][..], false),
@@ -65,7 +65,7 @@ fn undoes_detects_revisions_that_went_back() {
 }
 
 #[test]
-fn range_follows_etcd_order_within_a_namespace() {
+fn snapshot_range_is_in_etcd_order_within_a_namespace() {
     let snapshot: Snapshot = ["a/x", "a-b/x", "a/y", "ab/x", "a0/z"].into_iter().map(|key| pod(key, "")).collect();
     let keys = |namespace, after| keys(snapshot.range(&Scope { namespace, ..Scope::default() }, after));
     assert_eq!(keys(None, None), ["a-b/x", "a/x", "a/y", "a0/z", "ab/x"]);
@@ -78,7 +78,7 @@ fn range_follows_etcd_order_within_a_namespace() {
 }
 
 #[test]
-fn clone_of_a_snapshot_keeps_its_state() {
+fn snapshot_clone_is_unaffected_by_later_changes() {
     let mut snapshot = Snapshot::indexed(decoder().fields());
     snapshot.insert(pod("a/x", "n"));
     let before = snapshot.clone();
@@ -90,14 +90,14 @@ fn clone_of_a_snapshot_keeps_its_state() {
     assert_eq!((before.len(), snapshot.len(), on(&snapshot, "m")), (1, 0, 0));
 }
 
-/// Returns the scope of a selector `spec.nodeName=node`.
+/// Returns the scope of the field selector `spec.nodeName=node`.
 fn on_node(node: &str) -> Scope<'_> {
     let place = decoder().fields().iter().position(|field| field.indexed);
     Scope { field: place.map(|place| (place, node)), ..Scope::default() }
 }
 
 #[test]
-fn index_finds_exactly_the_matching_objects() {
+fn field_index_finds_exactly_the_matching_objects() {
     let mut snapshot = Snapshot::indexed(decoder().fields());
     for (key, node) in [("b/x", "n"), ("a/x", "n"), ("a/y", "m"), ("a/z", ""), ("c/x", r"\u006e"), ("a/w", "n")] {
         snapshot.insert(pod(key, node));
@@ -111,7 +111,7 @@ fn index_finds_exactly_the_matching_objects() {
 }
 
 #[test]
-fn walk_jumps_to_a_name() {
+fn snapshot_walk_over_a_name_jumps_over_other_objects() {
     let mut every: Vec<_> = (0..50).flat_map(|at| [format!("a/{at:02}"), format!("b/{at:02}x")]).collect();
     every.extend(["c/40".to_owned(), "d/x".to_owned()]);
     let snapshot: Snapshot = every.iter().map(|key| pod(key, "")).collect();
@@ -150,10 +150,10 @@ fn selector() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A walk over a scope finds the same objects as a scan, in the same order, after any changes and in earlier
+    /// A walk over a scope returns the same objects as a scan, in the same order, after any changes and in earlier
     /// clones.
     #[test]
-    fn walk_over_a_scope_equals_a_scan(
+    fn snapshot_walk_over_a_scope_equals_a_full_scan(
         changes in prop::collection::vec(change(), 0..300),
         kept_at in prop::collection::vec(0..300_usize, 0..4),
         namespace in prop::option::of(prop::sample::select(&NAMESPACES[..])),

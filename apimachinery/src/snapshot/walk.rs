@@ -1,4 +1,4 @@
-//! A walk over the objects of a snapshot that may lie in a scope.
+//! A walk over the objects of a snapshot that may be in a scope.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -13,19 +13,18 @@ use super::field_index::{FieldIndex, FieldIndexEntry};
 use super::scope::Scope;
 use crate::{Object, ObjectKey};
 
-/// The number of objects with other names before a jump. A jump costs about as much as this many visits, so small
-/// namespaces are walked and large ones are skipped.
+/// The number of visited objects with other names before a jump. 16: a jump costs about as much as 16 visits, so small
+/// namespaces are walked and large namespaces are skipped.
 const LEAP_AFTER: usize = 16;
 
 /// A walk over objects of a snapshot, in key order.
 pub struct Walk<'a>(WalkRange<'a>);
 
 enum WalkRange<'a> {
-    /// At most one object.
     One(Option<&'a Arc<Object>>),
     /// All objects between two keys.
     Keys(RangedIter<'a, ByKey, DefaultSharedPtr>),
-    /// All objects with a value of the indexed field, between two keys.
+    /// All objects whose indexed field has a value, between two keys.
     Indexed(RangedIter<'a, FieldIndexEntry, DefaultSharedPtr>),
     /// All objects with a name, in any namespace.
     Named(Named<'a>),
@@ -68,7 +67,7 @@ impl<'a> Iterator for Walk<'a> {
     }
 }
 
-/// The keys of a namespace, or of all namespaces, behind a given key.
+/// The range of the keys of a namespace, or of all namespaces, after a given key.
 struct Keys<'k> {
     start: Bound<Cow<'k, str>>,
     end: Bound<String>,
@@ -83,7 +82,7 @@ impl<'k> Keys<'k> {
         };
         let (first, end) = (format!("{namespace}/"), behind(namespace));
         let start = match after {
-            // An ordered set panics for a range whose start is behind its end.
+            // An ordered set panics for a range whose start is after its end.
             Some(Bound::Excluded(after)) if *after >= *end => return None,
             Some(Bound::Excluded(after)) if *after >= *first => Bound::Excluded(after),
             _ => Bound::Included(Cow::Owned(first)),
@@ -104,13 +103,13 @@ impl<'k> Keys<'k> {
     }
 }
 
-/// Returns the end of a namespace's keys: they begin with `namespace/`, and '0' follows '/'.
+/// Returns the end of a namespace's keys, which begin with `namespace/`: '0' follows '/'.
 fn behind(namespace: &str) -> String {
     format!("{namespace}0")
 }
 
-/// The objects with a name in all namespaces: jumps to the position of the name in a large namespace, and from there to
-/// the next namespace. Either all objects of a resource have a namespace, or none has.
+/// The objects with a name in all namespaces. The walk jumps to the position of the name in a large namespace, and from
+/// that position to the next namespace. Either all objects of a resource have a namespace, or none has.
 struct Named<'a> {
     objects: &'a OrdSet<ByKey>,
     name: Box<str>,
@@ -134,7 +133,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// Jumps to the next possible position of the name; `None` if there is none.
+    /// Jumps to the next possible position of the name; `None` after the last position.
     fn leap(&self, from: &Object) -> Option<RangedIter<'a, ByKey, DefaultSharedPtr>> {
         let start = if from.name() < &*self.name {
             ObjectKey::new(from.namespace(), &self.name).as_str().to_owned()

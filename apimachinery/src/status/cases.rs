@@ -1,9 +1,10 @@
-//! Kubernetes' own errors with kube-apiserver's messages (apimachinery's api/errors and apiserver's storage).
+//! Constructors for Kubernetes' own errors, with kube-apiserver's messages (apimachinery's api/errors and apiserver's
+//! storage).
 
 use super::{FieldError, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason, field_error::go_quote};
 use crate::GroupVersionResource;
 
-/// The maximum length of a member's text that is not a Status, in bytes (client-go's limit).
+/// The maximum length of the text of a response that is not a Status, in bytes (client-go's limit).
 const UNEXPECTED_TEXT_MAX: usize = 2048;
 
 impl Status {
@@ -12,12 +13,12 @@ impl Status {
         Self::new(400, StatusReason::BadRequest, message)
     }
 
-    /// 401: the user is unknown.
+    /// 401: the user is not authenticated.
     pub fn unauthorized() -> Self {
         Self::new(401, StatusReason::Unauthorized, "Unauthorized")
     }
 
-    /// 403 for a reason that kube-apiserver does not have: the message stands alone.
+    /// 403 for a reason that kube-apiserver does not have: the Status has only the message.
     pub fn denied(message: impl Into<String>) -> Self {
         Self::new(403, StatusReason::Forbidden, message)
     }
@@ -87,8 +88,8 @@ impl Status {
         Self::new(406, StatusReason::NotAcceptable, message)
     }
 
-    /// 406: the client asks for the metadata of a list where there is a single object of this kind, or the other way
-    /// round. `kind` is the object's kind in kube-apiserver's spelling: `*core.Pod`.
+    /// 406: the client requests list metadata for a single object of this kind, or object metadata for a list. `kind`
+    /// is the object's kind in kube-apiserver's spelling: `*core.Pod`.
     pub fn not_acceptable_shape(is_list_shape: bool, kind: &str) -> Self {
         let message = if is_list_shape {
             format!("you requested PartialObjectMetadataList, but the requested object is not a list ({kind})")
@@ -123,7 +124,7 @@ impl Status {
         .with_details(StatusDetails::for_object(resource, name))
     }
 
-    /// 409: the state does not allow the operation.
+    /// 409: the state of the object does not allow the operation.
     pub fn conflict(resource: &GroupVersionResource, name: &str, cause: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} {}: {cause}", resource.group_resource(), go_quote(name));
@@ -139,35 +140,35 @@ impl Status {
         )
     }
 
-    /// 409: a uid precondition names a different object.
+    /// 409: the uid in a precondition belongs to a different object.
     pub fn precondition_uid(resource: &GroupVersionResource, name: &str, wanted: &str, found: &str) -> Self {
         let cause = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
         Self::conflict(resource, name, &cause)
     }
 
-    /// 410, reason Gone.
+    /// 410 with reason Gone.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::new(410, StatusReason::Gone, message)
     }
 
-    /// 410, reason Expired: the client starts over with a new list.
+    /// 410 with reason Expired: the client must list again.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, StatusReason::Expired, message)
     }
 
-    /// 410: a watch from a version whose events are no longer kept. `oldest` is the oldest usable version. Send it as
-    /// an event in a stream with status 200: as a response it makes kube-rs and RetryWatcher loop.
+    /// 410: a watch from a version whose events have been evicted. `oldest` is the oldest usable version. Send the
+    /// Status as an ERROR event with status 200: as a response, it makes kube-rs and RetryWatcher loop.
     pub fn watch_expired(given: impl std::fmt::Display, oldest: impl std::fmt::Display) -> Self {
         Self::expired(format!("too old resource version: {given} ({oldest})"))
     }
 
-    /// 410: a list at an exact version that is no longer kept.
+    /// 410: a list at an exact version that has been evicted.
     pub fn list_expired() -> Self {
         Self::expired("The resourceVersion for the provided list is too old.")
     }
 
-    /// 410: the snapshot of a continue token is no longer kept. With `fresh`, the client may continue at the same
-    /// position in a newer version; without, it must start over.
+    /// 410: the snapshot of a continue token has been evicted. With `fresh`, the client may continue at the same
+    /// position in a newer version; without `fresh`, it must list from the start.
     pub fn continue_expired(fresh: Option<String>) -> Self {
         let Some(continue_token) = fresh else {
             return Self::expired(
@@ -238,18 +239,18 @@ impl Status {
         Self::new(503, StatusReason::ServiceUnavailable, message)
     }
 
-    /// 504: the request took too long; the operation may still complete.
+    /// 504: the request took too long, and the operation may still complete.
     pub fn timeout(message: &str, retry_after: u32) -> Self {
         Self::new(504, StatusReason::Timeout, format!("Timeout: {message}")).with_retry_after(retry_after)
     }
 
-    /// 504: the request exceeded its time limit. `limit` has the time and its origin. Without Retry-After, because the
-    /// request may have been processed.
+    /// 504: the request exceeded its time limit. `limit` has the time and its origin. The Status has no Retry-After,
+    /// because the request may have been processed.
     pub fn request_timed_out(limit: impl std::fmt::Display) -> Self {
         Self::timeout(&format!("request did not complete within the allotted timeout ({limit})"), 0)
     }
 
-    /// 504: a list or get of a version that is newer than all known ones, after waiting.
+    /// 504: after waiting, the version of a list or get is still above the current version.
     pub fn too_large_resource_version(given: impl std::fmt::Display, current: impl std::fmt::Display) -> Self {
         let mut status = Self::timeout(&format!("Too large resource version: {given}, current: {current}"), 1);
         status.details.get_or_insert_default().causes = vec![StatusCause {
@@ -273,7 +274,7 @@ impl Status {
         Self::bad_request(format!("invalid continue token: {cause}"))
     }
 
-    /// Returns the Status that a client would make of a response without a Status.
+    /// Returns the Status that a client would create from a response without a Status.
     pub(super) fn generic(code: u16, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&body[..body.len().min(UNEXPECTED_TEXT_MAX)]);
         let told = text.trim();
@@ -316,7 +317,7 @@ impl Status {
     }
 }
 
-/// Joins several errors: a single one stands alone, several stand in brackets without repetitions (`ToAggregate`).
+/// Joins the messages of several errors: one message alone, several in brackets without repetitions (`ToAggregate`).
 pub(crate) fn aggregate(errors: &[FieldError]) -> Option<String> {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {

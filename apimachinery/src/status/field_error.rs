@@ -16,7 +16,7 @@ pub enum FieldErrorType {
 }
 
 impl FieldErrorType {
-    /// Returns the cause's reason on the wire.
+    /// Returns the reason of the cause on the wire.
     pub fn cause(self) -> &'static str {
         match self {
             Self::Invalid => "FieldValueInvalid",
@@ -56,7 +56,7 @@ impl FieldError {
         Self { error_type: FieldErrorType::Forbidden, field: field.into(), value: None, detail: detail.into() }
     }
 
-    /// Creates the error of a value outside the supported ones.
+    /// Creates the error of a value that is not supported; `known` are the supported values.
     pub fn not_supported(field: impl Into<String>, value: impl Into<String>, known: &[&str]) -> Self {
         let quoted: Vec<_> = known.iter().map(|value| go_quote(value)).collect();
         Self {
@@ -107,7 +107,7 @@ pub fn go_quote(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                // Writing to a String cannot fail.
+                // Writing to a `String` cannot fail.
                 let _ = write!(out, "\\x{:02x}", c as u32);
             }
             c if c.is_control() => {

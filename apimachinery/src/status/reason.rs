@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum StatusReason {
-    /// No reason was given.
+    /// No reason.
     #[default]
     Unknown,
     /// 401: the client must authenticate.
@@ -49,11 +49,11 @@ pub enum StatusReason {
     Expired,
     /// 503: the server, or the cluster behind it, does not answer at present.
     ServiceUnavailable,
-    /// A reason from a member that has no variant here.
+    /// A reason of a member without a variant of its own.
     Other(Box<str>),
 }
 
-/// Each reason with a name, and the name.
+/// Each named reason, with its name.
 const NAMES: [(StatusReason, &str); 19] = [
     (StatusReason::Unauthorized, "Unauthorized"),
     (StatusReason::Forbidden, "Forbidden"),
@@ -77,7 +77,7 @@ const NAMES: [(StatusReason, &str); 19] = [
 ];
 
 impl StatusReason {
-    /// Returns the reason on the wire; empty if there is none.
+    /// Returns the reason on the wire; empty for [`Unknown`](Self::Unknown).
     pub fn as_str(&self) -> &str {
         match self {
             Self::Other(text) => text,

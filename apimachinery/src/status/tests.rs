@@ -93,7 +93,7 @@ fn status_messages_equal_those_of_kubernetes() {
 }
 
 #[test]
-fn invalid_fields_become_causes() {
+fn invalid_fields_become_causes_of_a_status() {
     let one = Status::invalid_list_options(&[FieldError::forbidden("sendInitialEvents", "no")]);
     assert_eq!(one.message, r#"ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: no"#);
     assert_eq!(one.reason, StatusReason::Invalid);
@@ -116,14 +116,14 @@ fn invalid_fields_become_causes() {
 }
 
 #[test]
-fn retry_after_can_be_removed() {
+fn retry_after_can_be_removed_from_a_status() {
     let status = Status::service_unavailable("x").with_retry_after(3);
     assert_eq!(status.retry_after_seconds(), Some(3));
     assert_eq!(status.without_retry_after().retry_after_seconds(), None);
 }
 
 #[test]
-fn status_is_read_from_a_members_response() {
+fn status_is_parsed_from_a_members_response() {
     let deleted = Status::from_response(
         200,
         br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","details":{"name":"x","kind":"pods","uid":"u-1"}}"#,

@@ -1,37 +1,35 @@
-//! The arrows between the files of a crate and between its top-level modules, and their cycles.
+//! The dependencies between the files of a crate and between its top-level modules, and their cycles.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::source::code;
 use crate::uses::{Use, uses};
 
-/// The path of a module from the crate's root, which has the empty path.
+/// The path of a module below the crate's root; the root has the empty path.
 type Module = Vec<String>;
 
-/// The arrows of a crate.
 pub(crate) struct Crate {
     files: Graph,
     modules: Graph,
 }
 
-/// Arrows by start, then by end. Of several lines with the same start and end the graph has the first.
+/// Dependencies by their start and end. Of several lines with the same start and end, the graph has the first line.
 #[derive(Default)]
 struct Graph(BTreeMap<String, BTreeMap<String, Arrow>>);
 
-/// A file, or a top-level module, names another.
+/// A dependency: a file, or a top-level module, names a different one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrow {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// The file with the name.
+    /// The file of the dependency's start.
     pub(crate) file: String,
     /// The line in the file, counted from one.
     pub(crate) line: usize,
-    /// The name, as the file spells it.
+    /// The path of the dependency's end, as the file spells it.
     pub(crate) path: String,
 }
 
-/// A source file of a crate.
 struct File {
     path: String,
     uses: Vec<Use>,
@@ -40,7 +38,7 @@ struct File {
 struct Files(BTreeMap<Module, File>);
 
 impl Crate {
-    /// Reads a crate's files: paths in `src` and texts. Files of tests are left out.
+    /// Creates a crate from its source files: paths in `src` and texts. Test files are excluded.
     pub(crate) fn read(texts: &BTreeMap<String, String>) -> Self {
         let is_test = |path: &str| path.ends_with("tests.rs") || path.split('/').any(|folder| folder == "tests");
         let files = texts.iter().filter(|(path, _)| !is_test(path)).map(|(path, text)| {
@@ -62,7 +60,7 @@ impl Crate {
                 if let Some((from, to)) = files.modules(from, &absolute) {
                     read.modules.add(arrow(from, to));
                 }
-                // A parent re-exports its children.
+                // A parent that re-exports its children does not depend on them.
                 let shows_child = named.exported && absolute.starts_with(from);
                 let Some(to) = files.definition(&absolute, 0).filter(|to| to != from && !shows_child) else { continue };
                 read.files.add(arrow(&file.path, &files.0[&to].path));
@@ -71,12 +69,12 @@ impl Crate {
         read
     }
 
-    /// The shortest cycle of each group of files.
+    /// Returns the shortest cycle of each group of files that depend on each other.
     pub(crate) fn file_cycles(&self) -> Vec<Vec<Arrow>> {
         self.files.cycles()
     }
 
-    /// The shortest cycle of each group of top-level modules.
+    /// Returns the shortest cycle of each group of top-level modules that depend on each other.
     pub(crate) fn module_cycles(&self) -> Vec<Vec<Arrow>> {
         self.modules.cycles()
     }
@@ -92,7 +90,7 @@ impl Graph {
         let mut found = Vec::new();
         for from in self.0.keys() {
             let Some(cycle) = self.way_back(from) else { continue };
-            // The loop finds each cycle from all of its members.
+            // The loop finds each cycle once from each of its members.
             let members: BTreeSet<String> = cycle.iter().map(|arrow| arrow.from.clone()).collect();
             if seen.insert(members) {
                 found.push(cycle);
@@ -145,9 +143,11 @@ impl Files {
         }
     }
 
-    /// The top-level modules at the start and at the end of an arrow, if these differ. A re-export counts for the
-    /// module that re-exports, except a re-export of the crate root: it counts for the module that the root names. The
-    /// root itself is no module: all its arrows lead down.
+    /// Returns the top-level modules at the start and the end of a dependency, if they differ.
+    ///
+    /// A re-export counts as a dependency on the module that re-exports. A re-export of the crate root counts as a
+    /// dependency on the module that the root names. The root itself is not a module, because all its dependencies lead
+    /// to its children.
     fn modules<'a>(&'a self, from: &'a Module, absolute: &'a [String]) -> Option<(&'a str, &'a str)> {
         let is_module = |name: &String| self.0.contains_key(std::slice::from_ref(name));
         let first = absolute.first()?;
@@ -183,7 +183,7 @@ impl Files {
 }
 
 #[test]
-fn cycle_of_files_is_found_through_re_exports() {
+fn dependency_cycle_of_files_is_found_through_re_exports() {
     let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let mut files = BTreeMap::from([
         text("lib.rs", "mod a;\nmod b;\npub use a::A;"),
@@ -197,7 +197,7 @@ fn cycle_of_files_is_found_through_re_exports() {
 }
 
 #[test]
-fn cycle_of_modules_is_found_without_a_cycle_of_files() {
+fn dependency_cycle_of_modules_is_found_without_a_file_cycle() {
     let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
     let mut files = BTreeMap::from([
         text("lib.rs", "mod a;\nmod b;\npub use a::C;"),

@@ -1,10 +1,11 @@
-//! The files of a crate form no cycle, and neither do its top-level modules. So a reader understands a file or module
-//! from those that it names, and a change of a caller does not change its callee. Cargo forbids cycles of crates.
+//! Tests that neither the files of a crate nor its top-level modules form a cycle. A reader then understands a file or
+//! module from the files that it names, and a change of a caller does not change its callee. Cargo forbids cycles of
+//! crates.
 //!
 //! The test reads `use` lines and paths that begin with `crate`, `super` or `self`, outside of tests. Between files, a
-//! re-export counts for the file that defines the name, and a parent that declares or re-exports its children names
-//! none of them. Between modules, a re-export counts for the module that re-exports. The test does not see method
-//! calls.
+//! re-export counts as a dependency on the file that defines the name, and a parent that declares or re-exports its
+//! children does not depend on them. Between modules, a re-export counts as a dependency on the module that re-exports.
+//! The test ignores method calls.
 //!
 //! The test is part of this crate because cargo builds this crate first.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test and its helpers fail")]
@@ -18,7 +19,7 @@ use std::path::Path;
 
 use graph::{Arrow, Crate};
 
-/// Collects all Rust files below a folder, by their paths in it, with `/`.
+/// Collects all Rust files below a folder. The keys are paths in the folder, with `/`.
 fn files(folder: &Path, within: &str, found: &mut BTreeMap<String, String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -32,7 +33,7 @@ fn files(folder: &Path, within: &str, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Returns the workspace's crates by their folders. A crate may contain further crates.
+/// Returns the workspace's crates by their folders. A crate's folder may contain other crates.
 fn crates() -> BTreeMap<String, Crate> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut crates = BTreeMap::new();
@@ -53,7 +54,7 @@ fn add_crates(folder: &Path, within: &str, crates: &mut BTreeMap<String, Crate>)
     }
 }
 
-/// Fails with a line for each arrow of a cycle, except in the crates of `but`.
+/// Panics with a line for each dependency of a cycle, except in the crates of `but`.
 fn assert_no_cycles(of: &str, but: &[&str], cycles: fn(&Crate) -> Vec<Vec<Arrow>>) {
     let crates = crates();
     assert!(crates.len() > 12, "the crates were not found: {:?}", crates.keys());
@@ -70,12 +71,12 @@ fn assert_no_cycles(of: &str, but: &[&str], cycles: fn(&Crate) -> Vec<Vec<Arrow>
 }
 
 #[test]
-fn files_of_each_crate_form_no_cycle() {
+fn source_files_of_each_crate_form_no_dependency_cycle() {
     assert_no_cycles("files", &[], Crate::file_cycles);
 }
 
 #[test]
-fn top_level_modules_of_each_crate_form_no_cycle() {
+fn top_level_modules_of_each_crate_form_no_dependency_cycle() {
     assert_no_cycles("modules", &[], Crate::module_cycles);
 }
 

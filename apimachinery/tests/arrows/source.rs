@@ -1,6 +1,6 @@
-//! Returns a file's code without comments, strings and tests.
+//! Removes comments, strings and tests from a file's source.
 
-/// The text with comments, the contents of strings and test modules replaced by spaces. Lines stay where they are.
+/// Replaces comments, the contents of strings and test modules by spaces. The line numbers do not change.
 pub(crate) fn code(text: &str) -> String {
     without_tests(without_comments(text.as_bytes().to_vec()))
 }
@@ -24,7 +24,7 @@ fn without_comments(mut text: Vec<u8>) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Returns the end of a comment or literal that starts here.
+/// Returns the end of the comment or literal at `at`; `None` for any other code.
 fn end_of_prose(text: &[u8], at: usize) -> Option<usize> {
     let rest = &text[at..];
     let is_in_name = at > 0 && (text[at - 1].is_ascii_alphanumeric() || text[at - 1] == b'_');
@@ -38,7 +38,7 @@ fn end_of_prose(text: &[u8], at: usize) -> Option<usize> {
         [b'r', b'"' | b'#', ..] | [b'b', b'r', b'"' | b'#', ..] if !is_in_name => {
             let from = rest.iter().position(|byte| matches!(byte, b'"' | b'#'))?;
             let hashes = rest[from..].iter().take_while(|byte| **byte == b'#').count();
-            // The text `r#type` is a name.
+            // Without a quote, `r#type` is an identifier.
             (rest.get(from + hashes) == Some(&b'"')).then_some(())?;
             let end = [&b"\""[..], &b"#".repeat(hashes)].concat();
             end_of(from + hashes + 1, &end)
@@ -77,7 +77,7 @@ fn without_tests(text: String) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Returns the end of the item whose attributes start here.
+/// Returns the end of the item whose attributes begin at `begin`.
 fn end_of_item(text: &[u8], begin: usize) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in text.iter().enumerate().skip(begin) {
@@ -94,7 +94,7 @@ fn end_of_item(text: &[u8], begin: usize) -> usize {
 }
 
 #[test]
-fn comments_strings_and_tests_are_not_code() {
+fn code_extraction_removes_comments_strings_and_tests() {
     let text = "use a; // use b;
 let x = \"use c; \\\" use d;\"; /* use e;
  */ let y: &'static str = r#\"use f;\"#;

@@ -1,10 +1,9 @@
-//! The paths that a file names.
+//! Finds the paths that a source file names.
 
-/// A path that a file names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) path: Vec<String>,
-    /// The name of the path's target in the file.
+    /// The local name of the path's target.
     pub(crate) name: String,
     /// The line, counted from one.
     pub(crate) line: usize,
@@ -12,7 +11,7 @@ pub(crate) struct Use {
     pub(crate) exported: bool,
 }
 
-/// Splits the code into names and symbols, with their lines. `::` is one symbol.
+/// Splits the code into identifiers and symbols, with their lines. `::` is one symbol.
 fn tokens(code: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     for (line, text) in code.lines().enumerate() {
@@ -43,8 +42,8 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
         let line = tokens[at].1;
         let before = at.checked_sub(1).map_or("", text);
         if text(at) == "use" {
-            // The symbol before `use` is `pub`, or the parenthesis of `pub(crate)`; no other `use` follows a
-            // parenthesis.
+            // The symbol before an exported `use` is `pub`, or the parenthesis of `pub(crate)`. No other `use` follows
+            // a parenthesis.
             let exported = matches!(before, "pub" | ")");
             at += 1;
             tree(&tokens, &mut at, &[], &mut |path, name| {

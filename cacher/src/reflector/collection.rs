@@ -1,4 +1,4 @@
-//! Replaces and changes the collection, first for the observer and then for readers.
+//! Replaces and changes the collection: first for the observer, then for readers.
 
 use tokio::time::Instant;
 use tributary_apimachinery::{Change, ResourceVersion};
@@ -11,9 +11,11 @@ use crate::store::{Staging, Store};
 use crate::update::Update;
 
 impl Reflector {
-    /// Puts a complete list in place of the served collection. The list is of the most recent version, so it also
-    /// answers the question for the latest version. The answer must come first: the member's next changes may reach a
-    /// version that it does not have yet.
+    /// Replaces the served collection by a complete list.
+    ///
+    /// The list has the member's most recent version, so its version also resolves the pending request for the latest
+    /// version. The waiters must receive the list's version first: the member's next changes may reach a version that
+    /// it does not have yet.
     pub(super) fn put_in_place(&mut self, version: ResourceVersion) {
         self.list_permit = None;
         let was_planned = self.progress.listed(Instant::now());
@@ -38,13 +40,14 @@ impl Reflector {
             Some(before) => Update::Relisted { before: before.snapshot(), after },
         };
         self.publish(update);
-        // Now, after the update is published: a successor of this cacher finds either snapshot.
+        // After the update is published, so that a successor of this cacher finds one of the two snapshots.
         self.shared.drop_earlier();
         self.shrink_room();
         self.show_state();
     }
 
-    /// Handles a collection that exceeds its size limit or the free memory, and returns the resulting input.
+    /// Checks the collection's size against its limit and the memory limit of all collections. Returns the failure, if
+    /// any.
     pub(super) fn check_size(&mut self, bytes: u64) -> Option<Input> {
         let most = self.shared.config.tuning.collection_size_max;
         let reason = if bytes > most {
@@ -58,19 +61,19 @@ impl Reflector {
         Some(self.failed(reason))
     }
 
-    /// Reduces the reservation to the size of the served collection, without the objects of an unfinished list.
+    /// Reduces the memory reservation to the size of the served collection, without the objects of an unfinished list.
     pub(super) fn shrink_room(&mut self) {
         self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
-    /// Reduces the reservation of a followed collection, but keeps room for an eighth of its size: the collection needs
-    /// room for the objects that replace deleted ones, even if other collections wait for room.
+    /// Reduces the memory reservation of a watched collection to its size plus an eighth. The spare bytes are for
+    /// objects that replace deleted objects, even if other collections wait for memory.
     pub(super) fn shrink_followed_room(&mut self) {
         let bytes = self.store.as_ref().map_or(0, Store::bytes);
         self.shared.room.lock().shrink_to(bytes.saturating_add(bytes / 8));
     }
 
-    /// Publishes the changes of one read of the watch.
+    /// Publishes the changes of one chunk of the watch.
     pub(super) fn publish_changes(&mut self, changes: Vec<Change>) {
         let snapshot = self.store.as_ref().map(Store::snapshot).unwrap_or_default();
         self.shared.counts.events.add(changes.len());

@@ -1,4 +1,4 @@
-//! Records failures and successes: in the counters, in the state and for the machine.
+//! Records failures and successes in the counters and the state, and returns the input for the state machine.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::state::StaleReason;
 use crate::store::Staging;
 use crate::stream::MemberWatch;
 
-/// The shortest time between two log lines about malformed data. One minute: a member that sends nothing else would
-/// fill the log.
+/// The shortest time between two log lines about malformed data. One minute: otherwise a member that sends only
+/// malformed data would fill the log.
 const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Reflector {
@@ -26,7 +26,7 @@ impl Reflector {
         self.proved(stream)
     }
 
-    /// Records that the watch has been open for long enough.
+    /// Records that the watch has stayed open for 1 s (`settled_after`).
     pub(super) fn settle(&mut self, stream: &mut MemberWatch) -> Input {
         self.health.settled(Instant::now(), self.progress.has_bookmarks());
         self.proved(stream)
@@ -40,7 +40,7 @@ impl Reflector {
 
     pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
         tracing::debug!(proved = stream.proved, "the member ended the watch");
-        // A list in pages follows at once and belongs to the same attempt: some servers answer a watch with a list.
+        // Some servers answer a WatchList with a list. The list in pages that follows belongs to the same attempt.
         if stream.initial {
             return Input::Ended;
         }
@@ -62,7 +62,7 @@ impl Reflector {
         if stream.initial {
             return Input::Silent;
         }
-        // The preceding collections may have been silent as well.
+        // The watches of the preceding RBAC collections may have been silent as well.
         self.failed_at = Some(Instant::now());
         let text = format!("the watch was silent for {} s", silence.as_secs());
         self.health.silent(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
@@ -92,8 +92,8 @@ impl Reflector {
         Input::Failed { retry_after: None }
     }
 
-    /// Marks the collection as one whose versions are not numbers. That rarely changes, so the next attempt waits for
-    /// the longest time that a member may ask for.
+    /// Records that the collection's versions are not numbers. That rarely changes, so the next attempt waits for the
+    /// longest permitted Retry-After.
     pub(super) fn fail_opaque(&mut self, version: &str) -> Input {
         self.staging = Staging::default();
         self.shrink_room();
@@ -101,7 +101,8 @@ impl Reflector {
         Input::Failed { retry_after: Some(self.shared.config.tuning.retry_after_max) }
     }
 
-    /// Handles a refusal. `streaming`: the refused request was a WatchList, which pages can replace.
+    /// Handles a refusal by the member. `streaming`: the refused request was a WatchList, which a list in pages can
+    /// replace.
     pub(super) fn refused(&mut self, refusal: MemberError, streaming: bool) -> Input {
         let input = match refusal.reason {
             StaleReason::Expired => Input::Expired,
@@ -117,20 +118,20 @@ impl Reflector {
         input
     }
 
-    /// Counts skipped data, and logs it at most once per interval.
+    /// Counts a malformed object or event, and logs it at most once per interval.
     pub(super) fn skipped(&mut self, error: &dyn std::error::Error, position: &str, place: std::fmt::Arguments<'_>) {
         let count = &self.shared.counts.decode_errors;
         count.add(1);
         let now = Instant::now();
         if self.decode_logged.is_none_or(|last| now >= last + DECODE_LOG_INTERVAL) {
             self.decode_logged = Some(now);
-            // The error's causes may quote the text, so they are left out.
+            // The error's causes may quote the object's text, so the log omits the causes.
             tracing::warn!(%error, position, %place, total = count.get(), "skipped an unreadable object or event of the member");
         }
     }
 }
 
-/// Returns the version that made an object undecodable because it is not a number; `None` for any other error.
+/// Returns the resourceVersion that is not a number; `None` for any other error.
 pub(super) fn opaque_version(error: &ObjectDecodeError) -> Option<&str> {
     match error {
         ObjectDecodeError::ResourceVersion(invalid) => Some(&invalid.0),
@@ -138,7 +139,7 @@ pub(super) fn opaque_version(error: &ObjectDecodeError) -> Option<&str> {
     }
 }
 
-/// Returns the position of the error in the object's text, if it is known.
+/// Returns the position of a JSON error in the object's text; empty for other errors.
 pub(super) fn decode_position(error: &ObjectDecodeError) -> String {
     match error {
         ObjectDecodeError::Json(error) => format!("line {} column {}", error.line(), error.column()),

@@ -1,4 +1,4 @@
-//! Asks for the member's latest version and handles the answer.
+//! Requests the member's latest version and handles the response.
 
 use tokio::time::Instant;
 use tributary_apimachinery::{CollectionVersion, ResourceVersion};
@@ -11,7 +11,7 @@ use crate::state::StaleReason;
 use crate::stream::MemberWatch;
 
 impl Reflector {
-    /// Asks whether the member still has this version.
+    /// Requests the member's latest version and compares it with `held`.
     pub(super) async fn ask_latest(&mut self, held: CollectionVersion) -> Result<Input, ResetAsked> {
         let number = self.shared.wanted.next_question();
         let latest = request::latest(&self.shared.config, &self.transport);
@@ -29,14 +29,15 @@ impl Reflector {
             Ok(_) => Input::Latest { behind: false },
             Err(LatestError::Unreachable(error)) => self.unreachable(&error),
             Err(LatestError::Timeout(within)) => self.no_answer(within),
-            // The user may have the right to watch but not to list; otherwise the watch will be refused as well.
+            // The user may have the right to watch but not to list. Without the right to watch, the watch will be
+            // refused as well.
             Err(LatestError::Refused(MemberError { reason: StaleReason::Forbidden, .. })) => Input::Unsupported,
             Err(LatestError::Refused(refusal)) => self.refused(refusal, false),
             Err(LatestError::Malformed(error)) => self.failed(StaleReason::Other(chain(&error))),
         })
     }
 
-    /// Handles a [`Call`] of [`ProgressRequests`].
+    /// Handles a wakeup of the progress requests.
     pub(super) fn progress(&mut self, call: Call, stream: &MemberWatch) -> Option<Input> {
         let shared = self.shared.clone();
         let (now, tuning) = (Instant::now(), &shared.config.tuning);
@@ -70,12 +71,12 @@ impl Reflector {
         None
     }
 
-    /// Learns that an awaited version has been reached: by a bookmark or, if no bookmark can come, by a list, unless
-    /// there was one just now.
+    /// Makes the collection reach an awaited version that exists at the member: by a bookmark or, if no bookmark can
+    /// arrive, by a list. Does nothing within the interval after such a list.
     ///
-    /// No bookmark completes the member's latest revision if a deletion of that revision is already known: a watch from
-    /// before the deletion receives it, and a kube-apiserver then suppresses a bookmark of the same revision (`process`
-    /// in `storage/cacher/cache_watcher.go`).
+    /// If a deletion of the member's latest revision has arrived, no bookmark completes that revision. A watch from
+    /// before the deletion receives the deletion, and a kube-apiserver then suppresses a bookmark of the same revision
+    /// (`process` in `storage/cacher/cache_watcher.go`).
     fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
         let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
         let held = self.version();

@@ -1,4 +1,4 @@
-//! Reads a list, or a page of it, item by item.
+//! Reads a list, or a page of a list, item by item.
 
 use http_body_util::BodyExt;
 use tokio::time::timeout;
@@ -12,19 +12,18 @@ use crate::page::{Page, PageError};
 use crate::request::chain;
 use crate::state::StaleReason;
 
-/// The counters of a page's items.
 #[derive(Default)]
 struct PageItems {
     count: u32,
-    /// The number of items without a version.
+    /// The number of items without a resourceVersion.
     unversioned: u32,
-    /// The version of an item, if it is not a number.
+    /// The resourceVersion of an item, if it is not a number.
     opaque: Option<String>,
 }
 
 impl PageItems {
-    /// Returns a version that is not a number; empty if no item has a version. A single item without a version is
-    /// malformed.
+    /// Returns a resourceVersion that is not a number; empty if no item has a resourceVersion. A single item without a
+    /// resourceVersion counts as malformed instead.
     fn opaque_version(&self) -> Option<&str> {
         let is_unversioned = self.count > 0 && self.unversioned == self.count;
         self.opaque.as_deref().or(is_unversioned.then_some(""))
@@ -32,8 +31,8 @@ impl PageItems {
 }
 
 impl Reflector {
-    /// Reads a page of a list, item by item; the last page puts the collection in place. The items of a page that
-    /// breaks off stay: they arrive again, from the same moment, or with the whole collection.
+    /// Reads a page of a list; the last page replaces the served collection. If the page is cut off, its items stay in
+    /// the new collection: the repeated page has the same version, and a repeated list begins with an empty collection.
     pub(super) async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
@@ -77,7 +76,7 @@ impl Reflector {
             return self.fail_opaque(version);
         }
         match end {
-            // Following such a token would request the same page forever, without a pause.
+            // A repeated continue token would cause the same request forever, without a delay.
             Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => {
                 self.failed(StaleReason::Other("the list does not advance: its continue token repeats".to_owned()))
             }
@@ -106,7 +105,6 @@ impl Reflector {
         Input::BrokeOff { read, late }
     }
 
-    /// Adds an item of a list to the new collection.
     fn take_item(&mut self, item: &[u8], items: &mut PageItems) {
         items.count = items.count.saturating_add(1);
         let count = items.count;

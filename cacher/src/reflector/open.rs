@@ -1,4 +1,4 @@
-//! Sends the requests that open a list or a watch.
+//! Sends the requests for lists, watches and the latest version.
 
 use std::time::Duration;
 
@@ -15,20 +15,19 @@ use crate::state::StaleReason;
 use crate::store::{Staging, Store};
 use crate::stream::{MemberWatch, WatchKind};
 
-/// The maximum number of requests of a reflector within [`PACE_INTERVAL`], not counting further pages of a list. A
-/// watch that ends is resumed at once, and an event counts as success: a member or proxy that ends each watch after its
-/// first event would receive requests as fast as it answers.
+/// The maximum number of requests of a reflector within [`PACE_INTERVAL`], without further pages of a list. A watch
+/// that ends is resumed at once, and an event counts as success. Without the maximum, a member or proxy that ends each
+/// watch after its first event would receive requests as fast as it answers.
 const REQUESTS_PER_INTERVAL: u32 = 10;
-/// The interval over which requests are counted.
 const PACE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reflector {
-    /// Sends a request in place of the current stream.
+    /// Drops the current stream and sends a request.
     pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
         if target.begins_list() {
-            // The objects of an interrupted list are useless for the new list, which may wait for as long as the member
-            // is away.
+            // The objects of an interrupted list are useless for the new list, which may wait as long as the member is
+            // unreachable.
             self.staging = Staging::default();
             self.shrink_room();
         }
@@ -54,7 +53,7 @@ impl Reflector {
             _ => {}
         }
         if matches!(target, ReflectorRequest::WatchList | ReflectorRequest::Watch { .. }) {
-            // The new watch has the current credentials.
+            // The new watch carries the current credentials.
             self.shared.reopen_at.send_replace(None);
         }
         let request = match request::build(&self.shared.config, &target, self.version().resume_after()) {
@@ -82,7 +81,7 @@ impl Reflector {
         }
     }
 
-    /// After a failure or silence, waits until the preceding collections are current as of a later time.
+    /// After a failure or silence, waits until the preceding RBAC collections are current as of a later time.
     async fn await_precedence(&mut self) -> Result<(), ResetAsked> {
         if let Some(failed_at) = self.failed_at {
             let precedence = self.shared.config.precedence.clone();
@@ -92,7 +91,7 @@ impl Reflector {
         Ok(())
     }
 
-    /// Prepares an empty collection for a list; the version of the list also answers a question for the latest version.
+    /// Prepares an empty collection for a list. The version of the list also resolves a request for the latest version.
     fn begin_list(&mut self) {
         let before = self.store.as_ref().map(Store::snapshot).or_else(|| self.shared.earlier.lock().clone());
         self.staging = Staging::new(self.shared.config.decoder.fields(), before);
@@ -101,7 +100,7 @@ impl Reflector {
         self.question = self.shared.wanted.next_question();
     }
 
-    /// Returns the member's response with any status, or an input for the machine if the request failed.
+    /// Returns the member's response with any status code, or an input for the state machine if the request failed.
     async fn send(
         &mut self,
         target: &ReflectorRequest,
@@ -118,7 +117,7 @@ impl Reflector {
         Ok(Err(if target.is_list() { of_a_list } else { failed }))
     }
 
-    /// Reads the reason for which the member refused the request that was sent at `begun`.
+    /// Reads the body of a refusal. `begun` is the time at which the request was sent.
     async fn read_refusal(
         &mut self,
         target: &ReflectorRequest,
@@ -141,7 +140,7 @@ impl Reflector {
         Ok(refused)
     }
 
-    /// Waits if there were too many requests in the present interval.
+    /// Waits if the number of requests in the present interval has reached its maximum.
     async fn limit_request_rate(&mut self) -> Result<(), ResetAsked> {
         let (since, requests) = self.pace;
         let end = since + PACE_INTERVAL;
@@ -174,7 +173,7 @@ impl Reflector {
                     ReflectorStream::Page(Box::new(Page { body, asked: None, begun, text: BodyDecoder::new(gzip) }));
                 return;
             }
-            // Only `ask_latest` sends these requests.
+            // `ask_latest` handles these requests.
             ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => return,
             ReflectorRequest::WatchList => WatchKind::Initial,
             ReflectorRequest::Watch { short } => {
@@ -184,7 +183,7 @@ impl Reflector {
         };
         self.shared.counts.watches.add(1);
         let mut stream = MemberWatch::new(body, kind, Instant::now(), &self.shared.config.tuning);
-        // An unchanged member need not send a bookmark.
+        // A member whose version has not advanced need not send a bookmark.
         stream.bookmark_due &= self.version() < self.latest;
         self.reading = ReflectorStream::Watch(Box::new(stream));
     }

@@ -1,4 +1,4 @@
-//! The state of the reflector's task, and its way to wait: during each wait it publishes state changes.
+//! The state of the reflector's task, and a wait that publishes state changes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::stream::MemberWatch;
 use crate::update::UpdateObserver;
 use crate::wakes::Wakes;
 
-/// The time for which a request to an unreachable member is still awaited after the member has recovered. 1 s: a late
+/// The time after a member's recovery for which the response to an earlier request is still awaited. 1 s: a late
 /// response needs a round trip.
 const OVERTAKEN_AFTER: Duration = Duration::from_secs(1);
 
@@ -38,42 +38,39 @@ pub(crate) struct Reflector {
     pub(super) staging: Staging,
     /// The version of the received pages of the current list; zero before the first page.
     pub(super) listed: ResourceVersion,
-    /// The time limit of pages.
     pub(super) page_time: PageTime,
-    /// The member's latest version, from its last answer.
+    /// The member's latest version, from its last response.
     pub(super) latest: ResourceVersion,
-    /// The number of the question that the current list answers.
+    /// The number of the request for the latest version that the current list resolves.
     pub(super) question: u64,
     pub(super) reading: ReflectorStream,
     pub(super) progress: ProgressRequests,
     pub(super) health: CacherHealth,
     pub(super) member: watch::Receiver<MemberHealth>,
-    /// The number of the member's recoveries when the last request started.
+    /// The number of the member's recoveries when the last request was sent.
     pub(super) recoveries: u64,
     pub(super) wakes: Wakes,
-    /// The permit of the current list, if it needs one.
     pub(super) list_permit: Option<ListPermit>,
-    /// The time of the last failure or silence, until the preceding collections are current as of a later time.
+    /// The time of the last failure or silence; `None` once the preceding RBAC collections are current as of a later
+    /// time.
     pub(super) failed_at: Option<Instant>,
-    /// Whether a request has been sent.
     pub(super) has_asked: bool,
     pub(super) logged_reasons: LoggedReasons,
     pub(super) decode_logged: Option<Instant>,
-    /// The start of the current interval, and the number of requests since.
+    /// The start of the current interval, and the number of requests in the interval.
     pub(super) pace: (Instant, u32),
-    /// The member's last warnings.
+    /// The `Warning` headers of the member's last response.
     pub(super) warnings: Vec<HeaderValue>,
 }
 
-/// The stream that the task reads.
 pub(super) enum ReflectorStream {
     Nothing,
     Watch(Box<MemberWatch>),
-    /// A list, or a page of it.
+    /// A list, or a page of a list.
     Page(Box<Page>),
 }
 
-/// The caller of [`Cacher::reset`](crate::Cacher::reset) wants the collection to be listed again.
+/// The interruption of the task's work by [`Cacher::reset`](crate::Cacher::reset): the collection must be listed again.
 pub(super) struct ResetAsked;
 
 impl Reflector {
@@ -111,7 +108,10 @@ impl Reflector {
         }
     }
 
-    /// Waits for `work` and publishes state changes meanwhile; ends early on a reset.
+    /// Waits for `work` and publishes state changes meanwhile.
+    ///
+    /// # Errors
+    /// [`ResetAsked`] if the collection must be listed again.
     pub(super) async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ResetAsked> {
         let shared = self.shared.clone();
         tokio::pin!(work);
@@ -135,8 +135,9 @@ impl Reflector {
         }
     }
 
-    /// Waits for the response to a request that is sent now. `None` if the member was unreachable, has recovered since,
-    /// and answers other requests but not this one: a proxy may still wait for the earlier server.
+    /// Waits for the response to a request that is sent now. Returns `None` if an unreachable member has recovered
+    /// since and has not answered within [`OVERTAKEN_AFTER`]. A proxy in front of the member may still wait for the
+    /// failed server.
     pub(super) fn unless_overtaken<F: Future>(&self, answer: F) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (was_lost, begun_at, mut member) =
             (self.member.borrow().lost.is_some(), self.recoveries, self.member.clone());
@@ -154,13 +155,13 @@ impl Reflector {
         }
     }
 
-    /// Returns the current version; zero before the first list.
+    /// Returns the collection's version; zero before the first list.
     pub(super) fn version(&self) -> CollectionVersion {
         self.store.as_ref().map(Store::version).unwrap_or_default()
     }
 
-    /// Publishes the continuity, the state if it changed, and then the time of the last failure: a reader that reads
-    /// the later value first finds earlier values at least as recent.
+    /// Publishes the continuity, then the state if it changed, then the time of the last failure. A reader that reads a
+    /// later value first finds earlier values at least as recent.
     pub(super) fn show_state(&mut self) {
         let continuity = self.health.continuity();
         self.shared.continuity.send_if_modified(|shown| std::mem::replace(shown, continuity) != continuity);
@@ -169,7 +170,6 @@ impl Reflector {
         self.shared.failed_at.send_if_modified(|shown| std::mem::replace(shown, failed_at) != failed_at);
     }
 
-    /// Publishes the state if it changed, and logs the change.
     fn show_if_changed(&mut self) {
         let after = self.health.state(Instant::now());
         let before = self.shared.state.borrow().clone();
@@ -189,7 +189,7 @@ impl Reflector {
 }
 
 impl Drop for Reflector {
-    /// A task that ended, for any reason, must not look synced forever.
+    /// Publishes the end of the task: a collection whose task has ended or panicked must not stay synced.
     fn drop(&mut self) {
         drop(self.shared.room.lock().hand_over());
         self.shared.drop_earlier();

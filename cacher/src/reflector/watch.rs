@@ -14,7 +14,7 @@ use crate::stream::{MemberWatch, WatchWakeup};
 use crate::watch_event::{FrameError, MemberEvent};
 
 impl Reflector {
-    /// Reads a watch until the machine must decide, and keeps it for continuing.
+    /// Reads a watch until there is an input for the state machine. The watch stays open for a later call.
     pub(super) async fn read_watch(&mut self, mut stream: Box<MemberWatch>) -> Result<Input, ResetAsked> {
         let shared = self.shared.clone();
         let mut reopen_at = shared.reopen_at.subscribe();
@@ -50,7 +50,7 @@ impl Reflector {
         }
     }
 
-    /// Handles the received frames, and publishes the changes in a single update.
+    /// Handles the received frames, and publishes their changes in a single update.
     fn take_frames(&mut self, stream: &mut MemberWatch) -> Option<Input> {
         if let Some(input) = stream.deferred.take() {
             return Some(input);
@@ -67,7 +67,8 @@ impl Reflector {
                 break Some(input);
             }
         };
-        // The end of the initial events leaves the loop, so all handled frames were before or behind it.
+        // The end of the initial events ends the loop, so all handled frames were before that end, or all were after
+        // it.
         if initial || (changes.is_empty() && self.version() == before) {
             return input;
         }
@@ -79,7 +80,7 @@ impl Reflector {
         input
     }
 
-    /// Handles a frame; an error is an input for the machine.
+    /// Handles a frame of the watch. An error is an input for the state machine.
     fn take_frame(&mut self, stream: &mut MemberWatch, frame: &Bytes, changes: &mut Vec<Change>) -> Result<(), Input> {
         match MemberEvent::parse(frame) {
             Ok(MemberEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
@@ -96,13 +97,15 @@ impl Reflector {
                     stream.has_event = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
                     self.shrink_followed_room();
-                    // The collection is not followed any further: it is listed until it fits.
+                    // The collection is too large to be watched: it is listed again until its size is within the
+                    // limits.
                     if self.check_size(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
                         return Err(Input::Expired);
                     }
                 }
                 Err(error) => {
-                    // After the initial events, the next list finds such a version.
+                    // An event with such a version is skipped after the initial events; the next list reports the
+                    // version.
                     if let Some(version) = opaque_version(&error).filter(|_| stream.initial) {
                         return Err(self.fail_opaque(version));
                     }

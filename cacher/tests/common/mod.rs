@@ -1,4 +1,4 @@
-//! A member whose answers a test controls, and an observer that a test reads.
+//! A simulated member that a test controls, and an observer that records updates.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate and uses its part")]
 
@@ -20,7 +20,7 @@ use tributary_cacher::{
     UpdateObserver,
 };
 
-/// The member's side: each request arrives here and is answered by the test.
+/// The simulated member: a test receives the cacher's requests and sends the responses.
 pub struct Member {
     requests: mpsc::UnboundedReceiver<Asked>,
 }
@@ -37,7 +37,7 @@ pub struct Asked {
 pub struct Feed(mpsc::UnboundedSender<Result<Frame<Bytes>, BoxError>>);
 
 impl Member {
-    /// Returns the next request; paused time advances meanwhile.
+    /// Returns the next request. The paused time advances meanwhile.
     pub async fn asked(&mut self) -> Asked {
         tokio::time::timeout(Duration::from_secs(3600), self.requests.recv())
             .await
@@ -46,7 +46,7 @@ impl Member {
     }
 
     /// Returns the next request, which must contain each of the parts. A part that ends with `&` is a whole parameter,
-    /// even at the end: `timeoutSeconds=3&` does not match `timeoutSeconds=300`.
+    /// even at the end of the URI: `timeoutSeconds=3&` does not match `timeoutSeconds=300`.
     pub async fn expect(&mut self, parts: &[&str]) -> Asked {
         let asked = self.asked().await;
         for part in parts {
@@ -60,7 +60,8 @@ impl Member {
         !self.requests.is_empty()
     }
 
-    /// Answers the first request with a WatchList of these objects at `version`; the feed is then a live watch.
+    /// Answers the first request with a WatchList of these objects at `version`. The returned body is then a live
+    /// watch.
     pub async fn sync(&mut self, objects: &[String], version: u64) -> Feed {
         let feed = self.expect(&["sendInitialEvents=true"]).await.stream();
         let events: String = objects.iter().map(|object| event("ADDED", object)).collect();
@@ -70,7 +71,7 @@ impl Member {
 }
 
 impl Asked {
-    /// Returns whether the request contains a part; `&` is the end of a parameter.
+    /// Returns whether the URI contains a part; `&` is the end of a parameter.
     pub fn has(&self, part: &str) -> bool {
         format!("{}&", self.uri).contains(part)
     }
@@ -132,7 +133,7 @@ impl Feed {
     }
 }
 
-/// Collects updates in order.
+/// Records updates in order.
 pub struct Updates(mpsc::UnboundedReceiver<Update>);
 
 impl Updates {
@@ -147,7 +148,8 @@ impl Updates {
         self.0.try_recv().ok()
     }
 
-    /// Returns the next update, which must be changes: their types, names and versions, and the snapshot.
+    /// Returns the types, names and versions of the next update's changes, and its snapshot. Panics for any other
+    /// update.
     pub async fn changes(&mut self) -> (Vec<(&'static str, String, u64)>, Snapshot) {
         match self.next().await {
             Update::Changes { changes, snapshot } => (
@@ -214,14 +216,14 @@ pub fn start_with_config(config: CacherConfig) -> (Cacher, Member, Updates) {
     start_after(None, config)
 }
 
-/// Starts a cacher; `before` is the replaced cacher.
+/// Starts a cacher, as the successor of `before` if given.
 pub fn start_after(before: Option<&Cacher>, config: CacherConfig) -> (Cacher, Member, Updates) {
     let (sender, updates) = mpsc::unbounded_channel();
     let (transport, member) = transport();
     (Cacher::start_after(before, config, transport, Arc::new(Forward(sender))), member, Updates(updates))
 }
 
-/// Waits for a state; paused time advances meanwhile.
+/// Waits for a state. The paused time advances meanwhile.
 pub async fn state(cacher: &Cacher, wanted: impl Fn(&CacherState) -> bool) -> CacherState {
     let mut states = cacher.states();
     let found = tokio::time::timeout(Duration::from_secs(3600), states.wait_for(|state| wanted(state))).await;
@@ -263,7 +265,6 @@ pub fn list(objects: &[String], version: u64, more: Option<&str>) -> String {
     )
 }
 
-/// Returns the names and versions of all objects.
 pub fn contents(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     snapshot.iter().map(|object| (object.name().to_owned(), object.resource_version().0)).collect()
 }

@@ -1,11 +1,10 @@
-//! The fields of KubeGateway's UpstreamCluster. Unknown fields are kept separately, so that they can be reported.
+//! The fields of KubeGateway's UpstreamCluster. Unknown fields are stored separately, so that they can be reported.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Unknown fields of an object, by name.
 pub(super) type Rest = BTreeMap<String, Value>;
 
 /// Deserializes `null` as the default value, as Go does.
@@ -61,7 +60,7 @@ pub(super) struct Server {
     pub(super) rest: Rest,
 }
 
-/// The connection to the servers. Data is base64 of PEM text, or of a token.
+/// The connection to the servers. The fields with data are base64 of PEM text, or of a token.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ClientConfig {

@@ -1,4 +1,4 @@
-//! Converts the rules of KubeGateway, by the behaviour of its code (`evaluation_helpers.go`).
+//! Converts the rules of KubeGateway, according to the behaviour of its code (`evaluation_helpers.go`).
 
 use tributary_policy::{MissedConnections, RuleField, can_match};
 
@@ -21,7 +21,7 @@ impl Conversion {
         let mut api_groups = list(RuleField::ApiGroups, rule.api_groups);
         let mut resources = list(RuleField::Resources, rule.resources);
         let non_resource_urls = list(RuleField::NonResourceUrls, rule.non_resource_urls);
-        // A rule with only one of apiGroups and resources, or with no usable name, matches no resource request.
+        // A rule that sets only one of apiGroups and resources, or has no usable name, matches no resource request.
         let no_names = !resource_names.0 && resource_names.1.is_empty();
         let (has_groups, has_resources) = (!api_groups.is_empty(), !resources.is_empty());
         if has_groups != has_resources || (has_groups && no_names) {
@@ -51,10 +51,12 @@ impl Conversion {
         })
     }
 
-    /// Reports whether a rule names only connections (exec, attach, portforward) and none of its verbs matches them, so
-    /// that the rule must be removed. KubeGateway matches such a connection by GET, the method that opens a WebSocket.
-    /// The conversion reports this difference. If the rule names only connections and has `get`, it adds `create`, so
-    /// that no later policy matches these requests instead.
+    /// Returns whether a rule selects only connections (exec, attach, portforward) and none of its verbs matches them,
+    /// so that the rule must be removed.
+    ///
+    /// KubeGateway matches such a connection by GET, the method that opens a WebSocket. The conversion reports this
+    /// difference. If the rule selects only connections and has `get`, the conversion adds `create`, so that no later
+    /// policy matches these requests instead.
     fn matches_no_connection(&mut self, verbs: &mut Vec<String>, resources: &[String], path: &str) -> bool {
         const WHAT: &str = "opened by a WebSocket (GET); in Tributary their verb is \"create\"";
         let missed = MissedConnections::from_rule(verbs, resources);
@@ -91,7 +93,8 @@ impl Conversion {
         missed == MissedConnections::All
     }
 
-    /// Converts a list by KubeGateway's precedence: `*` alone, else the entries without `-`, else the entries with `-`.
+    /// Converts a list by KubeGateway's precedence: `*` alone, otherwise the entries without `-`, otherwise the entries
+    /// with `-`.
     fn list(&mut self, field: RuleField, texts: Vec<String>, path: &str) -> Vec<String> {
         if texts.iter().any(|text| text == "*") {
             return vec!["*".to_owned()];
@@ -156,7 +159,7 @@ impl Conversion {
     }
 }
 
-/// Reports whether a converted list matches a verb.
+/// Returns whether a converted list matches a verb.
 fn matches_verb(verbs: &[String], verb: &str) -> bool {
     let is_inverted = verbs.iter().any(|entry| entry.starts_with('-'));
     match is_inverted {
@@ -165,7 +168,7 @@ fn matches_verb(verbs: &[String], verb: &str) -> bool {
     }
 }
 
-/// Reports whether KubeGateway reads a `*` at the end of an entry as an ordinary character.
+/// Returns whether KubeGateway reads a `*` at the end of an entry as an ordinary character.
 fn has_literal_star(field: RuleField) -> bool {
     matches!(field, RuleField::ResourceNames | RuleField::UserGroups)
 }

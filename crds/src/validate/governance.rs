@@ -10,9 +10,8 @@ use super::Problems;
 use crate::patterns::{WAIT, matches_pattern};
 use crate::{DispatchPolicy, FlowControl, FlowControlSchema, LimitBy, Queueing};
 
-/// The dispatch policies and the flow control of an object.
 pub(super) struct Governance<'a> {
-    /// The lists of policies, with the scope of each.
+    /// The lists of policies, each with its scope.
     pub(super) policies: &'a [(policy::PolicyScope, &'a [DispatchPolicy])],
     pub(super) flow_control: &'a FlowControl,
     /// The endpoints that policies can select; `None` for the merged view, which has no endpoints.
@@ -21,11 +20,11 @@ pub(super) struct Governance<'a> {
 
 const SCHEMAS: &str = "spec.flowControl.flowControlSchemas";
 
-/// The longest wait of a request. Most clients give up earlier.
+/// The longest permitted `maxWait`. 60 s: most clients time out earlier.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The largest number of hands (ordered selections of `handSize` queues): 2^60. With more hands, a 64-bit hash would
-/// not select them with about equal probability. Source: the validation of `handSize` in kube-apiserver.
+/// The maximum number of hands (ordered selections of `handSize` queues): 2^60. With more hands, a 64-bit hash would
+/// not select all hands with about equal probability. Source: the validation of `handSize` in kube-apiserver.
 const HANDS_MAX: f64 = (1_u64 << 60) as f64;
 
 pub(super) fn validate(governance: &Governance<'_>, problems: &mut Problems<'_>) {
@@ -123,7 +122,7 @@ pub(super) fn endpoint_subset(
 ) {
     for (index, endpoint) in chosen.iter().enumerate() {
         let field = format!("{path}[{index}]");
-        // An entry that is not an endpoint can contain a password.
+        // An entry that is not an endpoint may contain a password.
         let shown = if endpoint.contains('@') { "the entry".to_owned() } else { format!("{endpoint:?}") };
         match endpoints {
             None => problems.error(
@@ -207,7 +206,7 @@ fn limit_by(by: &[LimitBy], scope: policy::PolicyScope, path: &str, problems: &m
     }
 }
 
-/// Returns the number of hands: ordered selections of `hand_size` queues.
+/// Returns the number of hands (ordered selections of `hand_size` queues).
 fn hands(queues: u16, hand_size: u8) -> f64 {
     (0..u16::from(hand_size)).map(|dealt| f64::from(queues.saturating_sub(dealt))).product()
 }
@@ -223,7 +222,7 @@ fn queueing(queueing: Option<&Queueing>, path: &str, problems: &mut Problems<'_>
         problems.error(format!("{path}.queueing.handSize"), message);
     }
     match duration::parse(max_wait) {
-        // A hub cluster accepts fewer units than Go. Files follow the same rule.
+        // A hub cluster accepts fewer units than Go, and the same rule applies to files.
         Ok(_) if !matches_pattern(max_wait, WAIT) => problems.error(
             format!("{path}.queueing.maxWait"),
             format!("{max_wait:?} must use only the units ms, s and m; give a duration such as \"1s\" or \"750ms\""),

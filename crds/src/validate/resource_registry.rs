@@ -5,11 +5,11 @@ use tributary_apimachinery::{ClusterName, ResourcePattern};
 use super::{Problems, is_integer};
 use crate::{ConfigurationObjects, ResourceRegistry, UpstreamCluster};
 
-/// Above this size of a composite resourceVersion, in bytes of text, integer item versions are recommended, because
-/// each Event carries the version of its object.
+/// The size of a composite resourceVersion, in bytes of text, above which integer item versions are recommended. 4 KiB:
+/// each Event contains the version of its object.
 const COMPOSITE_RECOMMENDED_MAX: usize = 4 * 1024;
 
-/// The assumed number of digits of a cluster's resourceVersion: 10¹⁰ writes, about 300 per second for a year.
+/// The assumed number of digits of a cluster's resourceVersion. 10: 10¹⁰ writes are about 300 per second for a year.
 const RESOURCE_VERSION_DIGITS: usize = 10;
 
 /// Resources that users often name without the group, by group.
@@ -105,7 +105,7 @@ fn cluster_names(registry: &ResourceRegistry, configuration: &ConfigurationObjec
     }
 }
 
-/// Lists the allowed names, at most ten.
+/// Returns a list of the known cluster names for a message, at most ten.
 fn known_cluster_names(clusters: &[UpstreamCluster]) -> String {
     const SHOWN: usize = 10;
     if clusters.is_empty() {
@@ -178,7 +178,8 @@ fn versions(registry: &ResourceRegistry, selected: &[&UpstreamCluster], problems
     }
 }
 
-/// Returns the size of a composite resourceVersion of these clusters in bytes: base64 of `{"name":"1234567890",…}`.
+/// Returns the size of the text of a composite resourceVersion of these clusters, in bytes: base64 of
+/// `{"name":"1234567890",…}`.
 fn composite_size(clusters: &[&UpstreamCluster]) -> usize {
     const PUNCTUATION: usize = r#""":"","#.len();
     let json: usize = clusters

@@ -1,11 +1,11 @@
-//! Tables of configurations and their validation problems.
+//! Tests with configurations and their expected validation problems.
 
 use std::path::Path;
 
 use super::*;
 use crate::{UpstreamCluster, UpstreamClusterSpec, parse};
 
-/// Returns the document of a cluster with `spec` in the flow form of YAML.
+/// Returns a YAML document of a cluster whose `spec` is given in flow style.
 fn cluster(name: &str, spec: &str) -> String {
     format!(
         "---\napiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: {name}, labels: {{name: {name}}}}}\nspec: {{{spec}}}\n"
@@ -18,7 +18,7 @@ fn registry(name: &str, spec: &str) -> String {
     )
 }
 
-/// Returns the validation problems, each with `E` or `W` in front.
+/// Returns the validation problems, each with the prefix `E` or `W`.
 fn problems(text: &str) -> Vec<String> {
     let configuration = parse(text, Path::new("test.yaml")).unwrap();
     let letter = |severity| if severity == Severity::Error { 'E' } else { 'W' };
@@ -34,7 +34,7 @@ const GOOD: &str = "endpoints: ['https://127.0.0.1:6443'], caFile: ca.pem, crede
 const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
 #[test]
-fn cluster_is_validated_alone() {
+fn each_upstream_cluster_is_validated_alone() {
     for (spec, expected) in [
         (GOOD, ""),
         ("kubeconfig: {path: /a}", ""),
@@ -175,7 +175,7 @@ fn cluster_is_validated_alone() {
     ] {
         let found = problems(&cluster("eu", spec)).join("\n").replace("UpstreamCluster \"eu\": ", "");
         assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{spec}\n→ {found}");
-        // Two rows have two problems; all remaining rows have at most one.
+        // Two rows have two problems; all other rows have at most one.
         let is_two = spec.contains("tokenPassThrough") || spec.contains("keyData: secret");
         let expected_lines = if is_two { 2 } else { 1 };
         assert!(found.lines().count() <= expected_lines, "{spec}\n→ {found}");
@@ -187,7 +187,7 @@ fn cluster_is_validated_alone() {
 }
 
 #[test]
-fn registry_is_validated_against_the_clusters() {
+fn resource_registry_is_validated_against_the_clusters() {
     for (spec, expected) in [
         ("resources: ['*']", ""),
         ("resources: [pods, deployments.apps, apps/v1/statefulsets], clusters: {names: [eu]}, placement: eu", ""),
@@ -227,7 +227,7 @@ fn registry_is_validated_against_the_clusters() {
 }
 
 #[test]
-fn names_indexes_hosts_and_resources_are_unique() {
+fn configured_names_indexes_hosts_and_resources_must_be_unique() {
     let text = cluster("a", &format!("{GOOD}, index: 7, serverNames: [api.example.com]"))
         + &cluster("b", &format!("{GOOD}, index: 7, serverNames: [b.example.com, API.example.com]"))
         + &cluster("b", GOOD)
@@ -248,7 +248,7 @@ fn names_indexes_hosts_and_resources_are_unique() {
 }
 
 #[test]
-fn cluster_with_two_names_gets_a_warning() {
+fn one_cluster_under_two_names_causes_a_warning() {
     let of = |name: &str, uid: &str| {
         let annotations = format!("name: {name}, annotations: {{tributary.dev/cluster-uid: {uid}}}");
         cluster(name, GOOD).replacen(&format!("name: {name}"), &annotations, 1)
@@ -260,7 +260,7 @@ fn cluster_with_two_names_gets_a_warning() {
             "W UpstreamCluster \"c\": metadata.annotations[tributary.dev/cluster-uid]: \"u1\" is also the uid of UpstreamCluster \"a\", and serve refuses two names for a cluster; remove one of the UpstreamClusters"
         ]
     );
-    // Objects with equal names get the error about the name alone.
+    // Objects with equal names get only the error about the name.
     assert!(!problems(&(of("a", "u1") + &of("a", "u1"))).join("\n").contains("cluster-uid"));
 }
 

@@ -28,7 +28,7 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
             credentials(spec.credentials.as_ref(), problems);
         }
     }
-    // Fields of the kubeconfig are validated when it is read.
+    // The fields of a kubeconfig are validated when the kubeconfig is read.
     let is_open = spec.insecure_skip_verify || spec.endpoints.iter().any(|endpoint| endpoint.starts_with("http://"));
     if spec.token_pass_through && is_open {
         problems.error(
@@ -59,7 +59,7 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
             ["http://", "https://", "socks5://", "socks5h://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
         let is_address = |rest: &str| !host(rest).is_empty() && (after_host(rest) == ":" || has_valid_port(rest));
         if !known.is_some_and(is_address) {
-            // The message omits the address, which can contain a password.
+            // The message omits the address, which may contain a password.
             problems.error(
                 "spec.proxyURL",
                 "is not the address of a proxy; give http://, https://, socks5:// or socks5h:// with a host and an \
@@ -69,8 +69,8 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     }
 }
 
-/// Checks keys of extras. Headers carry keys in lower case. Keys of Kubernetes itself name pods and nodes of a single
-/// cluster.
+/// Checks the keys of extras. Headers transmit keys in lower case. Keys of Kubernetes itself name pods and nodes of a
+/// single cluster.
 fn extras(keys: &[String], problems: &mut Problems<'_>) {
     for (index, key) in keys.iter().enumerate() {
         let field = format!("spec.impersonation.extra[{index}]");
@@ -91,7 +91,7 @@ fn extras(keys: &[String], problems: &mut Problems<'_>) {
     }
 }
 
-/// Checks the path. The ranges of the numbers are checked when the object is read.
+/// Checks the path of the probe. The ranges of the numbers are checked when the object is read.
 fn endpoint_probe(probe: &EndpointProbe, problems: &mut Problems<'_>) {
     let is_path = probe.path.starts_with('/') && probe.path.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_path || probe.path.len() > 256 {
@@ -215,7 +215,7 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     }
 }
 
-/// Checks that the entries are endpoints. An unknown entry would have no effect, without a sign of it.
+/// Checks that the drained entries are endpoints. An unknown entry would have no effect, and the user would not notice.
 fn drained_endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     governance::endpoint_subset(&spec.drained_endpoints, Some(&spec.endpoints), "spec.drainedEndpoints", problems);
     let is_drained = |endpoint: &String| spec.drained_endpoints.contains(endpoint);
@@ -227,13 +227,13 @@ fn drained_endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     }
 }
 
-/// Returns host and port of the text after the scheme, without user information.
+/// Returns host and port of an address without its scheme and user information.
 fn address(rest: &str) -> &str {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     authority.rsplit('@').next().unwrap_or_default()
 }
 
-/// Returns the host of the text after the scheme.
+/// Returns the host of an address without its scheme.
 fn host(rest: &str) -> &str {
     let address = address(rest);
     match address.strip_prefix('[') {
@@ -242,7 +242,7 @@ fn host(rest: &str) -> &str {
     }
 }
 
-/// Returns the text between the host and the path: a colon and a port, or the empty text.
+/// Returns the text between host and path of an address without its scheme: a colon and a port, or the empty text.
 fn after_host(rest: &str) -> &str {
     let address = address(rest);
     match address.strip_prefix('[') {
@@ -251,12 +251,12 @@ fn after_host(rest: &str) -> &str {
     }
 }
 
-/// Reports whether the host is this machine, on which a `kubectl proxy` can listen.
+/// Returns whether the host is this machine, on which a `kubectl proxy` may listen.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Reports whether the host is followed by a valid port or by no port.
+/// Returns whether the host is followed by a valid port or by no port.
 fn has_valid_port(rest: &str) -> bool {
     // Rust parses `+80` as a number.
     let is_port = |text: &str| !text.starts_with('+') && text.parse::<u16>().is_ok_and(|port| port > 0);
@@ -314,7 +314,7 @@ fn credentials(credentials: Option<&Credentials>, problems: &mut Problems<'_>) {
     }
 }
 
-/// Reports credentials with two sources: data and a file.
+/// Reports credentials with two sources, data and a file.
 fn credentials_given_twice(credentials: &Credentials, problems: &mut Problems<'_>) {
     let Credentials {
         token,
@@ -337,7 +337,7 @@ fn credentials_given_twice(credentials: &Credentials, problems: &mut Problems<'_
     }
 }
 
-/// Checks that there is either a token or a certificate with its key.
+/// Checks that the credentials have either a token or a certificate with its key.
 fn ways_to_authenticate(credentials: &Credentials, problems: &mut Problems<'_>) {
     let has_token = credentials.token.is_some() || credentials.token_file.is_some();
     let has_certificate =

@@ -1,18 +1,17 @@
-//! The differences between two snapshots of a cluster, as the changes that no cluster sent as events.
+//! The differences between two snapshots of a cluster, as changes that the cluster did not send as events.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapshot};
 
-/// The changes that lead from one snapshot to another, in the order of their events. Early changes carry the version
-/// before; each later change carries its own version.
+/// The changes from one snapshot to another, in the order of their events. Early changes carry the version of the first
+/// snapshot; each later change carries its own version.
 #[derive(Debug)]
 pub(crate) struct Differences {
     changes: Vec<Change>,
-    /// The number of early changes.
     early: usize,
-    /// The size of the objects that only the earlier state has, in bytes.
+    /// The size of the objects that only the first snapshot has, in bytes.
     replaced_bytes: usize,
 }
 
@@ -21,34 +20,33 @@ impl Differences {
         self.replaced_bytes
     }
 
-    /// Returns all changes, the early ones first.
+    /// Returns all changes, the early changes first.
     pub(crate) fn all(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Returns the early changes: watchers emit them as DELETED only.
+    /// Returns the early changes, which watches send only as DELETED.
     pub(crate) fn early(&self) -> &[Change] {
         &self.changes[..self.early]
     }
 
-    /// Returns whether the change at an index is early.
     pub(crate) fn is_early(&self, part: usize) -> bool {
         part < self.early
     }
 }
 
-/// Computes the changes that lead from one snapshot to another.
+/// Computes the changes from one snapshot to another.
 ///
-/// Early changes are deletions and changes that may leave a selection. Additions and modifications follow in ascending
-/// native version. A change that may leave a selection is in both groups, and each watcher emits one of the two
-/// ([`LogEntry::emits`](super::LogEntry::emits)):
+/// Early changes are deletions and changes that may remove an object from a selection. Additions and modifications
+/// follow in ascending native version. A change that may remove an object from a selection is in both groups, and each
+/// watch sends one of the two ([`LogEntry::emits`](super::LogEntry::emits)):
 ///
-/// * A watcher whose selection the object leaves emits the early one. An object that left a selection and changed again
-///   has only its last version here. Other replicas emit no event for it at the versions between, so no such version
-///   may be sent before its deletion.
-/// * A watcher whose selection the object enters, or stays in, emits the later one. An event at the version before
-///   would claim too much: at a different replica, where the object changed again before that replica saw it, no event
-///   would ever remove it.
+/// * A watch whose selection the object leaves sends the early change. An object that left the selection and changed
+///   again has only its last version in the list. Other replicas send no event for the object at the versions between,
+///   so no such version may precede its deletion.
+/// * A watch whose selection the object enters, or stays in, sends the later change. An event with the earlier version
+///   would claim too much. At a replica that did not see this state of the object, no event would ever remove the
+///   object.
 ///
 /// An object with the same key and a different uid is a different object: it is deleted and added.
 ///
@@ -81,17 +79,17 @@ pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object,
     Differences { changes, early, replaced_bytes }
 }
 
-/// Returns whether an object is unchanged, if revisions only increase: an object's version identifies its content.
+/// Returns whether an object is unchanged, if revisions did not go back: the version then identifies the content.
 pub(crate) fn same_version(old: &Object, new: &Object) -> bool {
     old.resource_version() == new.resource_version() && old.uid() == new.uid()
 }
 
-/// Returns whether an object is unchanged, if revisions went back and now stand for different content.
+/// Returns whether an object is unchanged, if revisions went back: the version may then have a different content.
 pub(crate) fn same_text(old: &Object, new: &Object) -> bool {
     old.json() == new.json()
 }
 
-/// Returns whether a selector may stop matching with this change.
+/// Returns whether an object may leave a selector's selection by this change.
 pub(crate) fn may_leave_selection(change: &Change) -> bool {
     match (change.change_type, &change.previous) {
         (ChangeType::Deleted, _) => true,
@@ -112,7 +110,7 @@ fn modification(old: &Arc<Object>, new: &Arc<Object>) -> Change {
     Change { change_type: ChangeType::Modified, object: new.clone(), previous: Some(old.clone()) }
 }
 
-/// Walks two snapshots in step: yields each key of either once, with the objects of both.
+/// Walks two snapshots in step: yields each key once, with the objects of both snapshots.
 fn pairs<'a>(
     before: &'a Snapshot,
     after: &'a Snapshot,
@@ -135,9 +133,9 @@ mod tests {
 
     use super::*;
 
-    /// The test uses more fields than any kind has today, because a kind may get more.
+    /// The test uses more fields than any kind has today, because later kinds may have more.
     #[test]
-    fn change_of_any_selectable_field_may_leave_a_selection() {
+    fn change_of_each_selectable_field_may_leave_a_selection() {
         const FIELDS: usize = 100;
         let names = (0..FIELDS).map(|index| SelectableField::dotted(&format!("spec.f{index}")));
         let decoder = ObjectDecoder::new("x/v1", "X", names.collect());

@@ -1,4 +1,4 @@
-//! The entries of the log.
+//! The entries of the merged log.
 
 use std::sync::{Arc, Weak};
 
@@ -10,7 +10,7 @@ use super::difference::Differences;
 pub(crate) struct LogEntry {
     pub(crate) cluster: ClusterName,
     pub(crate) kind: EntryKind,
-    /// The other clusters' objects with the names that this entry may remove from a selection.
+    /// The same-named objects of other clusters, for changes that may remove an object from a selection.
     pub(crate) others: Others,
 }
 
@@ -18,74 +18,72 @@ pub(crate) struct LogEntry {
 pub(crate) enum EntryKind {
     /// A change that the cluster sent as an event.
     Change(Change),
-    /// Differences between two snapshots, which no cluster sent as events.
+    /// A join, leave, relist or reset, with differences that the cluster did not send as events.
     Boundary(Box<Boundary>),
 }
 
-/// A point at which a cluster's history does not continue change by change.
+/// A boundary in a cluster's history: a join, leave, relist or reset, as opposed to a single change.
 #[derive(Debug)]
 pub(crate) struct Boundary {
     pub(crate) kind: BoundaryKind,
-    /// The state before; empty for a join.
+    /// The snapshot before the boundary; empty for a join.
     pub(crate) before: Snapshot,
-    /// The changes from the state before to the state after, shared by all watchers; early ones carry the component
-    /// before.
+    /// The changes from the snapshot before to the snapshot after, shared by all watches. Early changes (deletions, and
+    /// changes that may remove an object from a selection) carry the component before the boundary.
     pub(crate) differences: Differences,
-    /// The cluster's component before; `None` for a join.
+    /// The cluster's version before a join (`None`), leave, relist or reset.
     pub(crate) component_before: Option<CollectionVersion>,
-    /// The cluster's component after; `None` for a leave.
+    /// The cluster's version after a join, leave (`None`), relist or reset.
     pub(crate) component: Option<CollectionVersion>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoundaryKind {
-    /// The cluster became known. `Some` if it had left before, and the log still has its leave.
+    /// The cluster was added. `Some` if the cluster had left before, and the log still has its leave.
     Join(Option<Departure>),
-    /// The cluster was removed.
     Leave,
-    /// The cluster was listed again.
     Relist,
-    /// The cluster was listed again and its revisions went back.
+    /// The cluster was listed again, and its revisions went back.
     Reset,
 }
 
 /// The version at which a cluster left that returned later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// Its revisions did not go back.
+    /// The cluster's revisions did not go back in the meantime.
     At(CollectionVersion),
-    /// Its revisions went back in the meantime: earlier versions now stand for different content.
+    /// The cluster's revisions went back in the meantime: earlier versions now have a different content.
     Undone(CollectionVersion),
 }
 
 /// The component of a leaving cluster, from its first DELETED to the last but one.
 ///
-/// Its own version would claim that the client still has the whole state, although half of the objects are deleted:
-/// after a cut, and after the return of the cluster, a replica would never add them again. Zero claims no state and is
-/// too old everywhere.
+/// The cluster's own version would claim that the client still has all objects, although some objects are already
+/// deleted. If the connection broke then and the cluster returned, no replica would send the deleted objects again.
+/// Version 0 claims no state and is too old for each log.
 pub(crate) const LEAVING: CollectionVersion = CollectionVersion::whole(ResourceVersion(0));
 
-/// The position of a version relative to a boundary.
+/// The position of a version relative to a boundary (a join, leave, relist or reset of its cluster).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoundarySide {
-    /// The version is older than the boundary: all of its changes are to be replayed.
+    /// The version is older than the join, leave, relist or reset: its client lacks all changes.
     Before,
-    /// The version covers the boundary.
+    /// The version includes all changes of the join, leave, relist or reset.
     Covered,
-    /// Neither: this process has not seen the state of the version.
+    /// The version has a state that this process has not seen.
     Gap,
 }
 
 /// The size of an object's slot in the tree of a snapshot, in bytes, about that of an indexed snapshot. A relisted
-/// collection has a tree of its own, although it shares the unchanged objects.
+/// collection has a tree of its own, although the trees share unchanged objects.
 const TREE_BYTES_PER_OBJECT: usize = 64;
 
 impl LogEntry {
-    /// Returns the size of the entry, in bytes, including the objects that may exist only here.
+    /// Returns the size of the entry, in bytes, including objects that may exist only in this entry.
     ///
-    /// The object after a change belongs to the cluster's objects until its next change, whose entry then keeps it as
-    /// the object before. So only the larger of the two is counted: shrinking or deleting a large object makes the
-    /// history keep the large one.
+    /// The object after a change is in the cluster's snapshot until its next change, whose entry then keeps it as the
+    /// object before. Therefore only the larger of the two objects is counted: after a large object has shrunk or was
+    /// deleted, only the history keeps the large object.
     pub(crate) fn bytes(&self) -> usize {
         let kept = match &self.kind {
             EntryKind::Change(change) => {
@@ -98,7 +96,6 @@ impl LogEntry {
         kept + self.others.bytes() + size_of::<Self>()
     }
 
-    /// Returns the changes in their order.
     pub(crate) fn changes(&self) -> &[Change] {
         match &self.kind {
             EntryKind::Change(change) => std::slice::from_ref(change),
@@ -113,15 +110,15 @@ impl LogEntry {
         }
     }
 
-    /// Returns whether the change at `part` produces an event of this type for a watcher. A boundary has two changes
-    /// for an object that may leave a selection, and only DELETED may carry the component before.
+    /// Returns whether a watch sends the change at `part` as an event of this type. A relist has two changes for an
+    /// object that may leave a selection, and only DELETED may carry the version before the relist.
     pub(crate) fn emits(&self, part: usize, change_type: ChangeType) -> bool {
         self.boundary()
             .is_none_or(|boundary| boundary.differences.is_early(part) == (change_type == ChangeType::Deleted))
     }
 
-    /// Returns the cluster's component while the change at `part` is being sent; `None` while it is the component
-    /// before the entry. For a leaving cluster it is [`LEAVING`] already at the first DELETED.
+    /// Returns the cluster's component before the change at `part`; `None` for the component before the entry. For a
+    /// leaving cluster, the component is [`LEAVING`] from the first DELETED on.
     pub(crate) fn component_at(&self, part: usize) -> Option<CollectionVersion> {
         match self.boundary() {
             Some(Boundary { kind: BoundaryKind::Leave, .. }) => Some(LEAVING),
@@ -129,7 +126,7 @@ impl LogEntry {
         }
     }
 
-    /// Returns the cluster's component after the change at `part`, unless it is the last change; `None` while it is the
+    /// Returns the cluster's component after the change at `part`, unless the change is the last; `None` for the
     /// component before the entry.
     pub(crate) fn component_after(&self, part: usize) -> Option<CollectionVersion> {
         let boundary = self.boundary()?;
@@ -150,8 +147,8 @@ impl LogEntry {
 }
 
 impl Boundary {
-    /// Returns the newest version that this boundary undid, if `version` now stands for two states: the undone one and
-    /// a later one.
+    /// Returns the newest version that a reset undid, if `version` now has two states: the undone state and a later
+    /// state.
     pub(crate) fn undone(&self, version: CollectionVersion) -> Option<CollectionVersion> {
         let newest = match self.kind {
             BoundaryKind::Reset => self.component_before,
@@ -161,18 +158,19 @@ impl Boundary {
         newest.map(CollectionVersion::completed).filter(|newest| self.component < Some(version) && version <= *newest)
     }
 
-    /// Returns the position of a version of this cluster relative to the boundary.
+    /// Returns the position of a version of this cluster relative to the boundary (a join, leave, relist or reset).
     ///
-    /// A version strictly inside a gap comes from a replica that saw more than this process, perhaps an object that
-    /// appeared and was deleted: the differences known here would never delete it, so such a version is too old. A
-    /// client at the version before a relist has exactly the state from which the differences start, and they are
-    /// replayed. If that version was a part of a revision, a client with all of the revision lacks only some of the
-    /// remaining deletions, which it receives again.
+    /// A version inside the gap of a relist comes from a replica that received more events than this process, perhaps
+    /// of an object that was created and deleted. The differences of the relist would never delete that object, so the
+    /// version is too old. A client at the version before a relist has exactly the state before the differences, and
+    /// receives them. If the version before is a part of a revision, a client with the whole revision lacks only some
+    /// of the remaining deletions, and receives all of them.
     pub(crate) fn side_of(&self, version: CollectionVersion) -> BoundarySide {
         let before = self.component_before.map(CollectionVersion::completed);
         let is_behind = self.component.is_some_and(|after| version >= after);
         match self.kind {
-            // A list completed a part of its revision: a client with all of the revision has the state of the list.
+            // The list contains the rest of a partly received revision: a client with the whole revision has the state
+            // of the list.
             BoundaryKind::Relist if self.component_before.is_some_and(CollectionVersion::is_part) && is_behind => {
                 BoundarySide::Covered
             }
@@ -190,16 +188,18 @@ impl Boundary {
 #[derive(Debug, Default)]
 pub(crate) struct Others(Box<[OtherObject]>);
 
-/// A different cluster's object with a name that may leave a selection.
+/// A different cluster's object with the same name as an object that may leave a selection.
 #[derive(Debug)]
 pub(crate) struct OtherObject {
-    /// The object of that name in this entry.
+    /// The object with this name in the entry's own cluster.
     pub(crate) named: Arc<Object>,
     pub(crate) cluster: ClusterName,
-    /// The other cluster's object, in its state at this point of the log. That cluster's part of the log keeps it: the
-    /// head until its next change or boundary, and then that entry, as the state before. After that entry is forgotten,
-    /// no reader of this entry still needs the object: a reader lags, or has seen more of that cluster. A strong
-    /// reference would keep and count an object of any size a second time.
+    /// The other cluster's object, in its state at this position of the log.
+    ///
+    /// The other cluster's part of the log owns the object: its snapshot until the object's next change or boundary,
+    /// and then that later entry, as the state before. After the later entry has been evicted, no watch at this
+    /// position needs the object: the watch lags, or its client has received later events of that cluster. A strong
+    /// reference would keep a large object in memory and count it twice.
     pub(crate) object: Weak<Object>,
 }
 
@@ -210,14 +210,14 @@ impl Others {
     }
 
     /// Returns the size, in bytes. The allocation of a dropped object remains as long as a weak reference exists, and
-    /// is not counted: counting it with each reference would leave a quarter of the history in a large fleet with equal
-    /// names everywhere.
+    /// is not counted. Counting it with each reference would reduce the history to a quarter in a large fleet with
+    /// equal names in all clusters.
     fn bytes(&self) -> usize {
         self.0.len() * size_of::<OtherObject>()
     }
 
-    /// Iterates over the objects of a key with their indices, in the order of their clusters' names. A dropped object
-    /// is not needed by any reader of this entry ([`OtherObject::object`]).
+    /// Iterates over the objects with a key and their indices, in the order of their clusters' names. No watch at this
+    /// position needs a dropped object ([`OtherObject::object`]).
     pub(crate) fn with_key<'a>(
         &'a self,
         key: &'a str,

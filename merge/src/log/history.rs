@@ -1,60 +1,58 @@
-//! A cluster's part of the log: the positions of its events, and its version after each.
+//! One cluster's part of the merged log: the positions of its events, and its version after each event.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tributary_apimachinery::CollectionVersion;
 
-/// A position of a cluster's event or progress in the log.
+/// The position of a cluster's event or progress in the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) seq: u64,
-    /// The cluster's component from here on; `None` after it left.
+    /// The cluster's component from this position on; `None` after the cluster left.
     pub(crate) component: Option<CollectionVersion>,
     pub(crate) at: Duration,
     pub(crate) bytes: usize,
-    /// Whether the event is a boundary.
     pub(crate) is_boundary: bool,
 }
 
 /// The namespaces over which versions count the deletions of a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeletionCountScope {
-    /// The same namespaces as the log's: the count is that of the log's first deletions, or more.
+    /// The namespaces of the log: a count of n includes at least the first n deletions in the log.
     #[default]
     SameNamespaces,
-    /// All namespaces: the log may have none of the counted deletions.
+    /// All namespaces: the counted deletions may all be outside the log's namespace.
     AllNamespaces,
 }
 
-/// Marks in ascending order, the oldest of which have been forgotten.
+/// Positions with versions, in ascending order. The oldest have been evicted.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// The newest forgotten mark.
+    /// The newest evicted position and version.
     pub(crate) base: Option<Mark>,
     pub(crate) queue: VecDeque<Mark>,
 }
 
-/// One cluster's part of the log.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Changes and boundaries, which have entries.
+    /// The entries of the cluster: changes, joins, leaves, relists and resets.
     pub(crate) events: Marks,
-    /// Versions that the cluster reached without a change. They have no entry and a queue of their own, so that they
-    /// never evict a change, and an old change does not keep them.
+    /// The versions that the cluster reached without a change. Progress has no entry and a queue of its own, so that
+    /// progress never evicts a change, and an old change does not keep old progress.
     pub(crate) progress: Marks,
-    /// The boundaries among the events.
+    /// The joins, leaves, relists and resets among the events.
     pub(crate) boundaries: VecDeque<Mark>,
     /// The size of the events with their objects, in bytes.
     pub(crate) bytes: usize,
-    /// The size of the boundaries, in bytes.
+    /// The size of the joins, leaves, relists and resets, in bytes.
     pub(crate) boundary_bytes: usize,
-    /// The sizes of the boundaries that no later boundary exceeds, in log order: the first is the largest of all.
+    /// The sizes of the boundaries (joins, leaves, relists and resets) that no later boundary exceeds, in log order.
+    /// The first is the largest of all.
     largest_boundaries: VecDeque<usize>,
 }
 
 impl Marks {
-    /// Returns the newest known mark before a position.
     fn last_before(&self, position: u64) -> Option<&Mark> {
         let after = match self.queue.back() {
             Some(newest) if newest.seq < position => self.queue.len(),
@@ -66,12 +64,10 @@ impl Marks {
         }
     }
 
-    /// Iterates over the marks from a position on.
     pub(crate) fn from(&self, position: u64) -> impl DoubleEndedIterator<Item = &Mark> {
         self.queue.range(self.queue.partition_point(|mark| mark.seq < position)..)
     }
 
-    /// Forgets the oldest mark and returns it.
     pub(crate) fn pop(&mut self) -> Option<Mark> {
         let oldest = self.queue.pop_front()?;
         self.base = Some(oldest);
@@ -80,7 +76,6 @@ impl Marks {
 }
 
 impl History {
-    /// Appends an event.
     pub(crate) fn push_event(&mut self, mark: Mark) {
         self.events.queue.push_back(mark);
         self.bytes += mark.bytes;
@@ -92,7 +87,7 @@ impl History {
         }
     }
 
-    /// Forgets the oldest event.
+    /// Evicts the oldest event.
     pub(crate) fn pop_event(&mut self) {
         let Some(oldest) = self.events.pop() else { return };
         self.bytes -= oldest.bytes;
@@ -103,12 +98,13 @@ impl History {
         }
     }
 
-    /// Returns the size of the largest boundary, in bytes. Cost: O(1).
+    /// Returns the size of the largest join, leave, relist or reset, in bytes. Cost: O(1).
     pub(crate) fn largest_boundary_bytes(&self) -> usize {
         self.largest_boundaries.front().copied().unwrap_or(0)
     }
 
-    /// Returns the cluster's component before a position. Exact if no event from there on has been forgotten.
+    /// Returns the cluster's component before a position. The result is exact if no event at or after the position has
+    /// been evicted.
     pub(crate) fn component_before(&self, position: u64) -> Option<CollectionVersion> {
         let newer = match (self.events.last_before(position), self.progress.last_before(position)) {
             (Some(event), Some(progress)) => Some(if event.seq > progress.seq { event } else { progress }),
@@ -117,17 +113,17 @@ impl History {
         newer.and_then(|mark| mark.component)
     }
 
-    /// Returns the position after the newest forgotten event; 0 if none has been forgotten.
+    /// Returns the position after the newest evicted event; 0 if no event has been evicted.
     pub(crate) fn forgotten_before(&self) -> u64 {
         self.events.base.map_or(0, |base| base.seq + 1)
     }
 
-    /// Returns whether `from..to` contains, or contained, an event.
+    /// Returns whether an event is, or was, in the positions `from..to`.
     pub(crate) fn has_events(&self, from: u64, to: u64) -> bool {
         self.events_end(from, to).is_some()
     }
 
-    /// Returns the position after the newest event in `from..to`, if there is, or was, one.
+    /// Returns the position after the newest event in `from..to`, present or evicted.
     pub(crate) fn events_end(&self, from: u64, to: u64) -> Option<u64> {
         let after = self.events.queue.partition_point(|mark| mark.seq < to);
         let newest = after.checked_sub(1).and_then(|at| self.events.queue.get(at)).map(|mark| mark.seq + 1);
@@ -135,7 +131,8 @@ impl History {
         (end > from).then_some(end)
     }
 
-    /// Returns the first event in `from..to` that is newer than a version, or `to`. Versions ascend within the range.
+    /// Returns the position of the first event in `from..to` that is newer than a version, or `to`. Versions ascend
+    /// within the range.
     pub(crate) fn first_newer(&self, from: u64, to: u64, version: CollectionVersion) -> u64 {
         let at = self.events.queue.partition_point(|mark| {
             mark.seq < from || (mark.seq < to && mark.component.is_some_and(|component| component <= version))
@@ -143,17 +140,18 @@ impl History {
         self.events.queue.get(at).map_or(to, |mark| mark.seq.min(to))
     }
 
-    /// Returns the position from which a client with a part of a revision resumes: the first of the deletions that
-    /// share the revision. The client receives all of them, so correctness does not depend on replicas counting them
-    /// alike. A deletion that is alone in its revision is skipped, unless the count includes other namespaces.
+    /// Returns the position from which a client with a part of a revision resumes: the first deletion of the revision.
+    /// The client receives all deletions of the revision, so replicas need not count them in the same order. A deletion
+    /// that is alone in its revision is skipped, unless the count includes other namespaces.
     ///
-    /// If some of the deletions have been forgotten, a client with that many resumes at the first kept one: a cluster
-    /// sends the deletions of a transaction to all watchers in the same order, so the first ones are the same at all
-    /// replicas. Otherwise a list's own version could not be watched until a later change. `None` if the client may
-    /// lack a forgotten deletion: if it has fewer, or the count includes other namespaces.
+    /// If some of the deletions have been evicted, a client with at least their number resumes at the first remaining
+    /// deletion. A cluster sends the deletions of a transaction to all watches in the same order, so the first
+    /// deletions are the same at all replicas. Without this rule, the version of a list could not be watched until a
+    /// later change. Returns `None` if the client may lack an evicted deletion: if its count is lower, or includes
+    /// other namespaces.
     ///
-    /// A snapshot in the middle of a revision counts for no deletion: a client with that version has all deletions that
-    /// are not sent behind it.
+    /// A snapshot in the middle of a revision counts as no deletion: a client with the snapshot's version has all
+    /// deletions that are not sent after it.
     pub(crate) fn first_of_revision(
         &self,
         place: u64,

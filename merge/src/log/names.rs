@@ -1,4 +1,4 @@
-//! An index over all clusters: the clusters that may have an object of a name.
+//! An index over all clusters: the clusters that may have an object with a name.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -7,20 +7,20 @@ use std::hash::BuildHasher as _;
 use hashbrown::HashTable;
 use tributary_apimachinery::ClusterName;
 
-/// Maps the hash of a key to a cluster, once for each object. An object takes 10 to 20 bytes. Keys are not stored, so a
-/// hit must be verified in the cluster's snapshot.
+/// Maps the hash of a key to a cluster, with one slot for each object. An object takes 10 to 20 bytes. Keys are not
+/// stored, so a result must be verified in the cluster's snapshot.
 #[derive(Default)]
 pub(crate) struct Names {
     table: HashTable<NameSlot>,
     hasher: RandomState,
     slots: BTreeMap<ClusterName, u32>,
     clusters: Vec<ClusterName>,
-    /// The numbers of forgotten clusters, for reuse.
+    /// The numbers of dropped clusters, for reuse.
     free: Vec<u32>,
 }
 
-/// An object's slot in the index. Two keys of a cluster with the same 32-bit hash have two equal slots, so each can be
-/// removed.
+/// An object's slot in the index. Two keys of a cluster with the same 32-bit hash have two equal slots, so that each
+/// key can be removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NameSlot {
     hash: u32,
@@ -50,7 +50,8 @@ impl Names {
         clusters
     }
 
-    /// Iterates over the other clusters that may have an object with this key; a cluster with a hash collision repeats.
+    /// Iterates over the other clusters that may have an object with this key. A cluster with a hash collision occurs
+    /// repeatedly.
     pub(crate) fn clusters_with_key<'a>(
         &'a self,
         cluster: &'a ClusterName,
@@ -61,7 +62,6 @@ impl Names {
         places.map(|place| &self.clusters[place.slot as usize]).filter(move |other| *other != cluster)
     }
 
-    /// Returns the number of indexed objects.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -70,7 +70,7 @@ impl Names {
         self.hasher.hash_one(key) as u32
     }
 
-    /// Releases a cluster's number for reuse. The cluster must have no object: a leave removes all of them.
+    /// Releases a cluster's number for reuse. The cluster must have no object, as after a leave.
     pub(crate) fn forget(&mut self, cluster: &ClusterName) {
         self.free.extend(self.slots.remove(cluster));
     }
@@ -80,7 +80,7 @@ impl Names {
         self.slots.len()
     }
 
-    /// Returns a cluster's number, which stays until the cluster is forgotten.
+    /// Returns a cluster's number, which stays until the cluster is dropped.
     fn slot(&mut self, cluster: &ClusterName) -> u32 {
         if let Some(slot) = self.slots.get(cluster) {
             return *slot;
@@ -100,7 +100,7 @@ impl Names {
     }
 }
 
-/// Spreads 32 bits over the 64 that the table takes its groups and tags from (Fibonacci hashing).
+/// Spreads 32 bits over the 64 bits from which the table takes its groups and tags (Fibonacci hashing).
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_a_forgotten_cluster_is_reused_without_its_objects() {
+    fn name_index_reuses_the_number_of_a_dropped_cluster() {
         let name = |name: &str| ClusterName::new(name).unwrap_or_else(|error| panic!("{error}"));
         let (first, second, third) = (name("first"), name("second"), name("third"));
         let mut names = Names::default();

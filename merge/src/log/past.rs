@@ -1,19 +1,18 @@
-//! A past state of a cluster, in the form of a later state and the changes to undo.
+//! A past state of a cluster, stored as a later snapshot and the changes to undo.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Object, Snapshot};
 
-/// A past state of a cluster, taken from the log and not rebuilt yet, so that the caller can release the log before the
-/// expensive part.
+/// A past state of a cluster that is not rebuilt yet. The caller can release the lock of the log before the expensive
+/// [`rebuild`](Self::rebuild).
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// The version of the state.
     pub(super) version: CollectionVersion,
-    /// A later state.
+    /// A later snapshot.
     pub(super) later: Snapshot,
-    /// The changes from the past state to the later one, oldest first.
+    /// The changes from the past state to `later`, oldest first.
     pub(super) since: Vec<Change>,
 }
 
@@ -23,14 +22,14 @@ impl Past {
         self.since.len()
     }
 
-    /// Rebuilds the state.
+    /// Rebuilds the past state.
     ///
-    /// Cost: about 50 ns for each change since, and about a microsecond for each object that changed, independent of
-    /// the number of its changes.
+    /// Cost: about 50 ns for each change to undo, and about a microsecond for each changed object, for any number of
+    /// its changes.
     pub fn rebuild(self) -> Snapshot {
         let Self { version, later: mut state, since } = self;
         let mut undone = HashSet::with_capacity(since.len());
-        // A key's content before its oldest change is its content in the past state.
+        // A key's object before its oldest change is its object in the past state.
         for change in &since {
             let key = change.object.key().as_str();
             if !undone.insert(key) {
@@ -46,7 +45,7 @@ impl Past {
     }
 }
 
-/// Returns the content of a key before a change. For a deletion without a previous object that is the deleted object.
+/// Returns the object of a key before a change: for a deletion without a previous object, the deleted object.
 pub(super) fn content_before(change: &Change) -> Option<&Arc<Object>> {
     match (change.change_type, &change.previous) {
         (ChangeType::Deleted, None) => Some(&change.object),

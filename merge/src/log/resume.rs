@@ -1,4 +1,4 @@
-//! Finds the position of a version in the log, and the state that a version stands for.
+//! Finds the position of a version in the merged log, and the past state at a version.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::{Log, SnapshotError, TooOld};
 use crate::CompositeResourceVersion;
 
 impl Log {
-    /// Returns the first position of a cluster that a version does not cover, or the head.
+    /// Returns the first position of a cluster's events that a version does not include, or the end of the log.
     ///
-    /// The search goes back from boundary to boundary until one is covered: between two boundaries, versions only
-    /// increase.
+    /// The search goes back over the boundaries (joins, leaves, relists and resets) until the version includes one of
+    /// them: between two boundaries, versions only increase.
     pub(crate) fn first_uncovered(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<u64, TooOld> {
         let too_old = || TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) };
         let history = self.histories.get(cluster).ok_or_else(too_old)?;
@@ -36,9 +36,9 @@ impl Log {
         }
     }
 
-    /// Returns the position from which a client resumes, where `place` is its [first uncovered
-    /// position](Self::first_uncovered): `place`, or the first deletion of the revision if the version is a part of a
-    /// revision that several deletions share, or may share.
+    /// Returns the position from which a client resumes, where `place` is the version's [first uncovered
+    /// position](Self::first_uncovered). The result is `place` or, for a part of a revision that several deletions
+    /// share or may share, the revision's first deletion.
     pub(crate) fn resume_position(
         &self,
         cluster: &ClusterName,
@@ -50,7 +50,7 @@ impl Log {
         place.ok_or_else(|| TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) })
     }
 
-    /// Returns the oldest version of a cluster from which its present history can be resumed.
+    /// Returns the oldest version of a cluster from which a client can resume.
     pub fn oldest(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         let history = self.histories.get(cluster)?;
         let begin = history.boundaries.iter().rev().filter_map(|mark| self.boundary(mark.seq)).find_map(|boundary| {
@@ -62,20 +62,20 @@ impl Log {
         begin.or_else(|| history.events.base.and_then(|base| base.component))
     }
 
-    /// Returns whether a cluster may have left, joined or gone back at or after a position. True if the log has
-    /// forgotten that range.
+    /// Returns whether a cluster may have left, joined or gone back at or after a position. True if the events at the
+    /// position have been evicted.
     pub(crate) fn may_differ_since(&self, cluster: &ClusterName, position: u64) -> bool {
         self.may_have_boundary(cluster, position, |kind| kind != BoundaryKind::Relist)
     }
 
-    /// Returns whether a cluster's revisions may have gone back at or after a position. True if the log has forgotten
-    /// that range.
+    /// Returns whether a cluster's revisions may have gone back at or after a position. True if the events at the
+    /// position have been evicted.
     pub(crate) fn may_have_gone_back_since(&self, cluster: &ClusterName, position: u64) -> bool {
         let is_back = |kind| matches!(kind, BoundaryKind::Reset | BoundaryKind::Join(Some(Departure::Undone(_))));
         self.may_have_boundary(cluster, position, is_back)
     }
 
-    /// Returns whether a matching boundary stands, or may have stood, at or after a position.
+    /// Returns whether a matching join, leave, relist or reset is, or may have been, at or after a position.
     fn may_have_boundary(&self, cluster: &ClusterName, position: u64, matches: impl Fn(BoundaryKind) -> bool) -> bool {
         let Some(history) = self.histories.get(cluster) else { return false };
         if history.forgotten_before() > position {
@@ -85,15 +85,16 @@ impl Log {
         newest_first.filter_map(|mark| self.boundary(mark.seq)).any(|boundary| matches(boundary.kind))
     }
 
-    /// Returns the position of the change that gave an object this native version, if the log still has it. A watch
-    /// that names a single event of a cluster resumes there.
+    /// Returns the position of the change that gave an object this native version. A watch from the version of a single
+    /// event resumes at this position.
     ///
-    /// `None` if a different event may carry this version, or if a client that names it may have received later events:
+    /// Returns `None` if the change has been evicted, if a different event may carry the version, or if a client with
+    /// the version may have received later events:
     ///
-    /// * several deletions share the version;
-    /// * the cluster joined, left or went back since: its objects were sent again under their old versions;
-    /// * the cluster was relisted directly behind the change, and the deletions found by the list carry this version;
-    /// * a watcher that had seen more received this or a later event with a private version: the change stands before
+    /// * Several deletions share the version.
+    /// * The cluster joined, left or went back later: its objects were sent again under their old versions.
+    /// * The cluster was relisted directly after the change, and the deletions found by the list carry the version.
+    /// * A watch whose client was ahead sent the change, or a later event, with a private version: the change is before
     ///   `private_before`.
     pub(crate) fn position_of_change(
         &self,
@@ -120,11 +121,11 @@ impl Log {
         (!is_another).then_some(mark.seq)
     }
 
-    /// Returns the collection version for an event's version, if that version is the whole vector: the whole revision
-    /// if a change in this log gave an object its state at that revision. Otherwise it may be one of several deletions
-    /// that share the revision.
+    /// Returns the collection version for the version of a single event. The result is the whole revision if a change
+    /// in this log gave an object its state at that revision. Otherwise the result is a part of the revision, because
+    /// the event may be one of several deletions that share the revision.
     ///
-    /// Cost: O(entries since).
+    /// Cost: O(later entries).
     pub fn version_of_item(&self, cluster: &ClusterName, version: ResourceVersion) -> CollectionVersion {
         let (part, whole) = (CollectionVersion::part(version, 1), CollectionVersion::whole(version));
         let marks = self.histories.get(cluster).into_iter().flat_map(|history| history.events.queue.iter().rev());
@@ -133,14 +134,14 @@ impl Log {
         if own.any(is_put) { whole } else { part }
     }
 
-    /// Returns the exact past state at a vector: a snapshot for each cluster of the vector, including clusters that
-    /// left since, and for no other cluster.
+    /// Returns the exact past state at a composite version: a snapshot for each of its clusters, including clusters
+    /// that left later, and for no other cluster.
     ///
-    /// Cost: O(entries since) per cluster; none for a cluster that is still at its component.
+    /// Cost: O(later entries) per cluster; none for a cluster that is still at its component.
     ///
     /// # Errors
-    /// [`SnapshotError`]; never a partial state. A version that may predate a reset is expired while the reset is in
-    /// the log.
+    /// [`SnapshotError`]; never a partial state. A version that may be from before a reset is expired while the reset
+    /// is in the log.
     pub fn snapshot_at(
         &self,
         vector: &CompositeResourceVersion,
@@ -152,10 +153,10 @@ impl Log {
         snapshots.collect()
     }
 
-    /// Collects the past state of a cluster for [`Past::rebuild`], as [`snapshot_at`](Self::snapshot_at) does for each
-    /// cluster. A caller that reads the log under a lock calls this with the lock, and `rebuild` without it.
+    /// Collects the past state of a cluster for [`Past::rebuild`]. A caller with a lock on the log calls `past` under
+    /// the lock, and `rebuild` after unlocking.
     ///
-    /// Cost: O(the cluster's entries since); none if the cluster is still at the version.
+    /// Cost: O(the cluster's later entries); none if the cluster is still at the version.
     ///
     /// # Errors
     /// The errors of [`snapshot_at`](Self::snapshot_at).
@@ -179,16 +180,16 @@ impl Log {
         Ok(self.since(cluster, place, version))
     }
 
-    /// Returns whether a version covers more than the log before its first uncovered position. This happens if the
+    /// Returns whether a version includes more than the log before its first uncovered position. This occurs if the
     /// cluster was relisted, or left, while the log had only a part of the version's revision.
     fn exceeds_log(&self, place: u64, version: CollectionVersion) -> bool {
         let component_before = self.boundary(place).and_then(|boundary| boundary.component_before);
         component_before.is_some_and(|before| before < version)
     }
 
-    /// Returns whether a client at this version certainly has an object that stands before its first uncovered
-    /// position. If the version [exceeds the log](Self::exceeds_log), it may have deleted the object, unless the object
-    /// still exists behind that position.
+    /// Returns whether a client at this version certainly has an object that is before the version's first uncovered
+    /// position. If the version [exceeds the log](Self::exceeds_log), the client may have deleted the object, unless
+    /// the object still exists after that position.
     pub(crate) fn certainly_has(
         &self,
         cluster: &ClusterName,
@@ -201,16 +202,17 @@ impl Log {
             || self.object_before(cluster, object.key().as_str(), place + 1).is_some_and(is_same)
     }
 
-    /// Returns the newest version that a reset undid, if `version` stands for two states: one before the reset and one
-    /// after. A list may be refused then, because its client starts over. A watch is refused only after the cluster has
-    /// passed the undone version, because otherwise the version of its next list would be refused again.
+    /// Returns the newest version that a reset undid, if `version` has two states: one before the reset and one after.
+    /// A list at such a version may be refused at once, because its client lists again without a version. A watch is
+    /// refused only after the cluster has passed the undone version. Otherwise the version of the client's next list
+    /// would be refused again.
     pub(crate) fn undone(&self, cluster: &ClusterName, version: CollectionVersion) -> Option<CollectionVersion> {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
         boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()
     }
 
-    /// Returns a cluster's state before a position, for `version`. All entries of the cluster from there on must still
-    /// be in the log.
+    /// Returns a cluster's state before a position, for `version`. All later entries of the cluster must still be in
+    /// the log.
     fn since(&self, cluster: &ClusterName, place: u64, version: CollectionVersion) -> Past {
         let Some(history) = self.histories.get(cluster) else {
             return Past { version, later: Snapshot::default(), since: Vec::new() };
@@ -224,8 +226,8 @@ impl Log {
         Past { version, later, since }
     }
 
-    /// Returns a cluster's object with a key before a position, under the same condition as [`since`](Self::since).
-    /// Cost: O(the cluster's entries since).
+    /// Returns a cluster's object with a key before a position. All later entries of the cluster must still be in the
+    /// log. Cost: O(the cluster's later entries).
     pub(crate) fn object_before(&self, cluster: &ClusterName, key: &str, place: u64) -> Option<Arc<Object>> {
         let history = self.histories.get(cluster)?;
         for mark in history.events.from(place) {

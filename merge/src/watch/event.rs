@@ -1,4 +1,4 @@
-//! The events of a watcher.
+//! The events of a watch.
 
 use std::sync::Arc;
 
@@ -7,48 +7,49 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, Filter, Object, Re
 use crate::log::{LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// The cost that one call may spend on the filter for each event of its maximum, in bytes ([`ObjectFilter::cost`]): 16
-/// objects for a simple filter. A filter that is long, or matches few objects, therefore does not hold the log for
-/// long.
+/// The maximum cost of evaluating the filter in one call, for each event of the call's maximum, in bytes
+/// ([`ObjectFilter::cost`]): 16 objects for a simple filter. An expensive filter, or a filter that matches few objects,
+/// therefore does not lock the log for long.
 const FILTER_COST_PER_EVENT: usize = 16 * Filter::LOOK_COST;
 
 /// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
-    /// An object appeared, changed or was removed.
+    /// An object was added, modified or deleted.
     Object(ObjectEvent),
-    /// The initial events are complete: the bookmark with the annotation `k8s.io/initial-events-end`.
+    /// The bookmark with the annotation `k8s.io/initial-events-end`: the initial events are complete.
     InitialEventsEnd(EventVersion),
 }
 
-/// An object that entered the filter's selection, changed within it or left it.
+/// An object that entered the filter's selection, changed within the selection or left it.
 #[derive(Clone, Debug)]
 pub struct ObjectEvent {
     /// The type of the event.
     pub change_type: ChangeType,
-    /// The object; for an object that left the selection, its last state within the selection.
+    /// The object. For an object that left the selection, its last state within the selection.
     pub object: Arc<Object>,
     /// The cluster of the object.
     pub cluster: ClusterName,
     /// The native version of the event, for the integer form.
     pub native_version: ResourceVersion,
-    /// The version that the object carries in the stream.
+    /// The version that the object carries in the watch.
     pub version: EventVersion,
-    /// True if the object is unchanged and only announced again, behind the DELETED of a different cluster's object of
-    /// that name. Its `native_version` may be far older than earlier events of the stream.
+    /// Whether the object is unchanged and only sent again, after the DELETED of a different cluster's object with the
+    /// same name. Its `native_version` may be far below that of earlier events.
     pub is_repeat: bool,
-    /// Present exactly if all watchers that receive an event with this key receive the same bytes.
+    /// The cache key of the event's encoded bytes; `None` if the bytes differ between clients.
     pub shared: Option<SharedKey>,
 }
 
-/// The version that an event carries.
+/// The resourceVersion that an event carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventVersion {
-    /// The item form with the object's cluster: an initial event, which is no resume point.
+    /// The item form with the object's cluster, for an initial event. A watch cannot resume from this version.
     Item(ResourceVersion),
-    /// A point in the log; [`Log::vector`](crate::Log::vector) returns its vector. Equal values have the same text.
+    /// A point in the log; [`Log::vector`](crate::Log::vector) returns its composite version. Equal values have the
+    /// same text.
     Log(LogVersion),
-    /// A vector that is private to this client.
+    /// A composite version of this client alone.
     Vector(Arc<CompositeResourceVersion>),
 }
 
@@ -57,7 +58,7 @@ pub enum EventVersion {
 pub struct SharedKey {
     pub(crate) position: u64,
     pub(crate) part: usize,
-    /// The index of a different cluster's object that is announced again.
+    /// The index of a different cluster's object that is sent again.
     pub(crate) other: Option<usize>,
     pub(crate) change_type: ChangeType,
     pub(crate) version: LogVersion,
@@ -66,37 +67,35 @@ pub struct SharedKey {
 /// The result of a call of [`Watcher::next`](super::Watcher::next).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchOutcome {
-    /// The state of the watcher after the call.
+    /// The state of the watch after the call.
     pub progress: Progress,
-    /// The position before which the watcher sent an event with a private version, because its client had, or may have
-    /// had, more than the log before the event; 0 if there was none.
+    /// The position before which the watch sent an event with a private version; 0 if there was no such event. The
+    /// version of an event is private if the client had, or may have had, more events than the log before the event.
     ///
     /// A caller that lets clients resume behind single events ([`Watcher::after_event`](super::Watcher::after_event))
-    /// keeps the maximum over all watchers of the log, and records it before the client sees the events: the native
-    /// version of such an event says less than the client has.
+    /// stores the maximum over all watches of the log, before a client receives the events. The native version of such
+    /// an event does not describe all events that the client has.
     pub private_before: u64,
 }
 
-/// The state of a watcher after a call.
+/// The state of a watch after a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All events up to the head have been returned: wait for the head to move.
+    /// All events in the log have been returned. The caller waits for new entries.
     CaughtUp,
     /// More events may follow immediately.
     More,
-    /// The watcher was too slow, and its next events have been forgotten: end the stream with EOF.
+    /// The client was too slow, and its next events have been evicted. The caller ends the response.
     Lagged,
-    /// The client's version lies in a gap: send ERROR 410, then EOF.
+    /// The log cannot continue from the client's version. The caller sends an ERROR event with 410, and ends the
+    /// response.
     Expired(TooOld),
 }
 
-/// The remaining budget of a call.
 pub(crate) struct WatchBatch<'a> {
     events: &'a mut Vec<WatchEvent>,
     events_left: usize,
-    /// The remaining cost for the filter, in bytes.
     filter_cost_left: usize,
-    /// See [`BatchOutcome::private_before`].
     private_before: u64,
 }
 
@@ -124,7 +123,7 @@ impl<'a> WatchBatch<'a> {
         self.events_left = self.events_left.saturating_sub(1);
     }
 
-    /// Records that an event is sent to a client that has, or may have, something before this position.
+    /// Records an event for a client that has, or may have, other events before this position.
     pub(crate) fn record_private(&mut self, before: u64) {
         self.private_before = self.private_before.max(before);
     }
@@ -134,8 +133,9 @@ impl<'a> WatchBatch<'a> {
     }
 }
 
-/// Returns the event type of a change for a watcher with this filter, and the object to send. An object that leaves the
-/// selection is sent in its last state within it (kube-apiserver `pkg/storage/cacher/cache_watcher.go`).
+/// Returns the event type and the object that a watch with this filter sends for a change. For an object that leaves
+/// the selection, the object is its last state within the selection (kube-apiserver's
+/// `pkg/storage/cacher/cache_watcher.go`).
 pub(crate) fn classify<'a>(
     filter: &impl ObjectFilter,
     cluster: &ClusterName,

@@ -1,4 +1,4 @@
-//! The initial events of a watch: ADDED for each object in key order, then an end bookmark.
+//! The initial events of a watch: ADDED for each object in key order, then a bookmark.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub(crate) struct InitialEvents {
     /// The index of the current snapshot, and its last visited key.
     at: usize,
     after: Option<Box<str>>,
-    /// The last object found. It is sent when the next is found, because the very last event carries the vector if
-    /// there is no bookmark.
+    /// The last object found, which is sent when the next object is found. Without a bookmark, the very last event
+    /// carries the composite version.
     held: Option<(usize, Arc<Object>)>,
 }
 
@@ -27,7 +27,7 @@ impl InitialEvents {
         Self { heads: log.head().clone(), vector, bookmark, at: 0, after: None, held: None }
     }
 
-    /// Emits the next events, and returns whether they are complete.
+    /// Sends the next events, and returns whether the initial events are complete.
     pub(crate) fn next(&mut self, filter: &impl ObjectFilter, batch: &mut WatchBatch<'_>) -> bool {
         let heads = self.heads.clone();
         while let Some((cluster, snapshot)) = heads.get(self.at) {

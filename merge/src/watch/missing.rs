@@ -1,4 +1,4 @@
-//! The clusters that a resumed client has never seen: their objects come first.
+//! The ADDED events for clusters that a resumed client's version lacks.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -11,29 +11,29 @@ use super::initial::added;
 use crate::log::Log;
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// The remaining synthetic ADDED events, cluster by cluster, each in ascending native version. Each event sets its
-/// cluster's component to its own version, the last to the snapshot's version; so a client that is cut in the middle
+/// The remaining ADDED events, cluster by cluster, each in ascending native version. Each event sets its cluster's
+/// component to its own version, and the last event to the snapshot's version. A client whose connection breaks then
 /// resumes with the newer objects.
 pub(crate) struct MissingClusters {
-    /// The vector of the events that have been sent.
+    /// The composite version of the events that have been sent.
     vector: CompositeResourceVersion,
     /// The remaining clusters, in descending order of names.
     clusters: Vec<(ClusterName, Snapshot)>,
     current: Option<CurrentCluster>,
-    /// The log's position at the start of the watch. Events that the client lacks of the other clusters may stand
-    /// anywhere before it.
+    /// The log's position at the start of the watch. The client may lack events of other clusters at any position
+    /// before it.
     until: u64,
 }
 
 struct CurrentCluster {
     cluster: ClusterName,
     snapshot: Snapshot,
-    /// The last visited key; `None` before the first.
+    /// The last visited key; `None` before the first object.
     after: Option<Box<str>>,
     /// Whether all objects have been visited.
     gathered: bool,
-    /// The matching objects, the lowest native version first. A heap, because it is filled and emptied in steps; a sort
-    /// would be one long step.
+    /// The matching objects, the lowest native version first. A heap is filled and emptied in steps; a sort would be
+    /// one long step.
     objects: BinaryHeap<ByVersion>,
 }
 
@@ -94,19 +94,18 @@ impl CurrentCluster {
 }
 
 impl MissingClusters {
-    /// Returns the clusters of the log's head that a vector lacks, if there are any.
+    /// Returns the clusters of the log that a composite version lacks, if there are any.
     pub(crate) fn new(log: &Log, from: &CompositeResourceVersion) -> Option<Self> {
         let missing = log.head().iter().rev().filter(|(cluster, _)| from.get(cluster).is_none());
         let clusters: Vec<_> = missing.cloned().collect();
         (!clusters.is_empty()).then(|| Self { vector: from.clone(), clusters, current: None, until: log.position() })
     }
 
-    /// Returns the vector of the events that have been sent.
     pub(crate) fn vector(&self) -> Arc<CompositeResourceVersion> {
         Arc::new(self.vector.clone())
     }
 
-    /// Emits the next events, and returns whether they are complete.
+    /// Sends the next events, and returns whether all events have been sent.
     pub(crate) fn next(&mut self, filter: &impl ObjectFilter, batch: &mut WatchBatch<'_>) -> bool {
         loop {
             while let Some(current) = &mut self.current {

@@ -1,4 +1,4 @@
-//! The clusters in which a resumed client has seen more than the watcher's position in the log.
+//! The clusters in which a resumed client has received more events than the watch's position in the log.
 
 use std::collections::BTreeMap;
 
@@ -7,48 +7,50 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 use crate::log::{BoundaryKind, Log, LogEntry, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// A resumed client's state in each cluster that the log has not passed yet.
+/// The client's state in each cluster whose events the log has not passed yet.
 #[derive(Debug, Default)]
 pub(crate) struct UnpassedClusters {
     clusters: BTreeMap<ClusterName, ClientProgress>,
-    /// The log's head at the last lookup of clusters.
+    /// The log's position when the state was last compared with the log.
     head: u64,
-    /// The position before which events of dropped clusters stood. Other clients received the events before it with
-    /// those clusters' components; this client has no object of those clusters. 0 once the log has passed it.
+    /// The position behind the events of dropped clusters. Other clients received the events before it with components
+    /// of those clusters; this client has no objects of those clusters. 0 once the log has passed the position.
     dropped_before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ClientProgress {
-    /// The position of the cluster's first event that the client lacks; `None` while the client is ahead: it has seen
-    /// more than the log's head, at a different replica.
+    /// The position of the cluster's first event that the client lacks. `None` while the client is ahead: a different
+    /// replica has sent it more events than this log has.
     start: Option<u64>,
-    /// The position up to which the client has the cluster's events: behind `start` if events are sent again.
+    /// The position up to which the client has the cluster's events: above `start` if events are sent again.
     has: u64,
     /// The client's component; `None` for a cluster that left before the client connected.
     component: Option<CollectionVersion>,
-    /// Whether the client has all of a revision of which the log has only a part: the log's part, and unknown further
-    /// deletions. No event of the cluster is sent until the log has the whole revision, and the log's state of an
-    /// object may be outdated.
+    /// Whether the client has all of a revision of which the log has only a part. The client may then have more
+    /// deletions than the log. No event of the cluster is sent until the log has the whole revision, and the log's
+    /// state of an object may be outdated.
     has_more_of_revision: bool,
 }
 
-/// A cluster of which the client has seen more than a position in the log.
+/// A cluster of which the client has received events behind a position in the log.
 pub(crate) struct SeenBeyond<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) component: Option<CollectionVersion>,
     /// The position up to which the client has the cluster's events.
     pub(crate) has: u64,
-    /// Whether the client may have further deletions that the log does not know.
+    /// Whether the client may have deletions that the log lacks.
     pub(crate) has_more_of_revision: bool,
 }
 
 impl ClientProgress {
-    /// Returns the state of a client with this component. The client is ahead if its component is newer than the log's
-    /// head. A client with all of a revision of which the head has a part is not ahead: only some deletions are unknown
-    /// here. A client with a different part of that revision is not ahead either: it receives the whole revision again.
+    /// Returns the state of a client with this component.
     ///
-    /// A component that stands for two states may belong to a client that has the undone state. It is refused once a
+    /// The client is ahead if its component is above the log's version. A client with all of a revision of which the
+    /// log has a part is not ahead: only some deletions are missing in the log. A client with a different part of that
+    /// revision is not ahead either, and receives all deletions of the revision again.
+    ///
+    /// A component with two states may belong to a client that has the undone state. Such a component is refused once a
     /// list would return a different version.
     fn at(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Self, TooOld> {
         let head = log.snapshot(cluster).map(Snapshot::resource_version);
@@ -66,18 +68,18 @@ impl ClientProgress {
         Ok(seen(Some(start), has, has_more_of_revision))
     }
 
-    /// Returns the state of a client that selects no object of a cluster, or receives all of it first.
+    /// Returns the state of a client whose filter excludes a cluster, or that receives all objects of the cluster
+    /// first.
     fn up_to_now(log: &Log, component: Option<CollectionVersion>) -> Self {
         Self { start: Some(log.position()), has: log.position(), component, has_more_of_revision: false }
     }
 }
 
 impl UnpassedClusters {
-    /// Returns the client's state at `from`, and the position where it starts to read: the earliest entry that it
-    /// lacks.
+    /// Returns the client's state at the version `from`, and the position of the first entry that the client lacks.
     ///
-    /// A cluster that the client does not select counts as read up to the head, independent of the knowledge about it,
-    /// and its component does not go back.
+    /// A cluster that the client's filter excludes counts as sent up to the end of the log, even if the log lacks its
+    /// events. Its component does not go back.
     pub(crate) fn new(
         log: &Log,
         from: &CompositeResourceVersion,
@@ -105,18 +107,18 @@ impl UnpassedClusters {
         self.clusters.is_empty() && self.dropped_before == 0
     }
 
-    /// Returns the first cluster, if any, in which the client is ahead of the log's head, and its component.
+    /// Returns the first cluster, if any, in which the client is ahead of the log, and the client's component.
     pub(crate) fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         let mut ahead = self.clusters.iter().filter(|(_, seen)| seen.start.is_none());
         ahead.find_map(|(cluster, seen)| Some((cluster, seen.component?)))
     }
 
-    /// Returns whether the client has already seen a cluster's event at a position.
+    /// Returns whether the client has already received a cluster's event at a position.
     pub(crate) fn skips(&self, cluster: &ClusterName, seq: u64) -> bool {
         self.clusters.get(cluster).is_some_and(|seen| seen.start.is_none_or(|start| seq < start))
     }
 
-    /// Iterates over the clusters, by name, of which the client has seen more than up to `seq`.
+    /// Iterates over the clusters, by name, of which the client has received events behind `seq`.
     pub(crate) fn seen_beyond(&self, seq: u64) -> impl Iterator<Item = SeenBeyond<'_>> {
         let seen_beyond = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
         seen_beyond.map(|(cluster, &ClientProgress { component, has, has_more_of_revision, .. })| SeenBeyond {
@@ -127,7 +129,8 @@ impl UnpassedClusters {
         })
     }
 
-    /// Returns the position up to which the client has, or may have, events behind `seq`; `None` if it has none.
+    /// Returns the position up to which the client has, or may have, events behind `seq`; `None` if it has no such
+    /// events.
     pub(crate) fn seen_until(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> Option<u64> {
         let wanted = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));
         let ends = wanted.filter_map(|(cluster, seen)| match seen.start {
@@ -137,12 +140,16 @@ impl UnpassedClusters {
         ends.max()
     }
 
-    /// Checks whether the log has caught up with a client that was ahead or has more of a revision, and drops the
-    /// clusters that the log has passed at `position`, and clusters of which the log has no data. The client's version
-    /// loses its meaning if the cluster is reset, or leaves and returns, while the client is ahead; or after an earlier
-    /// reset that may have undone the version, because perhaps no replica asked the cluster while it was still below
-    /// the version. If a cluster leaves while the client has more of a revision, the client receives all deletions
-    /// again.
+    /// Updates the state of clusters in which the client was ahead or has more of a revision, and removes the clusters
+    /// that the log has passed at `position`.
+    ///
+    /// The client's version becomes unusable if the cluster is reset, or leaves and returns, while the client is ahead.
+    /// An earlier reset may also have undone the version: perhaps no replica requested the cluster's latest version
+    /// while it was below the client's version. If a cluster leaves while the client has more of a revision, the client
+    /// receives all deletions again.
+    ///
+    /// # Errors
+    /// [`TooOld`] for a version that has become unusable.
     pub(crate) fn settle(&mut self, log: &Log, position: u64) -> Result<(), TooOld> {
         for (cluster, seen) in &mut self.clusters {
             let is_behind = seen.start.is_none() || seen.has_more_of_revision;
@@ -173,16 +180,17 @@ impl UnpassedClusters {
         Ok(())
     }
 
-    /// Handles an entry that is sent. At a boundary the log's component replaces the client's: the component that a
-    /// leave ends or a reset lowers must not be joined again. Behind a relist versions only increase, and its deletions
-    /// carry the component before, which may be a part of a revision of which the client has all.
+    /// Handles an entry that is about to be sent. At a join, leave or reset, the log's version of the cluster replaces
+    /// the client's: the version that a leave ends, or a reset lowers, must not be used again. A relist is excluded:
+    /// versions only increase, and its deletions carry the version before it. That version may be a part of a revision
+    /// of which the client has all.
     pub(crate) fn apply_boundary(&mut self, entry: &LogEntry) {
         if entry.boundary().is_some_and(|boundary| boundary.kind != BoundaryKind::Relist) {
             self.clusters.remove(&entry.cluster);
         }
     }
 
-    /// Returns the vector at a point in the log, joined with the client's state.
+    /// Returns the composite version at a point in the log, joined with the client's version.
     pub(crate) fn vector(&self, log: &Log, version: LogVersion) -> CompositeResourceVersion {
         let components = log.clusters().filter_map(|cluster| {
             let here = log.component_before(cluster, version.position);

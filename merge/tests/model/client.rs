@@ -1,4 +1,4 @@
-//! Clients of the simulated replicas: the state that they hold, and the checks on each event.
+//! Clients of the simulated replicas: their state, and the checks on each event.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,10 +10,10 @@ use tributary_merge::{
 
 use crate::world::Selector;
 
-/// An object as a client knows it: its version, and whether it is red.
+/// The client's state of an object: its version, and whether it is red.
 type Seen = (u64, bool);
 
-/// The first event that a watcher of the log received under each shared key.
+/// The first event that a watch of the log received under each shared key.
 #[derive(Default)]
 pub(crate) struct Shared(HashMap<SharedKey, (ChangeType, ClusterName, String, u64, CompositeResourceVersion)>);
 
@@ -24,23 +24,23 @@ pub(crate) struct Client {
     watcher: Watcher<Selector>,
     /// The objects by cluster and key: the state of an informer that distinguishes clusters.
     state: BTreeMap<(ClusterName, String), Seen>,
-    /// The objects by key alone: the state of any other informer.
+    /// The objects by key alone: the state of an informer that ignores clusters.
     names: BTreeMap<String, (ClusterName, Seen)>,
     /// The last version from which the client can resume.
     version: Option<CompositeResourceVersion>,
-    /// Whether the version may belong to an undone state of a cluster.
+    /// Whether the version may belong to a state of a cluster that a restore has undone.
     pub(crate) ambiguous: bool,
-    /// The clusters' versions in the logs that sent their events. After a cut inside differences, the client holds the
-    /// exact state only after each cluster has reached its version here.
+    /// The clusters' versions in the logs that sent their events. If the connection breaks inside differences, the
+    /// client has the exact state only after each cluster has reached its version in this map.
     owed: BTreeMap<ClusterName, CollectionVersion>,
-    /// Whether no event may repeat after a cut, because no cluster joins, leaves or is relisted.
+    /// Whether no event may repeat after a reconnect, because no cluster joins, leaves or is relisted.
     pub(crate) exactly_once: bool,
     /// Whether the client moves between logs that count the deletions of a revision differently.
     pub(crate) counts_differ: bool,
     stream: Stream,
 }
 
-/// The events of a stream since it was opened (or, if no event may repeat, since the client's start).
+/// The events of a watch since it was opened (or, if no event may repeat, since the client's start).
 #[derive(Default)]
 struct Stream {
     newest: BTreeMap<(ClusterName, String), u64>,
@@ -69,7 +69,7 @@ impl Client {
         }
     }
 
-    /// Starts over without state.
+    /// Opens a watch with initial events, without state.
     pub(crate) fn reopen(&mut self, log: &Log, replica: usize, bookmarks: bool) {
         let (exactly_once, counts_differ) = (self.exactly_once, self.counts_differ);
         *self = Self { exactly_once, counts_differ, ..Self::open(log, replica, self.selector, bookmarks) };
@@ -89,7 +89,7 @@ impl Client {
         self.owed.clear();
     }
 
-    /// Loses the stream and resumes from the last version at any replica.
+    /// Reconnects at any replica and resumes from the last version.
     pub(crate) fn reconnect(&mut self, log: &Log, replica: usize) {
         let Some(version) = self.version.clone() else {
             self.reopen(log, replica, self.bookmarks);
@@ -111,7 +111,7 @@ impl Client {
         }
     }
 
-    /// Reads up to `max` events and applies the first `keep`. Returns whether the client reached the head.
+    /// Reads up to `max` events and applies the first `keep`. Returns whether the client has all events.
     pub(crate) fn pump(&mut self, log: &Log, max: usize, keep: usize, shared: &mut Shared) -> bool {
         let mut events = Vec::new();
         let progress = self.watcher.next(log, max, &mut events).progress;
@@ -140,14 +140,14 @@ impl Client {
         }
     }
 
-    /// Takes the watcher's bookmark as the last version.
+    /// Sets the client's version to the watch's bookmark.
     pub(crate) fn bookmark(&mut self, log: &Log) {
         if let Some(version) = self.watcher.bookmark(log) {
             self.version = Some(vector(log, &version).expect("a bookmark has a vector"));
         }
     }
 
-    /// Checks at the end of a run, when each replica has all changes, that the client holds the exact state.
+    /// Checks at the end of a run, when each replica has all changes, that the client has the exact state.
     pub(crate) fn check_end(&mut self, log: &Log, shared: &mut Shared) {
         for _ in 0..10_000 {
             if self.pump(log, 7, usize::MAX, shared) {
@@ -189,9 +189,9 @@ impl Client {
         }
     }
 
-    /// Checks that an object's versions increase; they repeat only directly behind a different cluster's DELETED of the
-    /// name. The event's version covers the object's version: otherwise a client that is cut there might keep the
-    /// object forever.
+    /// Checks that an object's versions increase. A version repeats only directly after the DELETED of a different
+    /// cluster's object with the same name. The event's version covers the object's version. Otherwise a client that
+    /// reconnects from the event might keep the object forever.
     fn check_order(&mut self, log: &Log, event: &ObjectEvent) {
         let key = event.object.key().as_str().to_owned();
         let place = (event.cluster.clone(), key.clone());
@@ -242,7 +242,7 @@ impl Client {
         assert_eq!(*first, text, "equal keys mean equal events");
     }
 
-    /// Checks that a client at the head's exact version holds the head's state.
+    /// Checks that a client whose version equals the log's has the log's objects.
     fn check_caught_up(&mut self, log: &Log) {
         self.bookmark(log);
         let Some(version) = &self.version else { return };
@@ -270,7 +270,7 @@ impl Client {
         }
     }
 
-    /// Forgets the newest versions of the stream, because revisions went back.
+    /// Resets the expected versions, because revisions went back.
     pub(crate) fn revisions_went_back(&mut self) {
         self.ambiguous = true;
         self.stream.newest.clear();
@@ -287,7 +287,7 @@ fn vector(log: &Log, version: &EventVersion) -> Option<CompositeResourceVersion>
     }
 }
 
-/// Returns the objects at the head of a log that a selector matches.
+/// Returns the latest objects of a log that a selector matches.
 fn expected(log: &Log, selector: Selector) -> BTreeMap<(ClusterName, String), Seen> {
     let objects =
         log.head().iter().flat_map(|(cluster, snapshot)| snapshot.iter().map(move |object| (cluster, object)));

@@ -1,6 +1,6 @@
-//! Tests lists and watches against a model: clusters that change, replicas that follow them in different orders, and
-//! clients that lose their streams at any event and resume at any replica. For each interleaving, a client ends with
-//! the state of the clusters.
+//! Tests lists and watches against a model: clusters that change, replicas that read the changes in different orders,
+//! and clients whose watches break at any event and resume at any replica. For each interleaving, a client's final
+//! state equals the state of the clusters.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,6 @@ use world::{CLUSTERS, Holding, REPLICAS, Selector, World, cluster};
 
 const CLIENTS: usize = 4;
 
-/// A step of a run.
 #[derive(Clone, Debug)]
 enum Op {
     Write {
@@ -30,7 +29,7 @@ enum Op {
         cluster: usize,
         key: usize,
     },
-    /// Deletes objects at a single revision, like the end of a lease.
+    /// Deletes objects at a single revision, as at the end of an etcd lease.
     Expire {
         cluster: usize,
         keys: [bool; KEYS.len()],
@@ -129,13 +128,12 @@ fn namespace_op() -> impl Strategy<Value = Op> {
     prop_oneof![12 => op(true), 2 => expire, 1 => (0..REPLICAS).prop_map(|replica| Op::Begin { replica })]
 }
 
-/// The model and its clients.
 struct Run {
     config: LogConfig,
     world: World,
     clients: Vec<Client>,
     shared: Vec<Shared>,
-    /// The vectors and states of earlier lists, for later requests.
+    /// The composite versions and states of earlier lists, for later requests.
     lists: Vec<(usize, CompositeResourceVersion, Heads)>,
 }
 
@@ -260,7 +258,6 @@ impl Run {
 
 const KEYS: [&str; 5] = ["n0/a", "n0/b", "n1/a", "n1/c", "n2/d"];
 
-/// The replicas of most properties.
 const ALL: [Holding; REPLICAS] = [Holding::All; REPLICAS];
 
 fn contents(snapshots: &[(ClusterName, Snapshot)]) -> Vec<(ClusterName, String, u64)> {
@@ -280,7 +277,7 @@ fn run(config: &LogConfig, holding: [Holding; REPLICAS], ops: Vec<Op>, exactly_o
     run.finish();
 }
 
-/// Reads the number of cases from PROPTEST_CASES; 300 cases by default take a second for each property.
+/// Reads the number of cases from PROPTEST_CASES. The default of 300 cases takes a second for each property.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
     ProptestConfig { cases, ..ProptestConfig::default() }
@@ -294,12 +291,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn clients_converge_to_the_state_of_the_clusters(ops in prop::collection::vec(op(true), 0..160)) {
+    fn resuming_clients_converge_to_the_state_of_the_clusters(ops in prop::collection::vec(op(true), 0..160)) {
         run(&LogConfig::default(), ALL, ops, false);
     }
 
     #[test]
-    fn clients_of_a_namespace_converge_for_each_kind_of_log(
+    fn clients_of_a_namespace_converge_across_all_kinds_of_logs(
         holding in prop::array::uniform2(prop::sample::select(vec![Holding::All, Holding::PartOfAll, Holding::Namespace])),
         is_little_kept: bool,
         ops in prop::collection::vec(namespace_op(), 0..160),
@@ -309,17 +306,17 @@ proptest! {
     }
 
     #[test]
-    fn clients_converge_with_a_short_history(ops in prop::collection::vec(op(true), 0..160)) {
+    fn resuming_clients_converge_with_a_short_history(ops in prop::collection::vec(op(true), 0..160)) {
         run(&little_kept(), ALL, ops, false);
     }
 
     #[test]
-    fn clients_converge_without_repeated_events_if_there_are_no_relists(ops in prop::collection::vec(op(false), 0..160)) {
+    fn clients_converge_without_repeated_events_if_no_cluster_relists(ops in prop::collection::vec(op(false), 0..160)) {
         run(&LogConfig::default(), ALL, ops, true);
     }
 
     #[test]
-    fn pages_and_chunks_together_equal_the_list(
+    fn pages_and_chunks_of_a_list_equal_the_list(
         objects in prop::collection::btree_map((0..CLUSTERS, 0..20usize), any::<bool>(), 0..50),
         limit in 1..9usize,
         bytes_max in 1..2000usize,

@@ -1,4 +1,4 @@
-//! Simulated clusters, and replicas whose logs follow them, each at its own pace.
+//! Simulated clusters, and replicas whose logs read the clusters' changes, each at its own speed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use tributary_merge::{Log, LogConfig, ObjectFilter};
 pub(crate) const CLUSTERS: usize = 3;
 pub(crate) const REPLICAS: usize = 2;
 
-/// A filter of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Selector {
     Everything,
@@ -58,7 +57,7 @@ pub(crate) struct Member {
     pub(crate) revision: u64,
     objects: BTreeMap<String, Arc<Object>>,
     history: Vec<Change>,
-    /// The state after each revision, for restores.
+    /// The objects after each revision, for restores.
     backups: Vec<(u64, BTreeMap<String, Arc<Object>>)>,
     uid: u64,
 }
@@ -127,15 +126,15 @@ impl Member {
 /// The namespaces in a replica's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holding {
-    /// All namespaces, all followed.
+    /// All namespaces, from a watch of all namespaces.
     All,
     /// Namespace `n0`, extracted from a watch of all namespaces.
     PartOfAll,
-    /// Namespace `n0`, followed by a watch of its own.
+    /// Namespace `n0`, from a watch of this namespace.
     Namespace,
 }
 
-/// A process: its log, and its progress in each cluster.
+/// A Tributary process: its log, and its progress in each cluster.
 pub(crate) struct Replica {
     pub(crate) log: Log,
     holding: Holding,
@@ -151,7 +150,7 @@ impl Replica {
         Self { log: new_log(config, holding), holding, feeds: (0..CLUSTERS).map(|_| Feed::default()).collect() }
     }
 
-    /// Returns the part of a cluster's state that belongs in the log.
+    /// Returns the objects of a cluster that belong in the log.
     fn part(&self, whole: &Snapshot) -> Snapshot {
         if self.holding == Holding::All {
             return whole.clone();
@@ -171,7 +170,7 @@ fn new_log(config: &LogConfig, holding: Holding) -> Log {
 
 #[derive(Default)]
 struct Feed {
-    /// The number of the cluster's changes that are done.
+    /// The number of the cluster's changes that the replica has read.
     fed: usize,
     snapshot: Snapshot,
 }
@@ -193,8 +192,8 @@ impl World {
         world
     }
 
-    /// Appends up to `count` new changes to a replica's log. With the last change a bookmark of the cluster's revision
-    /// may follow.
+    /// Appends up to `count` new changes to a replica's log. With `bookmark`, the cluster's bookmark follows the last
+    /// change.
     pub(crate) fn feed(&mut self, replica: usize, index: usize, count: usize, bookmark: bool) {
         if !self.joined[index] {
             return;
@@ -237,13 +236,14 @@ impl World {
             state.set_resource_version(state.resource_version().with_change(&change));
             replica.log.append(&name, vec![change], state, self.now);
         }
-        // The progress of all namespaces arrives on request and with the cluster's bookmarks.
+        // The progress of all namespaces arrives with the cluster's bookmarks.
         if bookmark {
             replica.log.progress(&name, whole.resource_version(), self.now);
         }
     }
 
-    /// Restarts a replica with the same namespaces; a part of all namespaces may start in the middle of a revision.
+    /// Restarts a replica with the same namespaces. A namespace that is extracted from all namespaces may start in the
+    /// middle of a revision.
     pub(crate) fn restart(&mut self, replica: usize, config: &LogConfig) {
         let holding = self.replicas[replica].holding;
         self.replicas[replica].log = new_log(config, holding);
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// Removes a cluster from each replica. Its revision increases in the meantime, as that of etcd always does.
+    /// Removes a cluster from each replica. The cluster's revision increases in the meantime, as etcd's always does.
     pub(crate) fn leave(&mut self, index: usize) {
         if std::mem::replace(&mut self.joined[index], false) {
             self.members[index].revision += 1;
@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    /// Restores a cluster from a backup, which each replica notices. Returns the revision.
+    /// Restores a cluster from a backup, and resets it in each replica. Returns the revision of the backup.
     pub(crate) fn restore(&mut self, index: usize, age: usize) -> Option<u64> {
         let revision = self.members[index].restore(age)?;
         for replica in 0..REPLICAS {

@@ -1,4 +1,4 @@
-//! Clusters that join, leave and return.
+//! Watches across clusters that join, leave and return.
 
 use super::*;
 use crate::integers::resumes_after;
@@ -27,13 +27,13 @@ fn watch_does_not_resume_from_a_deleted_object_of_a_leaving_cluster() {
         let WatchEvent::Object(event) = event else { panic!("{event:?}") };
         assert_eq!((event.change_type, event.native_version), (ChangeType::Deleted, ResourceVersion(1)));
     }
-    // If the cluster returns unchanged, its own version would cover the whole state.
+    // The cluster returns unchanged: its own version in a DELETED event would cover all its objects.
     log.join(&name("a"), snapshot(10, &["x 9", "y 10"]), NOW);
     assert!(resume(&log, "a:1").is_err() && !resumes_after(&log, "a", 1));
 }
 
 #[test]
-fn leaving_cluster_is_deleted_and_its_component_goes_with_the_last_object() {
+fn last_deletion_of_a_leaving_cluster_removes_its_component() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29", "y 25"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.leave(&name("b"), NOW);
@@ -49,7 +49,7 @@ fn leaving_cluster_is_deleted_and_its_component_goes_with_the_last_object() {
 }
 
 #[test]
-fn returning_cluster_is_replayed_to_clients_that_knew_it() {
+fn watch_from_an_older_version_receives_leave_and_return() {
     let mut log = log(&[("b", 30, &["x 29"])]);
     log.leave(&name("b"), NOW);
     log.join(&name("b"), snapshot(40, &["x 29", "y 35"]), NOW);
@@ -60,18 +60,18 @@ fn returning_cluster_is_replayed_to_clients_that_knew_it() {
     assert!(resume(&log, "b:0").is_err(), "the client has only half of the leave");
 }
 
-/// A cluster that left is forgotten with time, although an old change of a different cluster is kept. A client that
-/// resumes from that change receives no event of it, and a client that knew it starts over.
+/// A cluster that left is dropped from the log after a while, although an old change of a different cluster is stored.
+/// A client that resumes from that change receives no event of the dropped cluster, and a client with the cluster's
+/// component lists again.
 #[test]
-fn cluster_that_left_long_ago_does_not_block_watches() {
+fn dropped_cluster_does_not_prevent_watches_from_resuming() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
     change(&mut log, "a", "w 11");
     let (mut slow, mut head) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, everything as Matches));
     log.leave(&name("b"), NOW);
     assert_eq!(read(&log, &mut head), ["DELETED b/x@29 a:11"]);
     log.trim(Duration::from_secs(600));
-    // These watchers belong to a client that was connected all the time, and to a client with a version of the quiet
-    // cluster.
+    // A watch that has not read the leave lags, and a version with a component of the dropped cluster is too old.
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
     assert!(too_old(&log, "a:10 b:30").contains("cluster b: 30"));
     assert!(!resumes_after(&log, "a", 11), "the client may have received the other cluster's events");
@@ -81,14 +81,14 @@ fn cluster_that_left_long_ago_does_not_block_watches() {
     for watcher in [&mut late, &mut head] {
         assert_eq!(read(&log, watcher), ["MODIFIED a/w@12 a:12"], "events are shared from here on");
     }
-    // The cluster returns as a new one.
+    // A cluster joins under the name of the dropped cluster, and counts as new.
     log.join(&name("b"), snapshot(40, &["y 35"]), Duration::from_secs(600));
     assert_eq!(read(&log, &mut late), ["ADDED b/y@35 a:12 b:40"]);
 }
 
-/// No event would ever delete the announced object.
+/// A watch must not send an object of a dropped cluster, because no later event would delete the object.
 #[test]
-fn object_of_a_cluster_that_left_long_ago_is_not_announced_behind_a_delete() {
+fn dropped_clusters_object_does_not_follow_a_same_named_deletion() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 30, &["x 29", "y 28"])]);
     for text in ["-x 11", "-y 12"] {
         change(&mut log, "a", text);
@@ -97,14 +97,14 @@ fn object_of_a_cluster_that_left_long_ago_is_not_announced_behind_a_delete() {
     log.trim(Duration::from_secs(600));
     let told = ["DELETED* a/x@11 a:11-1", "DELETED* a/y@12 a:12-1"];
     assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), told);
-    // The same holds if it returns before the deletions are read.
+    // The object is not announced either if the cluster returns before the watch reads the deletions.
     let mut late = resume(&log, "a:10").unwrap();
     log.join(&name("b"), snapshot(40, &["x 29"]), Duration::from_secs(600));
     assert_eq!(read(&log, &mut late), [told[0], told[1], "ADDED b/x@29 a:12 b:40"]);
 }
 
 #[test]
-fn client_ahead_of_a_cluster_that_leaves_and_returns_expires() {
+fn watch_ahead_of_a_cluster_that_leaves_and_returns_expires() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     let mut ahead = resume(&log, "a:12 b:20").unwrap();
     assert!(read(&log, &mut ahead).is_empty() && ahead.ahead().is_some());
@@ -115,11 +115,12 @@ fn client_ahead_of_a_cluster_that_leaves_and_returns_expires() {
 }
 
 #[test]
-fn component_of_a_leaving_cluster_is_zero_although_another_cluster_has_the_name() {
+fn leaving_clusters_component_is_zero_despite_a_same_named_object() {
     let mut log = log(&[("a", 10, &["x 9"]), ("b", 30, &["x 29", "y 25"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.leave(&name("b"), NOW);
     let told = read(&log, &mut watcher);
-    // A stream that is cut behind the first event must not resume at a replica that still knows `b`, as if `x` existed.
+    // A client whose watch breaks after the first event must not resume at a replica that still has cluster `b`, as if
+    // `x` existed.
     assert_eq!(told, ["DELETED b/x@29 a:10 b:0", "ADDED a/x@9 a:10 b:0", "DELETED b/y@25 a:10"]);
 }

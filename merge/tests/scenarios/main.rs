@@ -1,4 +1,4 @@
-//! The contract of a merged watch, one rule per test.
+//! The rules of a merged watch, one per test.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ fn name(text: &str) -> ClusterName {
     ClusterName::new(text).unwrap()
 }
 
-/// Decodes an object from `key version color`.
+/// Decodes an object from the text `key version color`.
 fn object(text: &str) -> Arc<Object> {
     let parts: Vec<_> = text.split(' ').collect();
     let (version, color) = (parts[1], parts.get(2).unwrap_or(&"blue"));
@@ -50,7 +50,7 @@ fn vector(text: &str) -> CompositeResourceVersion {
     components.map(|(cluster, version)| (name(cluster), CollectionVersion::parse(version).unwrap())).collect()
 }
 
-/// Creates a log with clusters, each `name`, version, objects.
+/// Creates a log with clusters, each from its name, version and objects.
 fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
     let mut log = Log::new(LogConfig::default());
     for (cluster, version, objects) in clusters {
@@ -59,7 +59,7 @@ fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
     log
 }
 
-/// Puts or deletes (`-key version`) an object, like an event of the cluster, followed by a bookmark.
+/// Applies an event of a cluster, followed by a bookmark: `key version` puts an object, and `-key version` deletes it.
 fn change(log: &mut Log, cluster: &str, text: &str) {
     change_at(log, cluster, text, NOW);
 }
@@ -77,7 +77,7 @@ fn change_at(log: &mut Log, cluster: &str, text: &str, now: Duration) {
     log.append(&name(cluster), vec![Change { change_type, object, previous }], snapshot, now);
 }
 
-/// Deletes objects (`key version`) one after the other, like events of the cluster, without a bookmark.
+/// Deletes objects (`key version`) one after the other, without a bookmark.
 fn delete(log: &mut Log, cluster: &str, texts: &[&str]) {
     for text in texts {
         let mut snapshot = log.snapshot(&name(cluster)).unwrap().clone();
@@ -99,12 +99,13 @@ fn red(_: &ClusterName, object: &Object) -> bool {
 
 type Matches = fn(&ClusterName, &Object) -> bool;
 
-/// Reads the events of a watcher until it waits, as `TYPE cluster/name@version vector`; `*` marks private versions.
+/// Reads the events of a watch until it waits, as `TYPE cluster/name@version composite-version`; `*` marks versions for
+/// this client alone.
 fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
     read_with_private(log, watcher).0
 }
 
-/// Reads as [`read`] does, and returns the position before which the watcher received a private version.
+/// Reads events like [`read`], and returns the position before which the watch sent a version for its client alone.
 fn read_with_private(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
     let (mut lines, mut told_own) = (Vec::new(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! The bounds of the history, and lists of past states.
+//! The limits of the history, and lists of past states.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use tributary_merge::OpeningList;
 use super::*;
 
 #[test]
-fn storm_in_one_cluster_keeps_the_history_of_the_others() {
+fn many_changes_in_one_cluster_keep_other_clusters_history() {
     let config = LogConfig { history_bytes_max: 8 << 10, history_entries_min: 5, ..LogConfig::default() };
     let mut log = Log::new(config);
     log.join(&name("a"), snapshot(10, &[]), NOW);
@@ -38,9 +38,9 @@ fn snapshot_of(version: u64, objects: &[Arc<Object>]) -> Snapshot {
     snapshot
 }
 
-/// A writer can shrink large objects, and leave the large ones to the history.
+/// A writer could shrink large objects, so that only the history keeps the large versions.
 #[test]
-fn change_counts_with_the_larger_object_and_history_stays_below_twice_the_bound() {
+fn history_size_counts_the_larger_object_of_each_change() {
     const LARGE: usize = 100 << 10;
     for (bytes, kept) in [(1000 * LARGE, 100), (10 * LARGE, 19)] {
         let mut log = Log::new(LogConfig { history_bytes_max: bytes, ..LogConfig::default() });
@@ -59,10 +59,11 @@ fn change_counts_with_the_larger_object_and_history_stays_below_twice_the_bound(
     }
 }
 
-/// A writer with an object of the same name in two clusters can make one large and change the other often. The entries
-/// of the other cluster refer to the large objects, and must not keep them after their own cluster has forgotten them.
+/// A writer could make an object large in one cluster, and often change the object of the same name in another cluster.
+/// The entries of the other cluster refer to the large object, and must not keep it in memory after the log has evicted
+/// it for its own cluster.
 #[test]
-fn object_forgotten_by_its_cluster_is_not_kept_by_entries_of_another_cluster() {
+fn entry_of_another_cluster_does_not_keep_an_evicted_object() {
     const LARGE: usize = 100 << 10;
     const BOUND: usize = 1 << 20;
     let mut log = Log::new(LogConfig { history_bytes_max: BOUND, ..LogConfig::default() });
@@ -85,9 +86,9 @@ fn object_forgotten_by_its_cluster_is_not_kept_by_entries_of_another_cluster() {
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
 }
 
-/// The allocation of an object with a released text still counts.
+/// The allocation of an object whose text has been freed still counts.
 #[test]
-fn reference_to_another_clusters_object_counts_with_its_own_size() {
+fn history_counts_the_size_of_references_to_same_named_objects() {
     let added_by_a_change = |others: &[&str]| {
         let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, others)]);
         let before = log.history_bytes();
@@ -98,9 +99,10 @@ fn reference_to_another_clusters_object_counts_with_its_own_size() {
     assert!((alone + 16..alone + 64).contains(&named), "{named} and {alone}");
 }
 
-/// A slow watcher receives the other cluster's object in its state at the deletion, although it has changed since.
+/// A slow watch receives the other cluster's object in its state at the deletion, although the object has changed
+/// since.
 #[test]
-fn other_object_of_a_deleted_name_is_announced_in_its_past_state() {
+fn same_named_object_follows_a_deletion_in_its_past_state() {
     let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, &["m 9 red"]), ("c", 10, &["m 9 blue"])]);
     let mut slow = Watcher::now(&log, red as Matches);
     change(&mut log, "a", "m 11 blue");
@@ -115,10 +117,10 @@ fn other_object_of_a_deleted_name_is_announced_in_its_past_state() {
     }
 }
 
-/// A cluster may be relisted at any rate, with everything changed each time.
+/// A cluster may be relisted at any rate, with all objects changed each time.
 #[test]
-fn relists_are_kept_up_to_the_bound_and_the_newest_one_more() {
-    // (size of the history in states, number of kept states)
+fn history_keeps_relists_within_its_limit_and_the_newest() {
+    // (maximum history size in snapshots, number of snapshots in the history)
     for (states, kept) in [(1, 1), (3, 3)] {
         let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
         let mut log = Log::new(LogConfig { history_bytes_max: states * one, ..LogConfig::default() });
@@ -131,7 +133,7 @@ fn relists_are_kept_up_to_the_bound_and_the_newest_one_more() {
         assert_eq!(log.len(), kept, "{states}");
         assert!(log.history_bytes() > kept * one && log.history_bytes() < (kept + 1) * one);
         assert!(resume(&log, "a:29").is_ok() && resume(&log, "a:11").is_err());
-        // A later change does not evict the newest state.
+        // A later change does not evict the newest snapshot.
         change(&mut log, "a", "m1 31");
         assert!(resume(&log, "a:29").is_ok());
     }
@@ -143,10 +145,10 @@ fn ten_large_objects(version: u64) -> Snapshot {
     snapshot_of(version, &objects)
 }
 
-/// A cluster that was removed and returns a moment later, or is relisted with few changes, evicts no event that
+/// A cluster that is removed and returns a moment later, or is relisted with few changes, evicts no event that
 /// connected watches still need.
 #[test]
-fn small_boundary_does_not_evict_a_large_one() {
+fn small_relist_does_not_evict_a_large_relist() {
     let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
     let mut log = Log::new(LogConfig { history_bytes_max: one / 2, ..LogConfig::default() });
     log.join(&name("a"), ten_large_objects(10), NOW);
@@ -158,14 +160,14 @@ fn small_boundary_does_not_evict_a_large_one() {
     let told = read(&log, &mut connected);
     let of_type = |change_type: &str| told.iter().filter(|line| line.starts_with(change_type)).count();
     assert_eq!((of_type("DELETED"), of_type("ADDED"), told.len()), (10, 10, 20), "{told:?}");
-    // A large boundary replaces it.
+    // The next large boundary evicts the previous large boundary.
     log.relist(&name("a"), ten_large_objects(12), NOW);
     assert_eq!(read(&log, &mut connected).len(), 10);
     assert!(log.history_bytes() < 2 * one, "{} of {one}", log.history_bytes());
 }
 
 #[test]
-fn old_entries_expire_except_the_minimum_number() {
+fn old_log_entries_expire_except_the_minimum_number() {
     let config = LogConfig { history_entries_min: 2, ..LogConfig::default() };
     let mut log = Log::new(config);
     log.join(&name("a"), snapshot(10, &[]), NOW);
@@ -186,7 +188,7 @@ fn old_entries_expire_except_the_minimum_number() {
 }
 
 #[test]
-fn snapshot_at_returns_exact_past_states() {
+fn snapshot_at_a_composite_version_is_the_exact_past_state() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "a", "-y 12");
@@ -208,7 +210,7 @@ fn snapshot_at_returns_exact_past_states() {
 }
 
 #[test]
-fn past_state_has_each_version_of_an_object_that_changed_often() {
+fn past_state_is_exact_for_an_object_that_changed_often() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"])]);
     for text in ["x 11", "-x 12", "x 13", "y 14", "x 15", "-y 16", "new 17", "-new 18"] {
         change(&mut log, "a", text);
@@ -236,7 +238,7 @@ fn past_state_has_each_version_of_an_object_that_changed_often() {
 }
 
 #[test]
-fn paged_list_counts_the_remaining_objects() {
+fn paginated_list_counts_the_remaining_objects() {
     let log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["v 11", "w 12", "x 13"]), ("c", 30, &[])]);
     for namespace in [None, Some("n".into())] {
         let filter = Filter { namespace, ..Filter::default() };
@@ -248,7 +250,7 @@ fn paged_list_counts_the_remaining_objects() {
             let before = seen.len();
             while cursor.next_chunk(1, |cluster, object| seen.push(format!("{cluster}/{}", object.name()))) {}
             assert_eq!(seen.len() - before, count);
-            // Each second page counts again, like after an inconsistent token.
+            // The remaining objects are counted again for each second page, as after an inconsistent token.
             remaining = if left == Some(3) { None } else { left };
             start = cursor.continue_position().cloned();
         }
@@ -258,7 +260,7 @@ fn paged_list_counts_the_remaining_objects() {
 }
 
 #[test]
-fn page_continues_at_the_position_of_a_removed_cluster() {
+fn list_page_continues_at_the_position_of_a_removed_cluster() {
     let log = log(&[("a", 10, &["x 9"]), ("c", 30, &["a 5", "x 6"])]);
     for (cluster, after, expected) in
         [("a", "n/x", 2), ("b", "n/x", 2), ("c", "n/a", 1), ("c", "n/x", 0), ("d", "n/a", 0)]
@@ -272,9 +274,9 @@ fn page_continues_at_the_position_of_a_removed_cluster() {
     }
 }
 
-/// An opening list or a watch shares its thread with other tasks.
+/// An opening list or a watch shares its thread with other tasks, so each step is bounded.
 #[test]
-fn each_step_evaluates_a_bounded_number_of_objects() {
+fn list_and_watch_steps_evaluate_few_objects_each() {
     let names: Vec<_> = (0..1000).map(|number| format!("x{number:04} {}", 2000 - number)).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let log = log(&[("a", 10, &["y 9"]), ("b", 3000, &names)]);
@@ -301,8 +303,8 @@ fn each_step_evaluates_a_bounded_number_of_objects() {
     while cursor.next_chunk(100 * Filter::LOOK_COST, |_, object| listed.push(object.name().to_owned())) {}
     assert_eq!(listed, ["x0999"]);
 
-    // A client that lacks a cluster receives its objects by version. The first is known only after all have been
-    // visited.
+    // A client that lacks a cluster receives the cluster's objects in ascending version, so the first event follows
+    // only after all objects have been visited.
     let mut watcher = Watcher::resume(&log, &vector("a:10"), |_: &ClusterName, _: &Object| {
         asked.set(asked.get() + 1);
         true

@@ -1,10 +1,10 @@
-//! Clusters that are relisted.
+//! Watches across relists of clusters.
 
 use super::*;
 use crate::integers::resumes_after;
 
 #[test]
-fn relist_sends_the_differences_with_deletions_first() {
+fn relist_sends_its_differences_with_deletions_first() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["w 21", "x 29", "y 25", "z 27"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(40, &["x 38", "z 27", "v 35"]), NOW);
@@ -30,12 +30,12 @@ fn deletion_of_a_relist_carries_the_version_before_the_relist() {
     });
     let natives: Vec<_> = natives.collect();
     assert_eq!(natives, [(ChangeType::Deleted, 12), (ChangeType::Modified, 15), (ChangeType::Added, 20)]);
-    // With a single cluster the integer is a whole vector.
+    // With a single cluster, the integer version is a complete composite version.
     let mut resumed = Watcher::resume(&log, &vector("a:12"), everything as Matches).unwrap();
     assert_eq!(read(&log, &mut resumed).len(), 3);
     assert!(!resumes_after(&log, "a", 12), "y and the deletion of x both carry version 12");
-    // An object that leaves a selection does not carry its own version either, which may be above those of later
-    // events.
+    // A DELETED event of an object that leaves a selection does not carry the object's own version, which may be above
+    // the versions of later events.
     let mut reds = Watcher::now(&log, red as Matches);
     log.relist(&name("a"), snapshot(30, &["w 25", "y 27 red", "z 30 red"]), NOW);
     log.relist(&name("a"), snapshot(40, &["w 32 red", "y 38", "z 30 red"]), NOW);
@@ -53,7 +53,7 @@ fn deletion_of_a_relist_carries_the_version_before_the_relist() {
     );
 }
 
-/// Applies events to a client's state, and returns each version with the state at that time.
+/// Applies a watch's events to a client's state, and returns each version with the state after it.
 fn follow(
     log: &Log,
     watcher: &mut Watcher<Matches>,
@@ -79,15 +79,14 @@ fn follow(
     }
 }
 
-/// Returns the red objects of a snapshot.
 fn red_objects(snapshot: &Snapshot, cluster: &str) -> BTreeMap<String, u64> {
     let reds = snapshot.iter().filter(|object| red(&name(cluster), object));
     reds.map(|object| (object.name().to_owned(), object.resource_version().0)).collect()
 }
 
 #[test]
-fn client_cut_inside_a_relist_converges_at_a_replica_that_is_before_it() {
-    // Two objects that are red, blue or absent: before the relist, in it, and later.
+fn client_cut_inside_a_relist_converges_at_an_older_replica() {
+    // Two objects that are red, blue or absent: before the relist, in the relist, and later.
     let colors = [None, Some("red"), Some("blue")];
     let pairs: Vec<_> = colors.iter().flat_map(|x| colors.map(|y| (*x, y))).collect();
     let state = |version: u64, (x, y): (Option<&str>, Option<&str>)| {

@@ -1,9 +1,9 @@
-//! Clusters whose revisions go back.
+//! Watches across clusters whose revisions go back.
 
 use super::*;
 
 #[test]
-fn reset_expires_earlier_versions() {
+fn reset_of_a_cluster_expires_its_earlier_versions() {
     let mut log = log(&[("b", 30, &["x 29", "y 5"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.relist(&name("b"), snapshot(20, &["x 18", "y 5"]), NOW);
@@ -15,7 +15,7 @@ fn reset_expires_earlier_versions() {
 }
 
 #[test]
-fn client_ahead_of_a_reset_expires_once_the_log_reaches_its_version() {
+fn watch_ahead_of_a_reset_expires_once_its_version_returns() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
     log.relist(&name("b"), snapshot(28, &["y 5"]), NOW);
     let mut undone = resume(&log, "a:10 b:30").unwrap();
@@ -35,7 +35,7 @@ fn client_ahead_of_a_reset_expires_once_the_log_reaches_its_version() {
 }
 
 #[test]
-fn version_that_stands_for_two_states_is_expired() {
+fn list_at_a_version_with_two_states_is_expired() {
     let mut log = log(&[("a", 10, &["x 9"])]);
     for version in 11..20 {
         change(&mut log, "a", &format!("x {version}"));
@@ -52,8 +52,8 @@ fn version_that_stands_for_two_states_is_expired() {
 }
 
 #[test]
-fn restore_during_an_absence_is_detected_when_the_cluster_returns() {
-    // The cluster has passed the version, but had no z at 10 and no x at 8.
+fn restore_of_an_absent_cluster_is_detected_on_its_return() {
+    // The cluster has passed version 10 again, but with different objects.
     for objects in [&["x 7", "z 9"][..], &["x 8"], &["x 6", "y 12"]] {
         let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
         log.leave(&name("a"), NOW);
@@ -69,7 +69,7 @@ fn restore_during_an_absence_is_detected_when_the_cluster_returns() {
 }
 
 #[test]
-fn undone_version_is_too_old_once_the_cluster_has_passed_it() {
+fn undone_version_is_too_old_once_the_cluster_passes_it() {
     let reset = |log: &mut Log| log.reset(&name("a"), snapshot(8, &["x 7"]), NOW);
     let come_back = |log: &mut Log| {
         log.leave(&name("a"), NOW);

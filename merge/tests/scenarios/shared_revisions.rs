@@ -1,11 +1,11 @@
-//! Several deletions at a single revision, like at the end of a lease.
+//! Several deletions at a single revision, as at the end of an etcd lease.
 
 use super::*;
 
 const OBJECTS: [&str; 3] = ["x 5", "y 6", "z 7"];
 
 #[test]
-fn deletions_of_one_revision_carry_parts_until_progress_completes_it() {
+fn deletions_of_one_revision_carry_partial_versions_until_a_bookmark() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:10").unwrap();
     let bookmark = |log: &Log, watcher: &Watcher<Matches>| text(log, &watcher.bookmark(log).unwrap());
@@ -20,14 +20,15 @@ fn deletions_of_one_revision_carry_parts_until_progress_completes_it() {
 }
 
 #[test]
-fn client_cut_between_deletions_of_one_revision_receives_all_of_them_again() {
+fn client_cut_between_deletions_of_one_revision_receives_all_again() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut early = resume(&log, "a:11-1").unwrap();
     assert_eq!(read(&log, &mut early), [""; 0]);
     delete(&mut log, "a", &["y 11"]);
     assert_eq!(read(&log, &mut early), ["DELETED a/y@11 a:11-2"]);
-    // The client's count does not matter: a different replica may have counted otherwise.
+    // Each count resumes at the first deletion, because a different replica may have counted the deletions in a
+    // different order.
     for from in ["a:11-0", "a:11-1", "a:11-2", "a:11-3"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert_eq!(told.len(), 2, "{told:?}");
@@ -40,13 +41,13 @@ fn client_cut_between_deletions_of_one_revision_receives_all_of_them_again() {
 }
 
 #[test]
-fn client_with_the_whole_revision_is_not_ahead_of_a_part() {
+fn client_with_a_whole_revision_is_not_ahead() {
     let mut log = log(&[("a", 10, &OBJECTS), ("b", 3, &["w 2"])]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11 b:3").unwrap();
     assert_eq!(watcher.ahead(), None);
     change(&mut log, "b", "w 4");
-    // The client has this deletion, too.
+    // The client's version already covers the deletion of y in cluster a.
     delete(&mut log, "a", &["y 11"]);
     delete(&mut log, "b", &["w 5"]);
     assert_eq!(read(&log, &mut watcher), ["MODIFIED* b/w@4 a:11 b:4", "DELETED* b/w@5 a:11 b:5-1"]);
@@ -56,8 +57,8 @@ fn client_with_the_whole_revision_is_not_ahead_of_a_part() {
     assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@6 a:11 b:6"]);
 }
 
-/// Creates a log with a part of revision 11 of `b`, of which the client has the whole. Behind it, `a` deletes an object
-/// whose name `b` has too, and revision 11 may delete `b`'s object.
+/// Creates a log with a part of revision 11 of `b`, and a watch of a client with the whole revision. Later, `a` deletes
+/// an object whose name `b` has too, and the missing part of revision 11 may delete `b`'s object.
 fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watcher<Matches>) {
     let mut log = log(&[&[("a", 10, &["x 9"] as &[_]), ("b", 10, &["x 8", "y 7", "z 6"])], rest].concat());
     delete(&mut log, "b", &["y 11"]);
@@ -69,19 +70,19 @@ fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]
 }
 
 #[test]
-fn client_with_the_whole_revision_waits_for_objects_that_the_rest_may_delete() {
+fn watch_waits_if_a_partial_revision_may_delete_an_object() {
     type End = (fn(&mut Log), &'static [&'static str]);
     const BOTH: [&str; 2] = ["DELETED* a/x@11 a:10 b:11", "ADDED* b/x@8 a:11-1 b:11"];
     let ends: [End; 10] = [
         (|log| delete(log, "b", &["x 11"]), &["DELETED* a/x@11 a:11-1 b:11"]),
         (|log| log.relist(&name("b"), snapshot(11, &[]), NOW), &["DELETED* a/x@11 a:11-1 b:11"]),
-        // The part was the whole revision.
+        // These changes show that the log's part is the whole revision.
         (|log| log.progress(&name("b"), ResourceVersion(11), NOW), &BOTH),
         (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
         (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
         (|log| change(log, "b", "x 12"), &[BOTH[0], BOTH[1], "MODIFIED* b/x@12 a:11-1 b:12"]),
-        // The rest of the revision stays unknown. An unchanged object was not deleted, and the client receives all
-        // others at their own positions.
+        // The remaining changes of the revision stay unknown. An unchanged object was not deleted, and the client
+        // receives all other objects at their own positions.
         (|log| log.relist(&name("b"), snapshot(20, &["x 8"]), NOW), &BOTH),
         (
             |log| log.relist(&name("b"), snapshot(20, &["x 15"]), NOW),
@@ -99,7 +100,7 @@ fn client_with_the_whole_revision_waits_for_objects_that_the_rest_may_delete() {
             for _ in 0..2 {
                 assert_eq!(read(&log, &mut watcher), [""; 0]);
                 assert_eq!(watcher.ahead(), Some((&name("b"), ResourceVersion(11).into())));
-                // This deletion does not complete the revision either.
+                // A deletion of another object does not complete the revision.
                 delete(&mut log, "b", &["z 11"]);
             }
             end(&mut log);
@@ -110,7 +111,7 @@ fn client_with_the_whole_revision_waits_for_objects_that_the_rest_may_delete() {
 }
 
 #[test]
-fn object_of_an_unaffected_cluster_is_announced_at_once() {
+fn same_named_object_of_an_unaffected_cluster_follows_immediately() {
     for comes_late in [false, true] {
         let (log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[("c", 3, &["x 2"])]);
         let expected = ["DELETED* a/x@11 a:10 b:11 c:3", "ADDED* c/x@2 a:11-1 b:11 c:3"];
@@ -119,7 +120,7 @@ fn object_of_an_unaffected_cluster_is_announced_at_once() {
 }
 
 #[test]
-fn client_waiting_for_the_rest_of_a_revision_expires_on_a_reset() {
+fn watch_waiting_for_a_partial_revision_expires_on_a_reset() {
     for comes_late in [false, true] {
         let (mut log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[]);
         assert_eq!(read(&log, &mut watcher), [""; 0]);
@@ -128,9 +129,10 @@ fn client_waiting_for_the_rest_of_a_revision_expires_on_a_reset() {
     }
 }
 
-/// Like the test above, for a client that connects after the relist.
+/// The client connects after the relist. Its watch sends the deletion in `a` without waiting, because the relist
+/// deletes the object in `b`.
 #[test]
-fn relist_behind_a_part_deletes_the_object_for_a_late_client_with_the_whole_revision() {
+fn watch_after_a_relist_does_not_wait_for_partial_revision() {
     let (mut log, _) = log_and_watcher_behind_a_part(false, &[]);
     log.relist(&name("b"), snapshot(20, &["z 6"]), NOW);
     let told = read(&log, &mut resume(&log, "a:10 b:11").unwrap());
@@ -140,7 +142,7 @@ fn relist_behind_a_part_deletes_the_object_for_a_late_client_with_the_whole_revi
 }
 
 #[test]
-fn client_with_a_part_is_ahead_of_a_log_without_that_revision() {
+fn client_with_partial_revision_is_ahead_of_an_older_log() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:11-1").unwrap();
     assert!(watcher.ahead().is_some());
@@ -151,14 +153,14 @@ fn client_with_a_part_is_ahead_of_a_log_without_that_revision() {
 }
 
 #[test]
-fn part_is_too_old_for_a_list_of_the_same_revision() {
+fn partial_revision_is_too_old_for_a_later_log() {
     let log = log(&[("a", 11, &["z 7"])]);
     assert!(too_old(&log, "a:11-1").starts_with("too old resource version of cluster a: 11-1"));
     assert!(resume(&log, "a:11").is_ok());
 }
 
 #[test]
-fn relist_behind_a_part_deletes_the_remaining_objects_of_the_revision() {
+fn relist_after_a_partial_revision_deletes_its_remaining_objects() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(20, &["w 15"]), NOW);
@@ -167,12 +169,13 @@ fn relist_behind_a_part_deletes_the_remaining_objects_of_the_revision() {
         told.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(rest(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
-    // A client with a larger part from a different replica has seen more deletions, which the relist deletes anyway.
+    // A client with a larger part from a different replica has received more deletions, and the relist deletes the same
+    // objects.
     assert_eq!(rest(&log, "a:11-2"), rest(&log, "a:11-1"));
     assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
     assert!(too_old(&log, "a:20-1").contains("20-1"));
-    // The deletions in the rest of the revision are unknown here.
+    // The log lacks the other deletions of revision 11, so it cannot rebuild this state.
     let at = |version| log.snapshot_at(&vector(version)).map(|state| state[0].1.len());
     assert_eq!((at("a:10"), at("a:11-1"), at("a:20")), (Ok(3), Ok(2), Ok(1)));
     for unknown in ["a:11-2", "a:11"] {
@@ -181,7 +184,7 @@ fn relist_behind_a_part_deletes_the_remaining_objects_of_the_revision() {
 }
 
 #[test]
-fn version_of_a_client_with_the_whole_revision_does_not_go_back_at_a_relist() {
+fn clients_whole_revision_does_not_go_back_at_a_relist() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11").unwrap();
@@ -192,9 +195,9 @@ fn version_of_a_client_with_the_whole_revision_does_not_go_back_at_a_relist() {
     assert_eq!(read(&log, &mut watcher), ["MODIFIED a/w@21 a:21"]);
 }
 
-/// Only the list shows that the part was the whole revision.
+/// The relist at the same revision shows that no further deletion of the revision follows.
 #[test]
-fn relist_at_the_same_revision_completes_a_part() {
+fn relist_at_the_same_revision_completes_a_partial_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(11, &["z 7"]), NOW);
@@ -207,11 +210,11 @@ fn relist_at_the_same_revision_completes_a_part() {
 }
 
 #[test]
-fn deletion_count_over_all_namespaces_does_not_apply_to_a_single_namespace() {
+fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
     let mut log = Log::of_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
-    // In the count over all namespaces this was the third deletion.
+    // A version of a log of all namespaces may count this deletion as the third of its revision.
     for from in ["a:11-0", "a:11-1", "a:11-2"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].starts_with("DELETED") && told[0].contains("a/z@11"), "{from}: {told:?}");
@@ -222,9 +225,9 @@ fn deletion_count_over_all_namespaces_does_not_apply_to_a_single_namespace() {
 }
 
 /// A log of a namespace may start in the middle of a revision. A client with more of that revision receives the events
-/// behind the start.
+/// after the start.
 #[test]
-fn watch_resumes_from_a_join_in_the_middle_of_a_revision() {
+fn watch_resumes_from_a_join_inside_a_revision() {
     let mut state = snapshot(10, &["y 6", "z 7"]);
     state.set_resource_version(CollectionVersion::part(ResourceVersion(11), 2));
     let config = LogConfig { history_age_max: Duration::from_secs(10), ..LogConfig::default() };
@@ -240,7 +243,7 @@ fn watch_resumes_from_a_join_in_the_middle_of_a_revision() {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].contains("a/y@11"), "{from}: {told:?}");
     }
-    // The watch resumes after the log has forgotten the start, if it has forgotten no other entry.
+    // The watch resumes after the log has evicted the join, if the log has evicted no other entry.
     forgetful.trim(Duration::from_secs(20));
     assert!(forgetful.is_empty());
     assert_eq!(listed(&forgetful), [""; 0]);
@@ -249,7 +252,7 @@ fn watch_resumes_from_a_join_in_the_middle_of_a_revision() {
 }
 
 #[test]
-fn part_with_fewer_deletions_than_forgotten_is_too_old() {
+fn partial_revision_with_fewer_deletions_than_evicted_is_too_old() {
     let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
     for (mut log, is_of_namespace) in [(Log::new(config.clone()), false), (Log::of_namespace(config), true)] {
         log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
@@ -259,7 +262,8 @@ fn part_with_fewer_deletions_than_forgotten_is_too_old() {
         for fewer in ["a:11-0", "a:11-1"] {
             assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
         }
-        // A client with as many deletions as were forgotten has those, unless the count may include other namespaces.
+        // A client whose count is at least the number of evicted deletions has received them, unless the count may
+        // include other namespaces.
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {
@@ -273,9 +277,9 @@ fn part_with_fewer_deletions_than_forgotten_is_too_old() {
     }
 }
 
-/// Events expire so, and a long time passes until the next.
+/// Kubernetes Events expire in this way, and a long time may pass until the next change.
 #[test]
-fn watch_resumes_from_a_list_although_deletions_of_its_revision_are_forgotten() {
+fn watch_resumes_from_a_list_whose_revisions_deletions_are_evicted() {
     for kept in [0, 1, 100] {
         let config = LogConfig { history_entries_min: kept, ..LogConfig::default() };
         let mut log = Log::new(config);
@@ -300,7 +304,7 @@ fn watch_resumes_from_a_list_although_deletions_of_its_revision_are_forgotten() 
 }
 
 #[test]
-fn snapshot_at_a_part_of_a_revision_is_exact() {
+fn snapshot_at_a_partial_revision_is_exact() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let at = |log: &Log, version| log.snapshot_at(&vector(version)).unwrap()[0].1.len();
     delete(&mut log, "a", &["x 11"]);
@@ -312,7 +316,7 @@ fn snapshot_at_a_part_of_a_revision_is_exact() {
 }
 
 #[test]
-fn integer_shared_by_several_deletions_names_no_event() {
+fn watch_does_not_resume_after_an_integer_of_several_deletions() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let after =
         |log: &Log, version| Watcher::after_event(log, 0, &name("a"), ResourceVersion(version), everything as Matches);

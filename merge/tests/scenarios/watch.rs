@@ -1,9 +1,9 @@
-//! The events of a watch, and their versions.
+//! The events of a watch, and their composite versions.
 
 use super::*;
 
 #[test]
-fn initial_events_come_in_key_order_with_a_single_end_bookmark() {
+fn initial_events_are_in_key_order_before_one_bookmark() {
     let mut log = log(&[("b", 20, &["x 19", "a 20"]), ("a", 10, &["z 3"])]);
     let mut with = Watcher::initial(&log, everything as Matches, true);
     let mut without = Watcher::initial(&log, everything as Matches, false);
@@ -26,7 +26,7 @@ fn initial_events_come_in_key_order_with_a_single_end_bookmark() {
 }
 
 #[test]
-fn selectors_turn_changes_into_additions_and_deletions() {
+fn selector_turns_modifications_into_added_and_deleted_events() {
     let mut log = log(&[("a", 10, &["x 9 red"])]);
     let mut watcher = Watcher::now(&log, red as Matches);
     for text in ["x 11 blue", "x 12 blue", "x 13 red", "x 14 red", "-x 15 red", "y 16 blue", "-y 17 blue"] {
@@ -40,7 +40,7 @@ fn selectors_turn_changes_into_additions_and_deletions() {
 }
 
 #[test]
-fn resumed_watch_joins_its_version_until_the_log_has_passed_it() {
+fn resumed_watch_sends_private_versions_until_the_log_catches_up() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "b", "y 21");
@@ -52,7 +52,7 @@ fn resumed_watch_joins_its_version_until_the_log_has_passed_it() {
 }
 
 #[test]
-fn events_covered_by_a_newer_component_are_skipped_as_they_arrive() {
+fn watch_skips_events_that_its_clients_version_covers() {
     let mut log = log(&[("a", 10, &["x 9"]), ("b", 20, &["x 19"])]);
     let mut watcher = resume(&log, "a:12 b:20").unwrap();
     assert_eq!(watcher.ahead(), Some((&name("a"), ResourceVersion(12).into())));
@@ -71,7 +71,7 @@ fn events_covered_by_a_newer_component_are_skipped_as_they_arrive() {
 }
 
 #[test]
-fn delete_of_a_name_in_two_clusters_is_followed_by_the_other_object() {
+fn deletion_is_followed_by_the_other_clusters_same_named_object() {
     let mut log = log(&[("a", 10, &["x 9 red"]), ("b", 20, &["x 15 red"]), ("c", 30, &["x 25 blue"])]);
     let (mut all, mut reds) = (Watcher::now(&log, everything as Matches), Watcher::now(&log, red as Matches));
     change(&mut log, "a", "-x 11 red");

@@ -1,11 +1,11 @@
-//! A Status in protobuf, as kube-apiserver sends it to a client that prefers protobuf.
+//! Parses a Status in protobuf, as kube-apiserver sends it to a client that prefers protobuf.
 
 use super::{all, fields, last, last_string, malformed, number, unknown};
 use crate::wire;
 use crate::{Status, StatusCause, StatusDetails, StatusReason};
 
 mod field {
-    //! Field numbers of `Status`, `StatusDetails` and `StatusCause` in apimachinery's `generated.proto`.
+    //! The field numbers of `Status`, `StatusDetails` and `StatusCause` in apimachinery's `generated.proto`.
 
     pub(super) const STATUS: u64 = 2;
     pub(super) const MESSAGE: u64 = 3;
@@ -23,7 +23,7 @@ mod field {
     pub(super) const CAUSE_FIELD: u64 = 3;
 }
 
-/// Parses a body that is a Status; `None` for a different or unreadable object. The metadata of a list is ignored.
+/// Parses a body that is a Status; `None` for any other or an unreadable object. The Status's list metadata is ignored.
 pub(in crate::rewrite) fn status(body: &[u8]) -> Option<Status> {
     let unknown = unknown(body).ok()?;
     let kind = last_string(last(unknown, number::TYPE_META).ok()??, number::KIND).ok()??;
@@ -80,7 +80,7 @@ fn integer<I: TryFrom<u64> + Default>(message: &[u8], number: u64) -> Result<I, 
     Ok(I::try_from(value).unwrap_or_default())
 }
 
-/// Encodes a message of a kind for tests.
+/// Encodes a message of a kind, for tests.
 #[cfg(test)]
 pub(in crate::rewrite) fn encode_kind(kind: &str, raw: &[u8]) -> Vec<u8> {
     let (mut meta, mut unknown) = (Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_status_is_decoded_completely() {
+    fn protobuf_status_decodes_with_all_fields() {
         let (mut cause, mut details, mut raw) = (Vec::new(), Vec::new(), Vec::new());
         put_field(&mut cause, 1, b"FieldValueRequired");
         put_field(&mut cause, 2, b"Required value");

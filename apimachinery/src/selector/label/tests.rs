@@ -1,4 +1,4 @@
-//! The tables of apimachinery's `labels/selector_test.go`, and further cases of the grammar.
+//! The tables of apimachinery's `labels/selector_test.go`, and more cases of the grammar.
 
 use super::*;
 
@@ -172,14 +172,14 @@ mod properties {
 
     proptest! {
         #[test]
-        fn arbitrary_selector_text_parses_to_an_equal_print(text in "[a-z!=<>(), \\t\\x00-]{0,24}") {
+        fn arbitrary_label_selector_text_prints_an_equal_selector(text in "[a-z!=<>(), \\t\\x00-]{0,24}") {
             if let Ok(selector) = LabelSelector::parse(&text) {
                 prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
             }
         }
 
         #[test]
-        fn arbitrary_unicode_does_not_panic(text in ".{0,24}") {
+        fn label_selector_parser_does_not_panic_for_arbitrary_unicode(text in ".{0,24}") {
             let _ = LabelSelector::parse(&text);
             let _ = crate::FieldSelector::parse(&text);
         }
