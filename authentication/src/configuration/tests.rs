@@ -1,6 +1,6 @@
 use super::*;
 
-/// A valid file in which one text is replaced.
+/// Returns a valid AuthenticationConfiguration with one text replaced.
 fn changed(from: &str, to: &str) -> String {
     let good = r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [{
         "issuer": {"url": "https://issuer.example", "audiences": ["one"]},

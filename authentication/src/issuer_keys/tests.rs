@@ -10,7 +10,7 @@ const URL: &str = "https://issuer";
 const DISCOVERY: &str = "https://issuer/.well-known/openid-configuration";
 const KEYS: &str = "https://issuer/keys";
 
-/// The server of an issuer. Each document takes 1 s.
+/// The HTTPS server of an issuer. Each response takes 1 s.
 #[derive(Debug, Default)]
 struct Server {
     documents: Mutex<BTreeMap<String, String>>,
@@ -40,7 +40,7 @@ impl Server {
         *self.documents.lock() = BTreeMap::from([(DISCOVERY.to_owned(), discovery), (KEYS.to_owned(), keys)]);
     }
 
-    /// The number of fetches of the keys.
+    /// Returns the number of fetches of the discovery document.
     fn rounds(&self) -> usize {
         self.asked.lock().iter().filter(|url| *url == DISCOVERY).count()
     }
@@ -89,7 +89,7 @@ async fn unknown_key_causes_at_most_one_fetch_per_10_s() {
     assert_eq!(server.rounds(), 3);
 }
 
-/// go-oidc fetches keys if no cached key verifies the signature (`RemoteKeySet.verify`).
+/// go-oidc also fetches keys if no cached key verifies the signature (`RemoteKeySet.verify`).
 #[tokio::test(start_paused = true)]
 async fn new_key_under_a_known_id_is_fetched() {
     let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("1"));

@@ -169,7 +169,6 @@ fn key_for_another_use_verifies_no_signature() {
 }
 
 proptest::proptest! {
-    /// A token with one changed byte is invalid.
     #[test]
     fn token_with_a_changed_byte_is_rejected(at: proptest::sample::Index, byte in b'-'..=b'z') {
         let issuer = TestIssuer::new();

@@ -9,7 +9,7 @@ fn cluster(name: &str) -> ClusterName {
     ClusterName::new(name).unwrap()
 }
 
-/// The order as text: `issuer URL`, `hub NAME`, `signer NAME`, `member NAME`.
+/// Returns the verifiers as text: `issuer URL`, `hub NAME`, `signer NAME`, `member NAME`.
 fn order(
     rules: &VerifierRules<'_>,
     token: &str,
@@ -80,7 +80,7 @@ fn order_chooses_the_verifiers_of_a_token() {
     }
 }
 
-/// If the keys of a cluster are unknown, a key that another member serves may be a copy of one of them.
+/// A key that a member serves may be a copy of a key of a cluster whose keys are unknown.
 #[test]
 fn key_is_not_trusted_while_keys_of_another_cluster_are_unknown() {
     let signer = TestSigner::new("k");
@@ -116,7 +116,8 @@ fn key_is_not_trusted_while_keys_of_another_cluster_are_unknown() {
     }
 }
 
-/// A token-review cluster that is not configured cannot claim a key.
+/// A token-review cluster that is not a member has no known keys. Any key may be a copy of its key, so only the
+/// token-review cluster gets the token.
 #[test]
 fn key_is_not_trusted_while_the_token_review_cluster_is_not_configured() {
     let signer = TestSigner::new("k");
