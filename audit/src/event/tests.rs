@@ -185,7 +185,7 @@ fn error_response_is_written_as_its_status() {
     assert_eq!(written(&mut event, Stage::Panic)["responseStatus"]["code"], 500);
 }
 
-/// A member's response may have several lines, and one of them may look like an event of another user.
+/// A member's response may have several lines, and one line may look like an event of another user.
 #[test]
 fn response_with_line_breaks_stays_on_one_line() {
     let forged = r#"{"kind":"Event","auditID":"forged","user":{"username":"root"}}"#;
@@ -201,7 +201,7 @@ fn response_with_line_breaks_stays_on_one_line() {
     }
 }
 
-/// When a long event is cut, its fields are parsed again.
+/// The truncation of a long event parses its fields, including a deeply nested body.
 #[test]
 fn deeply_nested_response_does_not_hide_the_event() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
@@ -219,7 +219,6 @@ fn deeply_nested_response_does_not_hide_the_event() {
     }
 }
 
-/// Raw JSON with line breaks must not split the event.
 #[test]
 fn raw_json_with_line_breaks_stays_on_one_line() {
     let raw = || RawValue::from_string("{\n\t\"a\": [1,\r\n2]}".to_owned()).ok();
@@ -231,7 +230,7 @@ fn raw_json_with_line_breaks_stays_on_one_line() {
     }
 }
 
-/// Go clients prefer protobuf, and a client may ask for YAML.
+/// Go clients prefer protobuf, and a client may request YAML.
 #[test]
 fn error_status_is_read_from_protobuf_and_yaml() {
     let yaml =
@@ -271,7 +270,7 @@ fn secrets_and_tokens_are_never_written() {
         ("PATCH", "/clusters/eu/api/v1/namespaces/n/secrets/s".to_owned()),
         ("POST", "/apis/authentication.k8s.io/v1/tokenreviews".to_owned()),
         ("POST", "/api/v1/namespaces/n/serviceaccounts/default/token".to_owned()),
-        // A Secret in a request for ConfigMaps.
+        // A client sends a Secret in a request for ConfigMaps.
         ("POST", "/api/v1/namespaces/n/configmaps".to_owned()),
     ] {
         for body in [&secret, &list, &review] {
