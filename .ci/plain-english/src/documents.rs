@@ -1,6 +1,7 @@
-//! Rule about documents: few words for which a reader has to guess a noun.
+//! The rule about documents: a limit for vague words, for which a reader has to guess a noun.
 
-/// Vague words that technical documents hardly need. Pronouns such as "it" are common in documents.
+/// Vague words that technical documents hardly need. The list has no pronouns such as "it", which are common in
+/// documents.
 const VAGUE: &[&str] = &[
     "another",
     "anybody",
@@ -31,7 +32,7 @@ pub(crate) fn is_vague(word: &str) -> bool {
     VAGUE.contains(&word)
 }
 
-/// Words of a page in lower case, without code and the targets of links.
+/// Returns the words of a page in lower case, without code and the targets of links.
 pub(crate) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_in_fence = false;
