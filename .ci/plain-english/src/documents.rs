@@ -1,7 +1,6 @@
 //! The rule about documents: a limit for vague words, for which a reader has to guess a noun.
 
-/// Vague words that technical documents hardly need. The list has no pronouns such as "it", which are common in
-/// documents.
+/// Vague words that technical documents hardly need. Pronouns such as "it" are missing, because documents use them.
 const VAGUE: &[&str] = &[
     "another",
     "anybody",

@@ -54,7 +54,7 @@ const VAGUE: &[&str] = &[
     "whose",
 ];
 
-/// First words of a sentence that has no noun as its subject.
+/// First words of a sentence without a noun as its subject.
 const OPENERS: &[&str] = &[
     "another",
     "everybody",
