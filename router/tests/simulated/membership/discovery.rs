@@ -1,4 +1,4 @@
-//! Discovery, health, and the headers of answers.
+//! Tests of discovery, health checks, and the headers of responses.
 
 use serde_json::Value;
 use tributary_apimachinery::{Mount, body};
@@ -29,7 +29,8 @@ async fn aggregated_discovery_documents_have_etags() {
         } else {
             assert!(whole.headers.get("etag").is_none() && whole.headers["cache-control"] == "no-cache, private");
         }
-        // As in kube-apiserver, `/apis` is a plain handler; the others are routes for GET alone.
+        // As in kube-apiserver, the handler of `/apis` accepts any method, and all other discovery documents accept
+        // only GET.
         let head = client.send("HEAD", path, &[("accept", accept)], "").await;
         assert_eq!((head.code, head.body.len()), (if path == "/apis" { 200 } else { 405 }, 0), "{path}");
     }
@@ -54,7 +55,7 @@ async fn served_resources_are_known_once_every_cluster_has_answered() {
     let names = served.iter().find(|(resource, _)| *resource.resource == *"pods").map(|(_, names)| names.collect());
     let names: Vec<_> = names.unwrap();
     assert!(names.contains(&"Pod"), "{names:?}");
-    // Cluster b has never answered since its configuration.
+    // Cluster `b` has not answered since its configuration.
     fixture.member("b").control().stop_listening().await;
     fixture.set_clusters(&["a"]).await;
     until(async || fixture.router.served_resources().is_some()).await;
@@ -66,7 +67,7 @@ async fn served_resources_are_known_once_every_cluster_has_answered() {
     assert!(fixture.router.served_resources().is_none());
 }
 
-/// The router asks members for the hashes of stored versions. The document is useful without them.
+/// The router asks members for the hashes of storage versions. The document is useful without these hashes.
 #[tokio::test]
 async fn a_legacy_document_needs_no_answer_of_a_member() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -162,13 +163,13 @@ async fn tables_and_metadata_show_the_cluster() {
     let yaml = client.send("GET", &format!("{CONFIG_MAPS}/x"), &[("accept", "application/yaml")], "").await;
     assert_eq!(yaml.headers["content-type"], "application/yaml");
     assert!(String::from_utf8_lossy(&yaml.body).contains("tributary.dev/cluster: a"));
-    // Answers to writes have the same forms.
+    // Responses to writes have the same forms as responses to reads.
     let headers = [("accept", table), ("content-type", "application/merge-patch+json")];
     let patched = client.send("PATCH", &format!("{CONFIG_MAPS}/y"), &headers, r#"{"data":{"v":"2"}}"#).await.ok();
     assert_eq!(patched["rows"][0]["cells"].as_array().unwrap()[..2], ["y", "b"]);
 }
 
-/// An audit log may have parsed the path before, and the router must not parse it differently.
+/// An audit log may already have parsed the path, and the router must not parse the path differently.
 #[tokio::test]
 async fn a_request_is_answered_by_the_reading_that_it_carries() {
     let router = crate::harness::router(crate::harness::allow());

@@ -1,4 +1,4 @@
-//! Members with faults: unreachable, restarted, restored, forbidding, and sending malformed data.
+//! Tests of members with faults: unreachable, restarted, restored, forbidding, and with malformed responses.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::harness::{
     vector, version,
 };
 
-/// Longest wait for a cluster in an unknown state, where the policy denies partial answers.
+/// The maximum wait for a cluster in an unknown state, if the policy denies partial responses.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The path of the tests' own ConfigMaps.
+/// Returns the path of the ConfigMaps that the tests create.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
@@ -41,7 +41,7 @@ async fn list_with_a_missing_cluster_warns_where_partial_answers_are_allowed() {
     assert_eq!(other.get(&format!("{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let text = String::from_utf8(other.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(text.contains("[+]cluster/a ok\n[-]cluster/b failed: "), "{text}");
-    // An open watch receives the cluster's objects once the cluster is back.
+    // An open watch receives the objects of the cluster when the cluster becomes reachable.
     let mut events = other.watch(&format!("{CONFIG_MAPS}?watch=1&{FILTER}")).await;
     assert_eq!(events.brief().await, "ADDED a/x");
     fixture.put("b", "z", "");
@@ -56,7 +56,7 @@ async fn list_with_a_missing_cluster_is_429_where_partial_answers_are_denied() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").control().stop_listening().await;
     let other = fixture.restarted(Policies::default()).await;
-    // The first request starts the cachers; then the clock advances by half a minute.
+    // The first request starts the cachers. Then the clock advances by half a minute.
     let client = other.client();
     let asked = tokio::spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -155,7 +155,7 @@ async fn stale_objects_are_served_with_a_warning() {
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("b").control().stop_listening().await;
     until(|| async {
-        // The clock advances in leaps, so the half minute of silence passes at once.
+        // The paused clock advances in leaps, so the half minute of silence takes no real time.
         tokio::time::pause();
         tokio::time::sleep(Duration::from_secs(2)).await;
         tokio::time::resume();
@@ -188,7 +188,7 @@ async fn revisions_that_go_back_leave_no_ghosts() {
     assert_eq!(told, ["DELETED a/undone", "MODIFIED a/kept"]);
     let list = fixture.get(&made()).await.ok();
     assert_eq!((items(&list), &list["items"][0]["data"]["v"]), (vec!["a/kept".to_owned()], &json!("1")));
-    // A client can neither resume nor list from an older version; the refusal makes it list anew.
+    // A client can neither resume nor list from an older version. The 410 makes the client list again.
     let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(old.soon().await["object"]["code"], 410);
     for query in ["", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"] {
@@ -205,11 +205,11 @@ async fn another_cluster_under_the_same_address_is_told_from_the_first() {
     fixture.put("a", "x", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     fixture.member("a").control().new_incarnation();
-    // A refresh of discovery reads the new uid.
+    // A refresh of discovery also reads the new uid.
     fixture.get("/apis/unknown.io/v1").await.no_route();
     until(|| async {
         let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
-        // A watch that opens before the router reads the new uid stays silent.
+        // A watch that opens before the router has read the new uid receives no event.
         let event = tokio::time::timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     })
@@ -322,7 +322,7 @@ async fn cluster_that_becomes_stale_during_a_wait_for_its_write_is_named() {
     control.reject(Some(Rejection { kinds, ..Rejection::all(500) }));
     control.cut_streams();
     tokio::time::sleep(crate::harness::QUIET).await;
-    // A lost connection causes no warning within its first five seconds.
+    // A lost connection causes no Warning within the first five seconds.
     pass(Duration::from_secs(3)).await;
     // The clock stands still until the list waits for the write.
     let mut asked = tokio::task::JoinSet::new();
@@ -350,8 +350,8 @@ async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
     fixture.put("b", "y", "1");
     let list = fixture.get(&made()).await.ok();
     let control = fixture.member("a").control();
-    // The client comes from a replica that saw a later revision. The router cannot ask the member whether it has
-    // reached it.
+    // The version is from another replica, which has received a later revision. The router cannot ask the member
+    // whether it has reached the revision.
     let seen = vector(&version(&list));
     let from = crate::harness::composite(&json!({"a": (control.revision() + 5).to_string(), "b": seen["b"]}));
     control.reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) }));
@@ -366,14 +366,14 @@ async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
     assert!(events.next().await.is_none());
 }
 
-/// A request times out before the router knows that its cluster is silent. The answer names the cluster.
+/// A request times out before the router detects that its cluster is silent. The response names the cluster.
 #[tokio::test]
 async fn a_request_whose_time_is_over_names_who_has_not_answered() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "1").await;
     fixture.connect_clients("b").await;
     fixture.member("b").control().half_open(true);
-    // The clock leaps once all tasks wait for the cluster, so the test needs no real time.
+    // The paused clock leaps when all tasks wait for the cluster, so the test needs no real time.
     tokio::time::pause();
     let path = format!("{CONFIG_MAPS}/x?timeout=2s");
     let message = fixture.write("PUT", &path, &config_map_in("b", "x", "2")).await.refused(504);
