@@ -1,4 +1,4 @@
-//! Watches: initial events, bookmarks, selectors, refusals in the stream, and slow readers.
+//! Tests of watches: initial events, bookmarks, selectors, ERROR events, and slow readers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn initial_events_end_with_one_bookmark() {
     let event = events.soon().await;
     assert_eq!(brief(&event), "ADDED b/later");
     assert_eq!(vector(&version(&event["object"]))["a"], vector(&from)["a"]);
-    // A watch that resumes from the bookmark gets the event that follows it.
+    // A watch that resumes from the bookmark receives the next event.
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}&{filter}")).await;
     assert_eq!(resumed.soon().await, event);
 }
@@ -58,7 +58,7 @@ async fn a_watch_of_what_never_changes_is_sent_a_bookmark_each_minute() {
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await;
-    // A bookmark comes each minute, whether or not the member's own bookmarks advance the version.
+    // A bookmark arrives each minute, even if the member's bookmarks do not advance the version.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert_eq!(events.soon().await["type"], "BOOKMARK");
@@ -82,7 +82,7 @@ async fn watch_sends_a_bookmark_before_it_ends() {
     while let Some(event) = tokio::time::timeout(SOON, events.next()).await.expect("the end") {
         assert_eq!(event["type"], "BOOKMARK");
     }
-    // A drain ends the watch at once.
+    // A drain ends the watch immediately.
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
     assert_eq!([events.brief().await, events.brief().await], ["ADDED a/x", "BOOKMARK /"]);
     let revision = fixture.put("a", "other", "");
@@ -144,7 +144,8 @@ async fn a_slow_reader_is_ended_and_slows_nobody() {
     let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge");
     let mut slow = fixture.watch(&path).await;
     let mut quick = fixture.watch(&path).await;
-    // More than a cluster's history may hold (32 MiB, and 100 changes) while the slow client reads nothing.
+    // The slow client reads nothing while more changes happen than the history of a cluster may contain (32 MiB, and
+    // 100 changes).
     let text = "x".repeat(320 << 10);
     for round in 0..110 {
         fixture.put("a", "large", &format!("{round}{text}"));
@@ -166,7 +167,7 @@ async fn the_deprecated_path_and_one_object_can_be_watched() {
     fixture.put("a", "y", "");
     fixture.put("b", "x", "2");
     assert_eq!(events.brief().await, "MODIFIED b/x");
-    // kube-apiserver ignores `watch` on a name and answers with the object.
+    // kube-apiserver ignores `watch` on the path of an object and answers with the object.
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x?watch=1")).await.ok()["data"]["v"], "2");
 }
 
@@ -189,7 +190,7 @@ async fn watchers_that_read_at_leisure_see_the_same() {
     }
 }
 
-/// The router prints a row at most once a second, for all watchers with the same columns and the same part of the
+/// The router prints a row at most once a second, for all watches with the same columns and the same part of the
 /// object.
 #[tokio::test]
 async fn a_tables_row_is_printed_once_for_all_who_watch() {

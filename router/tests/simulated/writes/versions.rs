@@ -1,4 +1,4 @@
-//! Updates and deletions: the router translates preconditions of every form into the member's own.
+//! Tests of updates and deletions: the router translates preconditions of every form into the member's form.
 
 use serde_json::{Value, json};
 use tributary_simulator::{Rejection, RequestKind};
@@ -6,13 +6,13 @@ use tributary_simulator::{Rejection, RequestKind};
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, composite, config_map, items, vector, version};
 use crate::writes::grounds::with_one_never_seen;
 
-/// The versions of an object that a client may send back: fresh, stale, of another cluster, a plain number, garbage.
+/// The resourceVersions that a client may send: fresh, outdated, of another cluster, a plain number, and malformed.
 struct Versions {
     fresh: Vec<String>,
     refused: Vec<String>,
 }
 
-/// Puts `x` into member `a` twice. Returns its fresh and its refused versions.
+/// Writes `x` twice to member `a`. Returns the accepted resourceVersions and the refused ones.
 async fn versions(fixture: &Fixture) -> Versions {
     let stale = fixture.put("a", "x", "1").to_string();
     fixture.put("b", "other", "1");
@@ -65,7 +65,7 @@ async fn an_events_version_will_do_for_an_update() {
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dx")).await;
     fixture.put("a", "x", "1");
     let mut object = events.soon().await["object"].clone();
-    // A later write to another object advances the member's revision beyond the object's own.
+    // A later write to another object advances the revision of the member beyond the revision of this object.
     fixture.put("a", "other", "1");
     object["data"]["v"] = "2".into();
     assert_eq!(vector(&version(&object)).as_object().unwrap().len(), 2);
@@ -78,7 +78,7 @@ async fn a_version_that_memory_has_not_seen_yet_is_fresh_all_the_same() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "0").await;
     for round in 1..30 {
-        // The version of a live read or of another process.
+        // The resourceVersion is from a live read or from another process.
         let revision = fixture.put("a", "x", &round.to_string());
         let mut object = config_map("x", "mine");
         object["metadata"]["resourceVersion"] = composite(&json!({"a": revision.to_string()})).into();
@@ -208,12 +208,12 @@ async fn impersonation_is_for_members_to_judge() {
     control.reset_counters();
     let object: Value = as_other(format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(cluster(&object), "a");
-    // A new connection first asks for the cluster's identity.
+    // A new connection begins with a request for the cluster's identity.
     let asked: Vec<_> = control.request_log().into_iter().filter(|line| !line.ends_with("/kube-system")).collect();
     assert_eq!(asked, [format!("GET {CONFIG_MAPS}/x")], "asked of the member, not of memory");
     assert_eq!(items_of(&as_other(format!("/clusters/a{CONFIG_MAPS}")).await.ok()), ["x"]);
     as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(404);
-    // A user without the right to get an object must not learn that it does not exist.
+    // A user without the right to get an object must not learn that the object does not exist.
     let kinds = vec![RequestKind::Get];
     fixture.member("b").control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
     let message = as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(403);
@@ -221,7 +221,7 @@ async fn impersonation_is_for_members_to_judge() {
     as_other(format!("{CONFIG_MAPS}/x")).await.ok();
 }
 
-/// The names of the tests' own items.
+/// Returns the names of the items that the tests create.
 fn items_of(list: &Value) -> Vec<String> {
     let all = items(list).into_iter().map(|item| item.trim_start_matches('/').to_owned());
     all.filter(|name| name != "kube-root-ca.crt").collect()
@@ -240,14 +240,14 @@ async fn member_status_answers_are_yaml_on_request() {
     assert!(text.contains("kind: Status\n") && text.contains("reason: AlreadyExists\n"), "{text}");
     let in_json = fixture.client().send("POST", CONFIG_MAPS, &yaml[1..], &object).await;
     assert!(in_json.refused(409).contains("already exists"));
-    // A Status also answers a deletion.
+    // The response to a deletion may be a Status.
     let path = format!("{CONFIG_MAPS}/x");
     let deleted = fixture.client().send("DELETE", &path, &yaml[..1], "").await;
     let text = String::from_utf8(deleted.body.to_vec()).unwrap();
     assert!(deleted.code == 200 && text.contains("kind: Status\n") && text.contains("status: Success\n"), "{text}");
 }
 
-/// The router deletes nothing if it cannot delete the whole collection.
+/// If the router cannot delete the collection in all clusters, it deletes nothing.
 #[tokio::test]
 async fn a_collection_is_not_deleted_in_part_where_a_cluster_is_out_of_reach() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -259,13 +259,13 @@ async fn a_collection_is_not_deleted_in_part_where_a_cluster_is_out_of_reach() {
     let message = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await.refused(503);
     assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: b (for "), "{message}");
     assert!(fixture.member("a").get("configmaps", "default", "x").is_some(), "it is deleted in part");
-    // The message suggests this selector.
+    // The error message suggests this selector.
     let others = format!("{CONFIG_MAPS}?labelSelector=tributary.dev/cluster!%3Db");
     fixture.client().send("DELETE", &others, &[], "").await.ok();
     assert!(fixture.member("a").get("configmaps", "default", "x").is_none());
 }
 
-/// A cluster without known discovery may have the collection, as a known cluster that is unreachable.
+/// A cluster without known discovery may serve the collection, like a known cluster that is unreachable.
 #[tokio::test]
 async fn a_collection_is_not_deleted_in_part_where_a_cluster_was_never_seen() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
