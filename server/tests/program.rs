@@ -1,4 +1,4 @@
-//! The binary as a user runs it: exit codes, messages, files and signals.
+//! Tests of the binary as a user runs it: exit codes, messages, files and signals.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ fn refused(arguments: &[&str], environment: &[(&str, &Path)]) -> (Option<i32>, S
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// A kubeconfig with one valid context and several invalid ones.
+/// Writes a kubeconfig with one valid context and several invalid ones.
 fn kubeconfig(directory: &Path) -> PathBuf {
     let path = directory.join("config");
     let text = r#"
@@ -298,7 +298,7 @@ fn configurations_are_checked() {
     let (code, message) = refused(&["serve", "--config", path.to_str().unwrap()], &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
     assert!(message.contains("spec.endpoint"), "{message}");
-    // A folder without objects: the message has the path and a remedy.
+    // The folder contains no objects. The error message contains the path and a remedy.
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let empty = empty.to_str().unwrap();
@@ -325,8 +325,8 @@ fn configurations_are_checked() {
     }
 }
 
-/// Unauthenticated clients open as many connections as they can. The program keeps descriptors for members, and accepts
-/// other clients' connections.
+/// Unauthenticated clients open as many connections as they can. The program reserves file descriptors for members, and
+/// accepts connections of other clients.
 #[test]
 fn clients_that_hold_connections_do_not_take_the_last_descriptor() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The listener before a handler that stands in for the router: authentication, protocols, panics, upgrades and the
+//! Tests of the listener over a handler that replaces the router: authentication, protocols, panics, upgrades and the
 //! drain.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -44,7 +44,7 @@ use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, start, start_within, text};
 
-/// A handler in place of the router. Its watches end with a bookmark when the server drains.
+/// A handler that replaces the router. Its watches end with a bookmark when the server drains.
 #[derive(Default)]
 struct StandIn {
     draining: CancellationToken,
@@ -120,7 +120,7 @@ fn watch(draining: CancellationToken) -> Response<Body> {
     Response::new(StreamBody::new(frames).boxed_unsync())
 }
 
-/// A watch that the member keeps open.
+/// Returns a watch that does not end.
 fn forwarded_watch() -> Response<Body> {
     let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
     let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
@@ -142,7 +142,8 @@ fn tunnel(context: &RequestContext) -> Response<Body> {
     switched()
 }
 
-/// Switches protocols and joins the client with a peer that echoes only after the client has finished its half.
+/// Switches protocols and joins the client with a peer. The peer echoes only after the client has closed its half of
+/// the connection.
 fn late(context: &RequestContext) -> Response<Body> {
     let upgrade = context.arrival.upgrade.clone().unwrap();
     let (mut near, mut far) = tokio::io::duplex(64);
@@ -155,7 +156,7 @@ fn late(context: &RequestContext) -> Response<Body> {
         far.read_to_end(&mut said).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         far.write_all(&said).await.unwrap();
-        // The peer stays open, as the end of its stream would flush its bytes.
+        // The peer stays open, because the end of its stream would flush its bytes.
         std::future::pending::<()>().await;
     });
     switched()

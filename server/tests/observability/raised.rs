@@ -1,5 +1,5 @@
-//! promtool's test cases of the alert rules (`e2e/tests/e2e/observability`). Each alert has a case that raises it and a
-//! case that does not, and the cases' series exist in the list of metrics.
+//! Tests of promtool's test cases for the alert rules (`e2e/tests/e2e/observability`). Each alert has a case that
+//! raises it and a case that does not, and the series in the cases exist in the list of metrics.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::alerts::ALERTS;
 use crate::{labels_of, promql, root};
 
-/// The file with the cases.
+/// The file with promtool's test cases.
 const CASES: &str = "e2e/tests/e2e/observability/alerts-tests.yaml";
 
 /// The fields of promtool's test file that this test reads.
@@ -34,7 +34,7 @@ struct Series {
 #[derive(Deserialize)]
 struct Expectation {
     alertname: String,
-    /// Absent in cases that raise no alert.
+    /// The expected alerts; missing in cases that raise no alert.
     #[serde(default)]
     exp_alerts: Vec<Value>,
 }

@@ -1,4 +1,4 @@
-//! `tributary demo`.
+//! Tests of `tributary demo`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Failures of `tributary join` against simulated members.
+//! Tests of failures of `tributary join` with simulated members.
 
 use tributary_simulator::kubeconfig;
 

@@ -1,4 +1,4 @@
-//! Kubeconfigs that the program reads and writes.
+//! Tests of the kubeconfigs that the program reads and writes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, contexts, get, member, reserve, wait_for_contexts};
 
-/// Limit for the effect of a changed file.
+/// The time limit for the effect of a changed file.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn contexts_are_merged_into_the_user_kubeconfig_and_removed() {
     assert_eq!(contexts(&config), ["one", "tributary-all", "tributary-one"]);
     let current = |config: &Path| Kubeconfig::read_from(config).unwrap().current_context;
     assert_eq!(current(&config).as_deref(), Some("one"));
-    // The file has a token now, and its group must not read it.
+    // The file contains a token now, so its group must not read it.
     assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok");
     assert!(get(&config, "tributary-one", "/api/v1/namespaces?limit=1").await.is_ok());
@@ -91,7 +91,7 @@ async fn contexts_are_merged_into_the_user_kubeconfig_and_removed() {
     program.logged("configuration reloaded", 1).await;
     assert!(get(&config, "tributary-all", "/readyz?verbose").await.unwrap().contains("one"));
 
-    // A cluster joins: the user has rewritten the file without Tributary's contexts.
+    // The user rewrites the file with an additional cluster, without Tributary's contexts.
     std::fs::write(&config, text(&[&one, &two])).unwrap();
     let expected = ["one", "two", "tributary-all", "tributary-one", "tributary-two"];
     wait_for_contexts(&config, &expected).await;
