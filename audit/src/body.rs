@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_read_from_every_format() {
+    fn object_name_and_uid_are_read_from_every_format() {
         let protobuf = b"k8s\0\x12\x05\x0a\x03\x0a\x01x";
         for (content_type, bytes) in [
             ("application/json", &br#"{"metadata":{"name":"x"},"data":{}}"#[..]),

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_one_line_keeps_the_json_value() {
+    fn removing_line_breaks_preserves_the_json_value() {
         let value = serde_json::json!({"a": ["b\nc", {"d": "\u{1}\u{85}ü"}], "e": {}});
         let mut text = serde_json::to_string_pretty(&value).unwrap().replace('\n', "\r\n\t");
         text.insert(0, '\n');
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_small_numbers_are_formatted_as_usual() {
+    fn addresses_and_small_numbers_equal_the_standard_format() {
         for text in ["127.0.0.1", "10.20.255.100", "::1", "2001:db8::1"] {
             assert_eq!(written(|line| address(line, text.parse().unwrap())), format!("\"{text}\""));
         }

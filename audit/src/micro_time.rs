@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_always_has_six_fraction_digits() {
+    fn micro_time_has_six_fraction_digits() {
         for (nanoseconds, expected) in [
             (0, "\"1970-01-01T00:00:00.000000Z\""),
             (1_795_453_323_000_001_999, "\"2026-11-23T17:02:03.000001Z\""),
@@ -79,7 +79,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn time_is_formatted_as_by_the_printer(microseconds in -300_000_000_000_000_000_i64..=253_000_000_000_000_000) {
+        fn micro_time_equals_jiffs_format(microseconds in -300_000_000_000_000_000_i64..=253_000_000_000_000_000) {
             let time = Timestamp::from_microsecond(microseconds).unwrap();
             let (mut text, mut expected) = (Vec::new(), String::new());
             MicroTime(time).write_to(&mut text);

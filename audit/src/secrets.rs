@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_and_tokens_get_metadata_at_most() {
+    fn requests_for_secrets_and_tokens_have_level_metadata() {
         for (group, resource, subresource, expected) in [
             ("", "secrets", "", true),
             ("", "secrets", "status", true),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_is_found_at_any_depth() {
+    fn secret_in_a_body_is_found_at_any_depth() {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}});
         let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"});
         for (body, expected) in [
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_in_queries_are_replaced() {
+    fn tokens_in_query_parameters_are_redacted() {
         for (uri, expected) in [
             ("/api/v1/pods?limit=1&watch=true", "/api/v1/pods?limit=1&watch=true"),
             ("/healthz", "/healthz"),
@@ -153,7 +153,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_token_value_remains_in_a_query(before in "[a-z=&;%?]{0,20}", value in "[A-Z]{8,12}", after in "[a-z=&;%]{0,20}") {
+        fn redacted_query_contains_no_token(before in "[a-z=&;%?]{0,20}", value in "[A-Z]{8,12}", after in "[a-z=&;%]{0,20}") {
             let uri = format!("/x?{before}&access_token={value}&{after}");
             proptest::prop_assert!(!without_tokens(&uri).contains(&value), "{uri}");
         }

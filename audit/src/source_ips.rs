@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_address_comes_last_and_once() {
+    fn source_addresses_end_with_the_peer_once() {
         for (forwarded, real, peer, expected) in [
             ("", "", "127.0.0.1", &["127.0.0.1"][..]),
             ("10.0.0.1, 10.0.0.2", "", "127.0.0.1", &["10.0.0.1", "10.0.0.2", "127.0.0.1"]),

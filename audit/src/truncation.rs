@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn shortened_text_has_the_truncation_suffix() {
+    fn truncated_text_has_a_suffix() {
         for (text, expected) in
             [("kubectl", "kubectl"), ("12345678", "12345678"), ("123456789", "12345678"), ("1234567ü", "1234567")]
         {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn long_event_loses_its_bodies_and_has_short_texts() {
+    fn truncated_event_has_no_bodies_and_short_texts() {
         let long = "x".repeat(300);
         let short = format!("{}{TRUNCATED_SUFFIX}", "x".repeat(64));
         for (event, expected) in [
@@ -169,7 +169,7 @@ mod tests {
 
     /// The parser limits the nesting of a body, and in an event the body is nested one level deeper.
     #[test]
-    fn deeply_nested_body_does_not_hide_other_fields() {
+    fn truncation_ignores_deeply_nested_bodies() {
         let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
         let cut = truncated_line(format!("{{\"auditID\":\"a\",\"requestObject\":{deep}}}\n").as_bytes(), 200);
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
@@ -178,7 +178,7 @@ mod tests {
     /// `responseStatus` contains text from a cluster. Deep nesting in this field must not remove the other fields from
     /// the event.
     #[test]
-    fn deeply_nested_field_is_dropped_alone() {
+    fn truncation_drops_only_the_deeply_nested_field() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let text = format!("{{\"auditID\":\"a\",\"responseStatus\":{{\"code\":409,\"details\":{deep}}}}}\n");
         let cut = truncated_line(text.as_bytes(), 200);
@@ -187,7 +187,7 @@ mod tests {
 
     /// The test uses backslashes and control characters, because JSON encodes them with two and six bytes.
     #[test]
-    fn client_input_cannot_suppress_an_event() {
+    fn event_with_long_client_input_is_truncated_and_not_dropped() {
         const BYTES: usize = 100 << 10;
         let groups = |count: usize, length: usize, byte: &str| vec![byte.repeat(length); count];
         let extra: Map<String, Value> =
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonated_user_name_is_cut_last() {
+    fn truncation_preserves_the_impersonated_user_name() {
         let name = format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253));
         assert_eq!(name.len(), 339);
         let event = json!({
@@ -236,7 +236,7 @@ mod tests {
 
     /// A client must not be able to hide its user name or the object's name by sending much data.
     #[test]
-    fn user_and_object_names_are_cut_last() {
+    fn truncation_preserves_the_user_and_object_names() {
         let (name, user) = ("n".repeat(253), format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253)));
         let event = json!({
             "impersonatedUser": {"groups": vec!["\\".repeat(128); 512]},

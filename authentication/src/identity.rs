@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_for_follows_the_rules_of_the_member() {
+    fn identity_sent_to_a_member_obeys_its_rules() {
         let everywhere = Reach::Everywhere;
         let a = Reach::Member(cluster("a"));
         let account = "system:serviceaccount:kube-system:default";
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_member_is_told_do_not_count() {
+    fn names_that_are_never_sent_give_no_privileges() {
         let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
         for (reach, name, groups, expected) in [
             (&everywhere, "ann", &["dev", "system:authenticated"][..], ("ann", &["dev", "system:authenticated"][..])),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn member_users_keep_only_system_names_for_shared_privileges() {
+    fn users_of_one_member_have_only_system_names_elsewhere() {
         let a = || cluster("a");
         let robot = "system:serviceaccount:n:robot";
         let known = "system:authenticated";
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn user_of_one_member_is_not_sent_to_another() {
+    fn user_of_one_member_is_not_impersonated_in_another() {
         let authority = Authority { verifier: "a".into(), reach: Reach::Member(cluster("a")) };
         let sent = identity_for(&user("ann", &[]), &authority, &cluster("b"), &MemberRules::default());
         assert_eq!(sent, Err(NotSent::OfAnotherCluster(cluster("a"))));
     }
 
     #[test]
-    fn uid_and_extra_fields_follow_the_member_rules() {
+    fn uid_and_extra_fields_are_sent_as_configured() {
         let listed = ["scopes.example.com/a", "authentication.kubernetes.io/node-name"];
         let rules = MemberRules { uid: true, extra: listed.iter().map(|&key| key.to_owned()).collect() };
         let table: &[(Reach, MemberRules, &str, &[&str])] = &[
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonated_user_is_sent_whole_or_not_at_all() {
+    fn impersonated_user_is_sent_completely_or_not_at_all() {
         let asked = user("System:bob", &["dev", "system:serviceaccounts"]);
         assert_eq!(impersonated_identity(&asked).as_ref(), Ok(&asked));
         for group in
@@ -344,7 +344,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn masters_and_nodes_are_never_sent(
+        fn system_masters_and_nodes_are_never_sent_to_members(
             name in "(system:(node:|nodes|masters|x)?)?[a-z]{0,2}",
             groups in proptest::collection::vec("(system:(node:|nodes|masters|x)?)?[a-z]{0,2}", 0..6),
             own: bool,

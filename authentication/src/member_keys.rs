@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_member_are_kept_until_they_change_or_it_leaves() {
+    fn member_keys_stay_until_changed_or_the_member_is_removed() {
         let (first, second) = (testing::TestSigner::new("k"), testing::TestSigner::new("l"));
         let (v, a) = (cluster("v"), cluster("a"));
         let mut keys = MemberKeys::default();

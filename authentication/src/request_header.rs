@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_count_only_from_a_verified_proxy() {
+    fn user_headers_are_valid_only_from_a_verified_proxy() {
         let (authority, stranger) = (TestAuthority::new(), TestAuthority::new());
         let now = UnixTime::now();
         let ours = request_headers(&authority, &["front"]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_as_by_kube_apiserver() {
+    fn user_headers_are_read_as_by_kube_apiserver() {
         let ours = request_headers(&TestAuthority::new(), &[]);
         let headers = map(&[
             ("X-Remote-User", b""),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_with_two_users_or_invalid_utf8_are_rejected() {
+    fn user_headers_with_two_users_or_invalid_utf8_are_rejected() {
         let ours = request_headers(&TestAuthority::new(), &[]);
         let name = HeaderName::from_static("x-remote-user");
         let twice = map(&[("X-Remote-User", b"ann"), ("X-Remote-User", b"eve")]);

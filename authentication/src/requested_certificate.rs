@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake_proves_the_key_of_a_version_1_certificate() {
+    fn handshake_requires_the_private_key_of_a_version_1_certificate() {
         let key = || KeyPair::generate().unwrap();
         let authority = Issuer::new(named("people"), key());
         let (own, other) = (key(), key());

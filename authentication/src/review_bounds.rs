@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unknown_tokens_are_bounded_by_address_and_in_all() {
+    async fn rejected_tokens_are_limited_by_address_and_in_total() {
         let bounds = ReviewBounds::new();
         let admit = |last| bounds.admit(address(last), false).map(drop);
         for _ in 0..50 {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn known_tokens_are_bounded_by_reviews_in_flight_alone() {
+    async fn accepted_tokens_are_limited_only_by_reviews_in_flight() {
         let bounds = ReviewBounds::new();
         for _ in 0..10_000 {
             bounds.admit(address(1), false).unwrap().give_back();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_cluster_has_places_of_its_own() {
+    async fn reviews_in_flight_are_limited_per_cluster() {
         let bounds = ReviewBounds::new();
         let [hung, other] = ["hung", "other"].map(|name| ClusterName::new(name).unwrap());
         let admitted = bounds.admit(address(1), true).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn addresses_of_a_network_share_a_bucket_and_buckets_are_bounded() {
+    async fn addresses_of_one_network_share_a_token_bucket() {
         let bounds = ReviewBounds::new();
         let bucket_address = |address| bounds.unknown_tokens.lock().bucket_address(address, Instant::now());
         let known = |text: &str| bucket_address(text.parse().unwrap()).map(|address| address.to_string());

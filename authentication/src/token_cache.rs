@@ -169,7 +169,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn result_is_cached_for_its_lifetime() {
+    async fn token_check_is_cached_for_its_lifetime() {
         let cache = TokenCache::new(|_| 0);
         let [a, b, c] = ["a", "b", "c"].map(|token| cache.key(&[], token.as_bytes()));
         cache.put(a, (1, Some(SECOND * 10)));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cache_is_bounded_in_entries() {
+    async fn token_cache_limits_its_entries() {
         let cache = TokenCache::new(|_| 0);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..MAX_TOKENS {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cache_is_bounded_in_bytes() {
+    async fn token_cache_limits_its_bytes() {
         let cache = TokenCache::new(|bytes| *bytes);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..100 {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cache_keys_differ_by_token_and_context() {
+    async fn token_cache_key_depends_on_token_and_context() {
         let cache = TokenCache::<()>::new(|()| 0);
         let key = |context: &[&[u8]], token: &str| cache.key(context, token.as_bytes()).0;
         let keys = [
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn concurrent_callers_share_a_check_that_survives_their_cancellation() {
+    async fn token_check_is_shared_and_survives_cancellation() {
         let (cache, asked) = (TokenCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
         let key = cache.key(&[], b"a");
         let find = || {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_or_panicked_check_is_started_again() {
+    async fn failed_token_check_is_started_again() {
         let cache = TokenCache::<u8>::new(|_| 0);
         let key = cache.key(&[], b"a");
         assert_eq!(cache.find(key, || Err("busy")).await, Err("busy"));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn review_request_has_token_and_audiences() {
+    fn token_review_request_has_token_and_audiences() {
         let asked =
             |wanted: &[&str]| -> Value { serde_json::from_slice(&review_request("t\"", &audiences(wanted))).unwrap() };
         let review =
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn review_answer_returns_user_unknown_or_error() {
+    fn token_review_response_is_a_user_none_or_error() {
         let ann = || UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
         let known = |more: Value| {
             let mut status = json!({"authenticated": true, "user": {"username": "ann"}});
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn review_with_too_much_data_is_rejected() {
+    fn token_review_with_too_much_user_data_is_rejected() {
         let said = |user: Value| {
             let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});
             review_answer(answer.to_string().as_bytes(), &[]).map(|user| user.unwrap().groups.len())
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn review_answer_keeps_all_fields_of_the_user() {
+    fn token_review_response_has_all_fields_of_the_user() {
         let user = json!({"username": "system:serviceaccount:a:b", "uid": "u", "groups": ["g", "system:authenticated"],
             "extra": {"authentication.kubernetes.io/pod-name": ["p"]}});
         let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_name_never_equals_another_verifier() {
+    fn verifier_names_of_different_kinds_never_collide() {
         let others = [
             VerifierName::personal(),
             VerifierName::anonymous(),

@@ -447,7 +447,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn user_is_read_from_a_verified_chain() {
+    fn user_is_read_from_a_verified_certificate_chain() {
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         let chain = authority.client("ann", &[(&[2, 5, 4, 10], "dev"), (&UID, "u-1")]);
@@ -460,7 +460,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn unfit_names_certificates_that_are_not_authorities() {
+    fn bundle_reports_certificates_that_are_not_authorities() {
         let authority = TestAuthority::new();
         let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
         parameters.distinguished_name.push(DnType::CommonName, "ann");
@@ -473,7 +473,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn verify_checks_the_expiry_of_the_chain_and_its_authority() {
+    fn certificate_chain_expires_with_any_of_its_certificates() {
         /// Times in 2045 and 2055, in seconds since 1970. In 2045 the authority has expired. In 2055 the client
         /// certificate has expired, too.
         const AFTER: [u64; 2] = [2_366_841_600, 2_682_374_400];
@@ -518,7 +518,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn reload_replaces_the_bundle_at_once_and_rejects_invalid_ones() {
+    fn bundle_reload_applies_immediately_and_rejects_invalid_bundles() {
         let (first, second) = (TestAuthority::new(), TestAuthority::new());
         let certificates = ClientCertificates::new(first.pem().as_bytes()).unwrap();
         let (old, new) = (first.client("ann", &[]), second.client("ann", &[]));
@@ -617,7 +617,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn invalid_chains_are_rejected() {
+    fn invalid_certificate_chains_are_rejected() {
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         assert_eq!(certificates.verify(&[], UnixTime::now()), Err(CertificateError::Missing));

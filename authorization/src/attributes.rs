@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_equal_those_of_kube_apiserver() {
+    fn authorization_attributes_equal_those_of_kube_apiserver() {
         type Row = (&'static str, &'static str, Option<&'static str>, [&'static str; 6]);
         let rows: [Row; 8] = [
             ("GET", "/api/v1/namespaces/a/pods/p/log", None, ["get", "", "pods", "log", "a", "p"]),

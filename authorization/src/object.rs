@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parse_rejects_objects_that_kube_apiserver_would_not_store() {
+    fn rbac_parser_rejects_objects_that_kube_apiserver_rejects() {
         let refused: [(RbacKind, &[u8]); 14] = [
             (RbacKind::Role, b""),
             (RbacKind::Role, b"null"),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_ignores_parts_that_grant_nothing() {
+    fn rbac_parser_ignores_fields_that_grant_nothing() {
         let text = br#"{"metadata":{"name":"a","labels":null},"roleRef":null,"unknown":[{}],"subjects":[
             {"kind":"Robot","name":"r"},{"kind":"ServiceAccount","name":"s"},{"kind":"user","name":"u"},
             {"kind":"User","name":"u","apiGroup":"example.io"},{"kind":"User","name":"u"}]}"#;
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_defaults_to_the_namespace_of_the_binding() {
+    fn service_account_subject_defaults_to_the_bindings_namespace() {
         let text = br#"{"metadata":{"name":"a","namespace":"n"},"roleRef":{"kind":"Role","name":"r"},"subjects":[
             {"kind":"ServiceAccount","name":"s"},{"kind":"ServiceAccount","name":"s","namespace":"m"}]}"#;
         let RbacObject(Content::Binding(binding)) = RbacObject::parse(RbacKind::RoleBinding, text).unwrap() else {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn review_matches_only_if_complete_with_exactly_the_mirrored_rules() {
+    fn rules_review_must_equal_the_rules_of_the_rbac_objects() {
         let pods = rule(r#"{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}"#);
         let paths = rule(r#"{"verbs":["get"],"nonResourceURLs":["/healthz"]}"#);
         let turned = rule(r#"{"verbs":["list","get"],"apiGroups":[""],"resources":["pods"]}"#);

@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_keeps_the_words_of_its_json() {
+    fn compiled_rule_contains_the_strings_of_its_json() {
         let text = r#"{"resources":["pods","a/b"],"verbs":["get","\u0000","\u00e4"],"nonResourceURLs":null,"apiGroups":[""],
             "resourceNames":[],"unknown":[{}]}"#;
         let read: CompiledRule = serde_json::from_str(text).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_differs_for_every_difference_in_rights() {
+    fn scope_hash_differs_for_different_rights() {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let namespace = part(|part| part.namespaces = ["n".into()].into());
         let name = part(|part| part.names = ["n".into()].into());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_hash_is_the_same_in_every_version() {
+    fn scope_hash_is_stable_across_releases() {
         let eu = ClusterName::new("eu").unwrap();
         let shop = part(|part| part.namespaces = ["shop".into()].into());
         let Scope::Part(hash) = Scope::from_visible([(&eu, &shop)]) else { panic!("everything") };

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn change_reports_gains_and_losses() {
+    fn change_of_rights_reports_gains_and_losses() {
         let cases = [
             ("", "", false, false),
             ("", "n", true, false),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn intersection_allows_exactly_the_requests_that_both_allow() {
+    fn intersection_of_rights_allows_the_common_requests() {
         let words = ["", "*", "n", "n m", "/a", "n/a", "n/b m/a", "n /a", "m/a /b", "n m/b /a"];
         for (one, other) in words.iter().flat_map(|one| words.iter().map(move |other| (one, other))) {
             let (one, other) = (visible(one), visible(other));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn intersection_beyond_the_limit_is_none() {
+    fn intersection_of_rights_beyond_the_limit_is_none() {
         let many = |letter: &str| (0..300).map(|it| format!("{letter}{it}").into()).collect();
         let namespaces = Visible::Part(Arc::new(Part { namespaces: many("n"), ..Part::default() }));
         let names = Visible::Part(Arc::new(Part { names: many("a"), ..Part::default() }));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn simplified_part_has_no_redundant_entries() {
+    fn simplified_rights_have_no_redundant_entries() {
         for (text, same) in [("n n/a", "n"), ("/a n/a n/b", "/a n/b"), ("n/a m/a /a", "/a")] {
             assert_eq!(visible(text), visible(same));
         }

@@ -98,7 +98,7 @@ fn compiled_roles_take_at_most_four_times_their_text() {
 /// Samples are chosen under the lock that also protects the compilation of all clusters' roles.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn cost_of_samples_does_not_depend_on_the_size_of_roles() {
+fn sampling_cost_does_not_depend_on_the_size_of_roles() {
     /// A hundred times the usual duration.
     const MOST: Duration = Duration::from_secs(5);
     let rules = repeated(|_| r#"{"verbs":["a"],"nonResourceURLs":["b"]}"#.to_owned());
@@ -118,7 +118,7 @@ fn cost_of_samples_does_not_depend_on_the_size_of_roles() {
 
 /// A user has a watch for each resource and each selected name, so thousands of watches are possible.
 #[test]
-fn visible_parts_of_large_grants_are_stored_once() {
+fn visible_objects_of_large_grants_are_stored_once() {
     const WATCHES: usize = 1_000;
     const MOST_BYTES: u64 = 8 << 20;
     let (mut fleet, own, other) = (Fleet::default(), name("eu"), name("us"));
@@ -160,7 +160,7 @@ fn visible_parts_of_large_grants_are_stored_once() {
 /// The rights of each user include all grants to `system:authenticated`, and the visible objects are cached.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn large_grants_to_all_users_cost_each_request_little() {
+fn large_grants_to_all_users_add_little_cost_per_request() {
     /// A hundred times the usual duration.
     const EACH: Duration = Duration::from_millis(250);
     const MOST_BYTES: u64 = 8 << 20;
@@ -215,7 +215,7 @@ fn large_grants_to_all_users_cost_each_request_little() {
 /// A denied user gets messages about missing roles. The administrator of a namespace can create any number of bindings
 /// to missing roles.
 #[test]
-fn roles_not_found_writes_only_the_messages_that_it_returns() {
+fn missing_role_messages_are_written_only_up_to_the_limit() {
     const BINDINGS: usize = 49_000;
     const MOST_BYTES: u64 = 16 << 10;
     let group = ["system:authenticated".to_owned()];

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_depend_on_the_column_type() {
+    fn table_cells_depend_on_the_column_type() {
         let object = serde_json::json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"},
             "spec": {"s": "text", "i": 3, "f": 2.5, "big": 1e21, "b": true, "l": ["x", 1], "m": {"h": "<", "f": [1, 2.0, 1e-7], "e": {}}, "n": null},
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn definition_without_columns_prints_the_age() {
+    fn custom_resource_without_columns_prints_the_age() {
         let object = serde_json::json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"}});
         assert_eq!(print(&[], &object), serde_json::json!(["a", "10m"]));
         let (printer, _) = CustomPrinter::new(&[]);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn table_columns_with_known_paths_become_definitions() {
+    fn table_columns_with_known_paths_become_column_definitions() {
         let (shown, _) = CustomPrinter::new(&[
             definition("string", ".spec.s"),
             ColumnDefinition { description: "Its size.".to_owned(), ..definition("integer", ".spec.size") },
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_before_an_invalid_column_are_printed() {
+    fn columns_before_an_invalid_jsonpath_are_printed() {
         let object = serde_json::json!({"metadata": {"name": "a"}, "spec": {"s": "text", "x": "hidden"}});
         let [first, last] = [".spec.s", ".spec.x"].map(|path| definition("string", path));
         for bad in [".spec[", ".spec[\"x\"]", ".spec}", ".spec[?(@.x", ".spec....x", ".spec['x'"] {

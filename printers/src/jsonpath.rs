@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_select_the_expected_values() {
+    fn jsonpath_selects_the_expected_values() {
         let object = serde_json::json!({
             "a": {"b": 1, "x.y": 2},
             "l": [{"n": "p", "v": 1}, {"n": "q", "v": 2}, {"n": "r)", "v": 3.5}],
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_into_values_of_another_type_are_errors() {
+    fn jsonpath_step_into_another_type_is_an_error() {
         let object = serde_json::json!({"a": {"b": "s"}, "l": [1]});
         for path in [".a[0]", ".l[1]", ".a[?(@.b)]", ".l[?(@==\"x\")]", ".a.b[*]", "range"] {
             let found = JsonPath::parse(path).unwrap();
@@ -568,7 +568,7 @@ mod tests {
 
     /// Without a budget, the evaluation of each of these paths visits billions of values.
     #[test]
-    fn path_evaluation_stops_at_the_budget() {
+    fn jsonpath_evaluation_stops_at_the_budget() {
         let mut object = serde_json::json!({"a": 1});
         for _ in 0..20 {
             object = serde_json::json!({"a": object, "l": [[1], [2], [3]]});
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_paths_have_descriptive_errors() {
+    fn malformed_jsonpath_has_a_descriptive_error() {
         for (path, error) in [
             (".a[", JsonPathError::Unterminated("array")),
             (".a[x]", JsonPathError::Index("x".to_owned())),

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_decodes_to_empty_text_and_escapes_are_resolved() {
+    fn null_decodes_to_an_empty_text_and_escapes_are_resolved() {
         assert_eq!(&*serde_json::from_str::<TextValue<'_>>("null").unwrap(), "");
         assert_eq!(&*serde_json::from_str::<TextValue<'_>>(r#""a\nb""#).unwrap(), "a\nb");
         assert!(matches!(serde_json::from_str::<TextValue<'_>>(r#""a""#).unwrap().0, Cow::Borrowed("a")));

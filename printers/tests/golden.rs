@@ -93,7 +93,7 @@ fn print(printer: &Printer, row: &GoldenRow) -> (Value, Value) {
 }
 
 #[test]
-fn cells_equal_those_of_kube_apiserver() {
+fn printed_cells_equal_those_of_kube_apiserver() {
     let goldens = goldens();
     let custom = custom_printers(&goldens);
     let (mut rows, mut wrong) = (0, Vec::new());
@@ -114,7 +114,7 @@ fn cells_equal_those_of_kube_apiserver() {
 }
 
 #[test]
-fn columns_equal_those_of_kube_apiserver() {
+fn table_columns_equal_those_of_kube_apiserver() {
     let goldens = goldens();
     let custom = custom_printers(&goldens);
     let mut kinds = 0;
@@ -150,7 +150,7 @@ fn objects_without_status_are_printed() {
 }
 
 #[test]
-fn invalid_objects_return_errors_without_cells() {
+fn invalid_objects_print_no_cells() {
     /// The distance between the positions at which the test cuts an object, in bytes. The distance is large enough for
     /// a fast test.
     const STEP: usize = 211;

@@ -74,7 +74,7 @@ fn account_manifests_match_the_code() {
 }
 
 #[test]
-fn paths_that_documents_name_exist() {
+fn paths_in_documents_exist() {
     let mut missing = BTreeSet::new();
     for document in documents() {
         let text = fs::read_to_string(root().join(&document)).unwrap();
@@ -98,7 +98,7 @@ fn paths_that_documents_name_exist() {
 
 /// The limit in `CONTRIBUTING.md`. Rows of tables, links and drawings may be longer.
 #[test]
-fn comments_have_at_most_as_many_columns_as_code() {
+fn comment_lines_are_as_short_as_code_lines() {
     let is_wide = |line: &str| {
         let comment = line.trim_start();
         let text = comment.trim_start_matches(['/', '!']).trim_start();
@@ -121,7 +121,7 @@ fn comments_have_at_most_as_many_columns_as_code() {
 /// Prints all messages as one list, so that a person can check them (`--nocapture`). "it" is allowed, because the
 /// message before the cause names the file or the cluster.
 #[test]
-fn messages_begin_with_their_subject() {
+fn error_messages_begin_with_their_subject() {
     const VAGUE: [&str; 9] = ["what", "who", "whoever", "those", "these", "that", "they", "nobody", "somebody"];
     let messages = messages();
     assert!(messages.len() > 300, "{} messages", messages.len());
@@ -181,7 +181,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_decision_is_listed() {
+fn every_decision_record_is_listed() {
     let listed = fs::read_to_string(root().join("docs/decisions/README.md")).unwrap();
     for page in markdown_files("docs/decisions") {
         let name = page.file_name().unwrap().to_str().unwrap();
@@ -190,7 +190,7 @@ fn every_decision_is_listed() {
 }
 
 #[test]
-fn every_limit_is_described() {
+fn every_limit_is_documented() {
     let text = fs::read_to_string(root().join("docs/operating.md")).unwrap();
     for (limit, _) in tributary_router::Limits::default().named() {
         assert!(text.contains(&format!("`{limit}`")), "docs/operating.md lacks the limit {limit}");

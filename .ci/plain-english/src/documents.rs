@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_and_targets_of_links_are_no_words() {
+    fn words_leave_out_code_and_link_targets() {
         let text = "See [the page](whose/path.md) and `who --am-i`.\n```\nnobody\n```\n";
         assert_eq!(words(text), ["see", "the", "page", "and", "name"]);
     }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_without_subject_is_found() {
+    fn comment_without_subject_is_reported() {
         assert_eq!(judged("/// What is held of a cluster, for somebody."), Some(Broken::NoSubject));
         assert_eq!(judged("/// Those that have room for the answer."), Some(Broken::NoSubject));
         assert_eq!(judged("/// Of which members a union is made."), Some(Broken::NoSubject));
@@ -220,19 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn comment_of_vague_words_is_found() {
+    fn comment_of_vague_words_is_reported() {
         assert_eq!(judged("/// Tells them that it is so for those others."), Some(Broken::Vague));
     }
 
     #[test]
-    fn comment_that_repeats_a_name_is_found_only_before_items() {
+    fn short_comment_is_reported_only_before_items() {
         assert_eq!(judged("/// The file."), Some(Broken::Empty));
         assert_eq!(judged("/// Seconds since `start`."), None);
         assert_eq!(judged("// The file."), None);
     }
 
     #[test]
-    fn long_sentence_is_found() {
+    fn long_sentence_is_reported() {
         let sentence = format!("/// Cluster {}.", "and cluster ".repeat(30));
         assert_eq!(judged(&sentence), Some(Broken::LongSentence));
     }

@@ -124,7 +124,7 @@ fn first_matching_rule_decides() {
 }
 
 #[test]
-fn stages_of_policy_and_rule_are_omitted() {
+fn stages_omitted_by_policy_or_rule_have_no_event() {
     let received: &[Stage] = &[Stage::RequestReceived];
     let but_panic: &[Stage] = &[Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete];
     let two: &[Stage] = &[Stage::RequestReceived, Stage::ResponseStarted];
@@ -143,7 +143,7 @@ fn stages_of_policy_and_rule_are_omitted() {
 }
 
 #[test]
-fn wildcards_match_as_in_kube_apiserver() {
+fn policy_wildcards_match_as_in_kube_apiserver() {
     for (path, url, expected) in [
         ("/healthz", "/healthz*", true),
         ("/healthz/etcd", "/healthz*", true),
@@ -169,7 +169,7 @@ fn wildcards_match_as_in_kube_apiserver() {
 }
 
 #[test]
-fn verbs_equal_those_of_kube_apiserver() {
+fn audited_verbs_equal_those_of_kube_apiserver() {
     for (method, path, expected) in [
         ("GET", "/api/v1/pods", "list"),
         ("OPTIONS", "/api/v1/pods", ""),

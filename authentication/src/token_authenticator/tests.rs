@@ -132,7 +132,7 @@ fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthentic
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_sent_only_to_their_own_verifiers() {
+async fn token_is_sent_only_to_its_own_verifier() {
     let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     world.serves(&of_issuer);
     let tokens = world.authenticator(with_hub());
@@ -180,7 +180,7 @@ async fn tokens_are_sent_only_to_their_own_verifiers() {
 /// A hostile member serves a copy of the key of the token-review cluster (`hub`) before that cluster has served its own
 /// keys.
 #[tokio::test(start_paused = true)]
-async fn copy_of_the_hub_key_receives_no_token_while_the_hub_keys_are_unknown() {
+async fn member_with_a_copied_hub_key_receives_no_token() {
     let (world, of_hub) = (Arc::new(World::default()), TestSigner::new("h"));
     let tokens = world.authenticator(with_hub());
     let account = of_hub.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
@@ -215,7 +215,7 @@ async fn malformed_tokens_cause_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_are_cached_for_10_s_and_never_beyond_the_token_expiry() {
+async fn token_review_is_cached_for_10_s_or_until_expiry() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("a"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("a"), signer.keys())]));
@@ -240,7 +240,7 @@ async fn results_are_cached_for_10_s_and_never_beyond_the_token_expiry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_is_not_tried_elsewhere_if_a_cluster_is_down() {
+async fn failed_review_is_not_repeated_at_another_cluster() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
@@ -254,7 +254,7 @@ async fn token_is_not_tried_elsewhere_if_a_cluster_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_requests_share_a_review_that_survives_their_cancellation() {
+async fn token_review_is_shared_and_survives_cancellation() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     world.knows("hub", "t", "ann");
@@ -265,7 +265,7 @@ async fn concurrent_requests_share_a_review_that_survives_their_cancellation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reviews_are_bounded_per_client_address() {
+async fn token_reviews_are_limited_per_client_address() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     for number in 0..1000 {
@@ -318,7 +318,7 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_rules_invalidate_cached_results() {
+async fn changed_verifiers_invalidate_cached_token_reviews() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(TokenReviews::default());
@@ -344,7 +344,7 @@ async fn changed_rules_invalidate_cached_results() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn review_requests_and_compares_the_audiences() {
+async fn token_review_requests_and_compares_the_audiences() {
     let world = Arc::new(World::default());
     world.knows("hub", "t", "ann");
     for (audience, expected) in [("of the cluster", from_hub("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
@@ -355,7 +355,7 @@ async fn review_requests_and_compares_the_audiences() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_contain_no_text_of_the_token() {
+async fn token_errors_contain_no_text_of_the_token() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());
@@ -441,7 +441,7 @@ async fn followed_token_is_reviewed_each_minute_while_a_stream_is_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn followed_token_is_lost_if_any_part_of_its_user_changes() {
+async fn followed_token_becomes_invalid_if_its_user_changes() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let ann = |groups: &[&str]| json!({"username": "ann", "groups": groups});
@@ -459,7 +459,7 @@ async fn followed_token_is_lost_if_any_part_of_its_user_changes() {
 
 /// The tokens of a cluster that does not answer stay valid for an hour. Tokens of other clusters are reviewed as usual.
 #[tokio::test(start_paused = true)]
-async fn followed_token_survives_an_hour_without_an_answer() {
+async fn followed_token_stays_valid_for_an_hour_without_review() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
@@ -493,7 +493,7 @@ async fn followed_token_survives_an_hour_without_an_answer() {
 /// The webhook of a cluster hangs for the tokens of one issuer. Tokens of other issuers are still reviewed, and stay
 /// valid for more than an hour.
 #[tokio::test(start_paused = true)]
-async fn hanging_reviews_delay_other_followed_tokens_by_a_minute() {
+async fn hanging_reviews_delay_other_tokens_by_a_minute() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let (mut hanging, mut others) = (Vec::new(), Vec::new());
@@ -516,7 +516,7 @@ async fn hanging_reviews_delay_other_followed_tokens_by_a_minute() {
 /// A cluster that takes nine seconds per review is slow, but answers. Its reviews do not delay the tokens of other
 /// clusters.
 #[tokio::test(start_paused = true)]
-async fn slow_cluster_does_not_delay_followed_tokens_of_others() {
+async fn slow_cluster_does_not_delay_tokens_of_other_clusters() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let mut followed = Vec::new();
@@ -534,7 +534,7 @@ async fn slow_cluster_does_not_delay_followed_tokens_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn issuer_token_is_not_followed() {
+async fn token_of_an_issuer_is_not_reviewed_again() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());
@@ -548,7 +548,7 @@ async fn issuer_token_is_not_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replaced_cluster_invalidates_cached_and_followed_tokens() {
+async fn replaced_cluster_invalidates_its_tokens() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(TokenReviews::default());
     tokens.set_reviewing_members(BTreeSet::from([cluster("a")]));

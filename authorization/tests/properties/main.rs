@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn rights_agree_with_allows_for_every_name(
+    fn visible_names_equal_the_individually_allowed_names(
         changes in prop::collection::vec(generated::change(&CLUSTERS[..1]), 1..40),
         user in user(),
         asked in requests(),
@@ -165,7 +165,7 @@ proptest! {
 
     /// A cache whose key contains the generation never returns outdated rights. The scope changes with the rights.
     #[test]
-    fn no_answer_changes_within_a_generation(
+    fn rights_do_not_change_within_a_generation(
         changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
         users in prop::collection::vec(user(), 3),
     ) {
@@ -208,7 +208,7 @@ proptest! {
 }
 
 #[test]
-fn masters_are_allowed_everything_in_known_clusters() {
+fn system_masters_may_do_everything_in_known_clusters() {
     let mut fleet = Fleet::default();
     fleet.replace(&name("a"), []);
     let groups = ["system:masters".to_owned()];
@@ -224,7 +224,7 @@ fn masters_are_allowed_everything_in_known_clusters() {
 }
 
 #[test]
-fn allowed_by_uses_the_words_of_kube_apiserver() {
+fn reason_for_allowing_equals_that_of_kube_apiserver() {
     use tributary_authorization::RbacKind::{ClusterRole, ClusterRoleBinding, RoleBinding};
     let mut fleet = Fleet::default();
     let objects = [
@@ -288,7 +288,7 @@ fn lists(fleet: &Fleet, cluster: &str, user: RbacUser<'_>, namespace: &str) -> b
 /// times as many steps under the lock: minutes.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn many_changes_of_one_subject_compile_its_grants_once() {
+fn batch_of_changes_compiles_a_subjects_grants_once() {
     const BINDINGS: usize = 20_000;
     let groups = ["system:authenticated".to_owned()];
     let ann = RbacUser { name: "ann", groups: &groups };
@@ -309,7 +309,7 @@ fn many_changes_of_one_subject_compile_its_grants_once() {
 }
 
 #[test]
-fn grants_beyond_the_limit_are_ignored_for_that_subject_alone() {
+fn grants_beyond_the_limit_are_ignored_per_subject() {
     const WORDS: usize = 5_000;
     let groups = ["system:authenticated".to_owned()];
     let (ann, nobody) = (RbacUser { name: "ann", groups: &groups }, RbacUser { name: "nobody", groups: &[] });
@@ -345,7 +345,7 @@ fn grants_beyond_the_limit_are_ignored_for_that_subject_alone() {
 /// Bindings of other subjects are created and deleted in one cluster, like the bindings in the namespaces of a CI
 /// pipeline.
 #[test]
-fn changes_of_one_subject_keep_the_generations_of_other_subjects_and_clusters() {
+fn subject_change_does_not_advance_other_subjects_generations() {
     let groups = ["system:authenticated".to_owned()];
     let ann = RbacUser { name: "ann", groups: &groups };
     let of = |user: &str, number: usize| {

@@ -140,7 +140,7 @@ impl Logged {
 }
 
 #[tokio::test]
-async fn access_log_line_describes_user_request_and_outcome() {
+async fn access_log_line_has_user_request_and_result() {
     let logged = Logged::start().await;
     let path = "/clusters/eu/apis/apps/v1/namespaces/n/deployments/web/scale";
     assert_eq!(logged.get(&format!("{path}?pretty=true&token=secret-canary")).await, StatusCode::OK);
@@ -207,7 +207,7 @@ async fn long_running_request_is_logged_at_its_end() {
 }
 
 #[tokio::test]
-async fn changed_logging_mode_applies_to_later_requests() {
+async fn changed_access_log_mode_applies_to_later_requests() {
     let logged = Logged::start().await;
     logged.get("/api/v1/namespaces/n/pods/one").await;
     logged.lines(1).await;

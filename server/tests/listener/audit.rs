@@ -175,7 +175,7 @@ fn ended(builder: http::request::Builder, id: &str) -> Request<Empty<Bytes>> {
 }
 
 #[tokio::test]
-async fn answer_is_audited_before_its_client_receives_the_end() {
+async fn response_is_audited_before_its_client_receives_the_end() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let mut client = server.http2().await;
@@ -205,7 +205,7 @@ async fn answer_is_audited_before_its_client_receives_the_end() {
 /// kube-apiserver sets `impersonatedUser` only after it has authorized the impersonation. Tributary answers discovery
 /// and health checks for every user, and does not authorize the impersonation.
 #[tokio::test]
-async fn public_answers_are_audited_without_the_impersonated_user() {
+async fn discovery_and_health_checks_are_audited_without_the_impersonated_user() {
     let (_member, router) = router_over("eu").await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.log");
@@ -277,7 +277,7 @@ async fn unauthenticated_request_is_audited_once_without_its_credential() {
 
 /// As in kube-apiserver, the `ResponseStarted` event also contains the Status of the error response.
 #[tokio::test]
-async fn refusal_of_a_long_running_request_is_audited_at_response_start() {
+async fn refused_long_running_request_has_its_status_at_response_started() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let log = server.request("/api/v1/namespaces/n/pods/gone/log?follow=true");
@@ -294,7 +294,7 @@ async fn refusal_of_a_long_running_request_is_audited_at_response_start() {
 }
 
 #[tokio::test]
-async fn multiline_answer_is_audited_on_one_line() {
+async fn multiline_response_is_audited_on_one_line() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let request = server.request("/api/v1/namespaces/n/pods/pretty?pretty=1").method("DELETE");
@@ -310,7 +310,7 @@ async fn multiline_answer_is_audited_on_one_line() {
 /// The Status may come from the workload. A client must not be able to write arbitrary text to the audit log through a
 /// workload.
 #[tokio::test]
-async fn workload_error_is_audited_with_its_code_only() {
+async fn workload_error_is_audited_with_only_its_code() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let request = ended(server.request("/api/v1/namespaces/n/services/s/proxy/gone"), "workload");
@@ -376,7 +376,7 @@ async fn failed_audit_write_refuses_requests_only_in_strict_mode() {
 /// Dispatch policies do not apply to Tributary's own paths, so the audit levels of dispatch policies do not apply
 /// either.
 #[tokio::test]
-async fn own_paths_are_audited_by_the_audit_policy_alone() {
+async fn tributarys_own_paths_obey_only_the_audit_policy() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let mut client = server.http2().await;

@@ -87,7 +87,7 @@ fn answered(answers: &str) -> Vec<(&str, bool)> {
 }
 
 #[tokio::test]
-async fn a_small_body_behind_an_early_answer_leaves_its_connection_open() {
+async fn connection_stays_open_if_a_small_body_follows_the_response() {
     let server = start(Early).await;
     let both = [("200", false), ("401", true)];
     for path in ["/nothing", "/part", "/whole"] {
@@ -110,7 +110,7 @@ async fn a_small_body_behind_an_early_answer_leaves_its_connection_open() {
 }
 
 #[tokio::test]
-async fn an_early_answer_with_an_unread_rest_closes_the_connection() {
+async fn early_response_with_an_unread_body_closes_the_connection() {
     let server = start(Early).await;
     let closed = [("200", true)];
     for (path, headers, body) in [
@@ -146,7 +146,7 @@ async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
 /// The listener answers 401 before the handler runs. A connection with previous requests of an authenticated user stays
 /// open.
 #[tokio::test]
-async fn a_401_closes_a_connection_without_an_authenticated_user() {
+async fn unauthenticated_response_closes_a_connection_without_authenticated_requests() {
     let server = start(Early).await;
     let known = post(&server, "/whole", "Content-Length: 0");
     let refused = "POST /api HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n";

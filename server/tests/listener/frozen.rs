@@ -17,7 +17,7 @@ use crate::fixture::{router_over, start, start_furnished, start_observed, text};
 /// Requests for a cluster with `dispatch: DenyAll` must be refused even without credentials, as users of KubeGateway
 /// expect.
 #[tokio::test]
-async fn request_for_a_frozen_cluster_is_refused_before_authentication() {
+async fn request_to_a_deny_all_cluster_is_refused_before_authentication() {
     let router = Router::new(RouterConfig::default());
     let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();
@@ -50,7 +50,7 @@ async fn request_for_a_frozen_cluster_is_refused_before_authentication() {
 
 /// The cluster has a host name, which is in the request's authority or only in SNI.
 #[tokio::test]
-async fn frozen_cluster_refuses_requests_at_its_own_host() {
+async fn deny_all_cluster_refuses_requests_at_its_own_host() {
     // The server's certificate contains this name.
     const OWN: &str = "localhost";
     let (member, router) = router_over("eu").await;
@@ -108,7 +108,7 @@ async fn frozen_cluster_refuses_requests_at_its_own_host() {
 }
 
 #[tokio::test]
-async fn request_for_a_frozen_cluster_is_counted_and_logged_as_denied() {
+async fn request_to_a_deny_all_cluster_is_logged_as_denied() {
     let (_member, router) = router_over("eu").await;
     let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();

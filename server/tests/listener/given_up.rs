@@ -54,7 +54,7 @@ fn says(message: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn abandoned_request_counts_as_forwarded_and_its_spans_are_sent() {
+async fn cancelled_request_has_a_log_line_and_spans() {
     let (member, router) = router_over("eu").await;
     // A new connection first reads the cluster's uid, which `hold_requests` would block. This request opens the
     // connection before.

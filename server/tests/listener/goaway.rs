@@ -95,7 +95,7 @@ async fn drain_sends_a_first_goaway_and_then_the_last_stream() {
 /// Several users of one program share a connection. The expired token of one user must not end the response to another
 /// user.
 #[tokio::test]
-async fn user_on_a_connection_with_an_earlier_refusal_keeps_streams() {
+async fn goaway_after_a_401_does_not_end_open_streams() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;
@@ -116,7 +116,7 @@ async fn user_on_a_connection_with_an_earlier_refusal_keeps_streams() {
 }
 
 #[tokio::test]
-async fn refused_connection_without_a_known_user_is_closed_soon() {
+async fn connection_without_an_authenticated_user_is_closed_after_a_401() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;

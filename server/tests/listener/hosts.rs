@@ -214,7 +214,7 @@ async fn user_of_a_host_authority_is_unknown_at_other_hosts() {
 
 /// HTTP/2 clients reuse a connection for every name in its certificate (RFC 9113 §9.1.1).
 #[tokio::test]
-async fn connection_serves_only_the_host_that_it_was_opened_for() {
+async fn connection_serves_only_the_host_of_its_handshake() {
     let endpoint = Endpoint::start().await;
     let (ann, ann_of_eu) = (endpoint.people.sign("ann", &[]), endpoint.people_of_eu.sign("ann", &[]));
     for (certificate, opened_for, others) in [
@@ -265,7 +265,7 @@ async fn paths_at_a_cluster_host_all_go_to_the_cluster() {
 }
 
 #[tokio::test]
-async fn authorities_of_a_host_change_under_open_connections() {
+async fn new_host_authorities_apply_to_open_connections() {
     let endpoint = Endpoint::start().await;
     let (first, second) = (endpoint.people_of_eu.sign("ann", &[]), Authority::new("people of eu"));
     let mut connection = endpoint.client(Some(&first), "eu.test").await;
@@ -318,7 +318,7 @@ async fn certificate_is_selected_by_the_requested_name() {
 }
 
 #[tokio::test]
-async fn sessions_of_a_host_end_with_its_authorities() {
+async fn tls_sessions_of_a_host_end_with_its_authorities() {
     let endpoint = Endpoint::start().await;
     let config = endpoint.config(None);
     let kind = async |host: &str| {

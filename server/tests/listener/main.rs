@@ -182,7 +182,7 @@ async fn plain_http_request_gets_400() {
 }
 
 #[tokio::test]
-async fn unauthenticated_connections_have_a_quarter_of_the_places() {
+async fn unauthenticated_clients_get_a_quarter_of_the_connections() {
     let server = start_within(Bounds { connections: 8, ..Bounds::default() }, StandIn::default()).await;
     let mut known = server.http2().await;
     let answer = known.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
@@ -197,7 +197,7 @@ async fn unauthenticated_connections_have_a_quarter_of_the_places() {
 }
 
 #[tokio::test]
-async fn requests_need_the_token() {
+async fn requests_without_the_token_get_a_401() {
     let server = start(StandIn::default()).await;
     for path in
         ["/api/v1/pods", "/metrics", "/readyz?verbose", "/tributary/status", "/tributary/policy-test?user=a", "/"]
@@ -241,7 +241,7 @@ async fn requests_need_the_token() {
 }
 
 #[tokio::test]
-async fn policy_question_is_answered_or_refused_with_the_reason() {
+async fn policy_test_returns_the_decision_or_the_error() {
     let server = start(StandIn::default()).await;
     let mut client = server.http2().await;
     let mut ask = async |query: &str| {
@@ -267,7 +267,7 @@ async fn policy_question_is_answered_or_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn both_protocols_take_large_heads() {
+async fn both_http_versions_accept_large_heads() {
     let server = start(StandIn::default()).await;
     let mut large = server.request("/api");
     for group in 0..900 {
@@ -281,7 +281,7 @@ async fn both_protocols_take_large_heads() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_500_and_the_connection_lives_on() {
+async fn panic_returns_500_and_the_connection_stays_open() {
     let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let response = client.send_request(server.request("/panic").body(Empty::new()).unwrap()).await.unwrap();
@@ -294,7 +294,7 @@ async fn a_panic_is_a_500_and_the_connection_lives_on() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_watches_with_their_bookmark() {
+async fn drain_ends_watches_after_a_bookmark() {
     let server = start(StandIn::default()).await;
     let (mut http1, mut http2) = (server.http1().await, server.http2().await);
     let watch = || server.request("/watch").body(Empty::new()).unwrap();
@@ -312,7 +312,7 @@ async fn a_drain_ends_watches_with_their_bookmark() {
 }
 
 #[tokio::test]
-async fn a_drain_waits_for_tunnels() {
+async fn drain_waits_for_open_tunnels() {
     let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let request = server.request("/tunnel").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
@@ -364,7 +364,7 @@ async fn tunnel_delivers_data_after_its_client_has_finished() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named() {
+async fn listen_error_names_the_used_port() {
     let server = start(StandIn::default()).await;
     let error = tributary_listener::bind(server.address).unwrap_err();
     assert!(matches!(error, BindError::InUse(address) if address == server.address));

@@ -202,13 +202,13 @@ async fn clients_share_connections(clients: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_clients_take_a_few_connections_to_a_member() {
+async fn thousand_clients_share_few_connections_to_a_member() {
     clients_share_connections(1_000.min(room())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes 10,000 descriptors, and more than 20 s on two cores"]
-async fn five_thousand_clients_take_a_few_connections_to_a_member() {
+async fn five_thousand_clients_share_few_connections_to_a_member() {
     const CLIENTS: usize = 5_000;
     let needed = 2 * CLIENTS + OTHER_DESCRIPTORS;
     assert!(room() >= CLIENTS, "the hard limit of open files (`ulimit -Hn`) has to be {needed} at least");

@@ -42,7 +42,7 @@ async fn answer_to(server: &Server, sent: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn too_many_headers_are_counted_and_logged() {
+async fn request_with_too_many_headers_is_counted_and_logged() {
     let file = LogFile::open();
     let server = start_observed(StandIn::default(), file.observers()).await;
     let path = "/clusters/eu/api/v1/namespaces/n/pods/p";
@@ -68,7 +68,7 @@ async fn too_many_headers_are_counted_and_logged() {
 }
 
 #[tokio::test]
-async fn excess_request_of_an_unknown_client_is_logged_as_limited() {
+async fn unauthenticated_request_above_the_limit_is_logged_as_limited() {
     let (file, folder) = (LogFile::open(), tempfile::tempdir().unwrap());
     let token = BearerToken::open(&DataDirectory::open(folder.path().to_owned()).unwrap()).unwrap();
     let handler = Arc::new(StandIn::default());
@@ -88,7 +88,7 @@ async fn excess_request_of_an_unknown_client_is_logged_as_limited() {
 }
 
 #[tokio::test]
-async fn malformed_and_oversized_heads_are_counted() {
+async fn malformed_and_oversized_heads_are_counted_in_the_metrics() {
     let server = start(StandIn::default()).await;
     let answer = answer_to(&server, b"GET /api HTTP/1.1\r\nno header\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");

@@ -314,7 +314,7 @@ async fn others_are_answered(client: &mut SendRequest<Empty<Bytes>>, server: &Se
 }
 
 #[tokio::test]
-async fn unread_answer_is_cut_after_a_minute() {
+async fn unread_response_is_cut_after_a_minute() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let (mut stuck, mut idle, mut pages) = (reluctant(&server).await, server.http2().await, reluctant(&server).await);
@@ -347,7 +347,7 @@ async fn unread_large_object_is_released_after_a_time() {
 }
 
 #[tokio::test]
-async fn read_answer_does_not_keep_an_unread_one_alive() {
+async fn unread_response_is_cut_while_other_responses_are_read() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let mut client = reluctant(&server).await;
@@ -362,7 +362,7 @@ async fn read_answer_does_not_keep_an_unread_one_alive() {
 }
 
 #[tokio::test]
-async fn answers_that_arrive_together_for_a_slow_client_are_bounded() {
+async fn concurrent_responses_to_a_slow_client_are_limited() {
     const WAITING: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -400,7 +400,7 @@ async fn answers_that_arrive_together_for_a_slow_client_are_bounded() {
 
 /// The member may have refused the request itself, with a body that exceeds the free memory.
 #[tokio::test]
-async fn refusal_for_lack_of_room_is_counted_even_for_error_answers() {
+async fn withheld_error_response_is_counted_as_refused() {
     const WAITING: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -419,7 +419,7 @@ async fn refusal_for_lack_of_room_is_counted_even_for_error_answers() {
 }
 
 #[tokio::test]
-async fn write_with_a_late_body_is_refused_without_room() {
+async fn write_with_a_late_body_is_refused_if_memory_is_short() {
     const WRITES: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -447,7 +447,7 @@ async fn write_with_a_late_body_is_refused_without_room() {
 }
 
 #[tokio::test]
-async fn unread_bytes_of_all_connections_are_bounded() {
+async fn unread_bytes_of_all_connections_are_limited() {
     const CONNECTIONS: usize = 16;
     const STREAMS: usize = 20;
     let talker = Talker::default();
@@ -476,7 +476,7 @@ async fn unread_bytes_of_all_connections_are_bounded() {
 }
 
 #[tokio::test]
-async fn early_connections_leave_room_and_small_readers_are_not_cut() {
+async fn first_connections_do_not_use_all_memory_for_unread_bytes() {
     const STREAMS: usize = 80;
     let talker = Talker::default();
     let server = start_within(Bounds { unread_bytes: 4 << 20, ..Bounds::default() }, talker.clone()).await;
@@ -507,7 +507,7 @@ async fn early_connections_leave_room_and_small_readers_are_not_cut() {
 }
 
 #[tokio::test]
-async fn a_connection_is_not_given_more_than_it_takes() {
+async fn unread_bytes_of_one_connection_are_limited() {
     const STREAMS: usize = 400;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -530,7 +530,7 @@ async fn a_connection_is_not_given_more_than_it_takes() {
 }
 
 #[tokio::test]
-async fn requests_do_not_wait_for_room_for_ever() {
+async fn requests_without_free_memory_get_a_429() {
     const STREAMS: usize = 20;
     /// The size of an unusually large response head, in bytes.
     const HEAD_BYTES: usize = 200 << 10;
@@ -628,7 +628,7 @@ async fn bytes_buffered_by_http2_count_as_unread() {
 }
 
 #[tokio::test]
-async fn bytes_of_lasting_answers_buffered_by_http2_count_as_unread() {
+async fn stream_bytes_buffered_by_http2_count_as_unread() {
     const STREAMS: usize = 400;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -654,7 +654,7 @@ async fn bytes_of_lasting_answers_buffered_by_http2_count_as_unread() {
 }
 
 #[tokio::test]
-async fn small_frames_do_not_cost_more_than_is_counted() {
+async fn small_frames_are_counted_with_their_overhead() {
     const STREAMS: usize = 4;
     /// The minimum size of a frame in the accounting, in bytes, whatever its content.
     const FRAME_COSTS: usize = 256;
@@ -703,7 +703,7 @@ async fn connection_without_unread_bytes_may_write_when_memory_is_full() {
 }
 
 #[tokio::test]
-async fn reading_client_gets_every_byte_of_many_answers() {
+async fn reading_client_receives_every_byte_of_many_responses() {
     let server = start(Talker::default()).await;
     let mut client = server.http2().await;
     let asked: Vec<_> = (0..50).map(|_| client.send_request(get(&server, "/large"))).collect();
@@ -770,7 +770,7 @@ async fn unread_pongs_are_not_accumulated() {
 }
 
 #[tokio::test]
-async fn answer_with_an_announced_length_blocks_no_other_answer() {
+async fn response_with_a_long_content_length_blocks_no_other_response() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let mut client = reluctant(&server).await;

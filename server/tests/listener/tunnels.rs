@@ -204,7 +204,7 @@ fn long() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn half_closed_client_receives_the_rest_from_the_member() {
+async fn half_closed_client_receives_the_remaining_bytes() {
     for version in [&TLS12, &TLS13] {
         let mut whole = Whole::start().await;
         let (mut client, mut member) = whole.open(version).await;
@@ -219,7 +219,7 @@ async fn half_closed_client_receives_the_rest_from_the_member() {
 }
 
 #[tokio::test]
-async fn half_closed_member_receives_the_rest_from_the_client() {
+async fn half_closed_member_receives_the_remaining_bytes() {
     for version in [&TLS12, &TLS13] {
         let mut whole = Whole::start().await;
         let (mut client, mut member) = whole.open(version).await;
@@ -260,7 +260,7 @@ async fn silent_or_half_closed_tunnel_stays_open_for_a_day() {
 /// If the limit of tunnels is reached, a request for a tunnel gets 429 with Retry-After, and the proxy opens no
 /// connection for the request.
 #[tokio::test]
-async fn tunnel_beyond_the_limit_is_429_until_another_ends() {
+async fn tunnel_above_the_limit_gets_a_429() {
     let tuning = ClientTuning { tunnel_places: Places::new(1), ..ClientTuning::default() };
     let mut whole = Whole::with(tuning).await;
     let (client, member) = whole.open(&TLS13).await;

@@ -21,7 +21,7 @@ fn audited(log: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn withheld_answer_is_logged_and_audited_as_429() {
+async fn withheld_response_is_logged_and_audited_as_429() {
     const WAITING: usize = 60;
     let (talker, file, folder) = (Talker::default(), LogFile::open(), tempfile::tempdir().unwrap());
     let log = folder.path().join("audit.log");

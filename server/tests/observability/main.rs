@@ -99,7 +99,7 @@ async fn exposed_labels_match_the_list() {
 }
 
 #[test]
-fn alerts_name_metrics_of_the_list_and_the_dashboard_all_of_them() {
+fn alerts_and_dashboard_use_the_listed_metrics() {
     for alert in alerts::ALERTS {
         let named: Vec<_> = promql::metrics_of(alert.expression).collect();
         assert!(!named.is_empty(), "{} names no metric", alert.name);
@@ -114,7 +114,7 @@ fn alerts_name_metrics_of_the_list_and_the_dashboard_all_of_them() {
 }
 
 #[test]
-fn alerts_name_labels_that_their_metrics_have() {
+fn alerts_use_existing_labels_of_their_metrics() {
     for Alert { name, expression, summary, description, .. } in alerts::ALERTS {
         for (labels, metrics) in promql::named_labels(expression) {
             assert!(!metrics.is_empty(), "{name}: nothing has {labels:?}");

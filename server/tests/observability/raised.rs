@@ -45,7 +45,7 @@ fn cases() -> Cases {
 }
 
 #[test]
-fn each_alert_has_a_raising_and_a_silent_test_case() {
+fn each_alert_has_a_firing_and_a_silent_test_case() {
     let all: BTreeSet<&str> = ALERTS.iter().map(|alert| alert.name).collect();
     let cases = cases();
     let expectations: Vec<_> = cases.tests.iter().flat_map(|case| &case.alert_rule_test).collect();

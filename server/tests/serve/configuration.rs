@@ -3,7 +3,7 @@
 use crate::fixture::{Program, contexts, get, member, wait_for_contexts, write_upstream_cluster};
 
 #[tokio::test]
-async fn configuration_files_are_served_and_followed() {
+async fn changed_configuration_files_are_reloaded() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let config = directory.path().join("config");

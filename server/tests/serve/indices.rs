@@ -21,7 +21,7 @@ async fn indices(written: &Path) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn cluster_indices_outlive_clusters_and_restarts() {
+async fn cluster_index_stays_reserved_after_removal_and_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two, three) = (member("one").await, member("two").await, member("three").await);
     let source = directory.path().join("members.kubeconfig");

@@ -12,7 +12,7 @@ use crate::fixture::{Program, contexts, get, member, reserve, wait_for_contexts}
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_written_kubeconfig_survives_a_restart() {
+async fn written_kubeconfig_stays_valid_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let source = directory.path().join("members.kubeconfig");
@@ -36,7 +36,7 @@ async fn a_written_kubeconfig_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn broken_context_does_not_prevent_serving_the_others() {
+async fn broken_context_does_not_prevent_serving_other_contexts() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let source = directory.path().join("members.kubeconfig");
@@ -152,7 +152,7 @@ async fn written_contexts_follow_the_namespace_of_their_original_context() {
 }
 
 #[tokio::test]
-async fn a_name_conflict_in_the_users_kubeconfig_is_reported_once() {
+async fn name_conflict_in_the_users_kubeconfig_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     let (one, taken) = (member("one").await, member("tributary-all").await);
     let config = directory.path().join(".kube/config");

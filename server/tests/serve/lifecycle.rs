@@ -55,7 +55,7 @@ async fn program_serves_reloads_and_drains() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_at_once() {
+async fn second_signal_ends_the_program_immediately() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let source = directory.path().join("members.kubeconfig");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, member, run};
 
 #[tokio::test]
-async fn policy_test_asks_a_running_server() {
+async fn policy_test_uses_a_running_server() {
     const POLICY: &str = "  dispatchPolicies:\n  - rules: [{verbs: [get], apiGroups: [''], resources: [secrets], users: \
                           [-admin]}]\n    deny: {message: ask the team}\n";
     let directory = tempfile::tempdir().unwrap();

@@ -29,7 +29,7 @@ async fn wait_for_text(stream: &mut kube::client::Body, text: &str) {
 }
 
 #[tokio::test]
-async fn new_token_keeps_streams_and_a_removed_cluster_is_cut_off() {
+async fn renewed_token_keeps_streams_open() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let source = directory.path().join("members.kubeconfig");

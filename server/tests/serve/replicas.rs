@@ -131,7 +131,7 @@ async fn limit_is_divided_by_the_addresses_of_the_replica_dns_name() {
 }
 
 #[tokio::test]
-async fn flags_of_lending_are_accepted_and_each_peer_counts_as_a_replica() {
+async fn deprecated_peer_flags_count_as_replicas() {
     let (directory, _one) = governed().await;
     let flags = ["--peer=https://a:1", "--peer=https://b:1", "--peer-listen=127.0.0.1:1", "--peer-ca-file=absent"];
     let own = Replica::with(directory.path(), "own", &flags).await;

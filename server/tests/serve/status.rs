@@ -13,7 +13,7 @@ async fn status(arguments: &[&str], directory: &Path) -> (Option<i32>, String, S
 }
 
 #[tokio::test]
-async fn status_shows_a_server_and_says_what_to_do_where_there_is_none() {
+async fn status_shows_a_server_or_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let source = directory.path().join("members.kubeconfig");

@@ -38,7 +38,7 @@ async fn asked_by(kubeconfig: &Path, version: &'static rustls::SupportedProtocol
 }
 
 #[tokio::test]
-async fn clients_that_speak_older_tls_alone_are_refused() {
+async fn clients_with_only_older_tls_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let member = member("one").await;
     let (config, written) = (directory.path().join("config"), directory.path().join("all.kubeconfig"));

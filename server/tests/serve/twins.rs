@@ -20,7 +20,7 @@ async fn forward(from: u16, to: std::net::SocketAddr) {
 
 #[tokio::test]
 #[ignore = "takes as long as a member is left alone after a failure, up to 20 s"]
-async fn twin_cluster_is_refused_once_it_becomes_reachable() {
+async fn second_context_of_one_cluster_is_refused_when_reachable() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let reserved = reserve();

@@ -72,7 +72,7 @@ async fn user_authenticates_with_the_generated_kubeconfig() {
 }
 
 #[tokio::test]
-async fn an_error_names_the_flag_and_the_remedy() {
+async fn kubeconfig_user_error_names_the_flag_and_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     write_authority(directory.path(), "people");
     write_authority(directory.path(), "strangers");

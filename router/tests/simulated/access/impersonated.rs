@@ -163,7 +163,7 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
 
 /// The audit log must not record an impersonation that no member allows.
 #[tokio::test]
-async fn impersonation_that_no_member_allows_is_marked_in_the_trace() {
+async fn impersonation_that_no_member_allows_is_recorded_as_undecided() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
@@ -244,7 +244,7 @@ async fn constrained_impersonation_sends_only_the_allowed_requests() {
 
 /// A watch as an impersonated user ends when the caller loses the right to impersonate the user for this watch.
 #[tokio::test]
-async fn a_watch_as_another_ends_with_the_right_to_it() {
+async fn impersonating_watch_ends_with_the_right_to_impersonate() {
     let (fixture, rbac) = fixture(&["list", "watch"]).await;
     let (ann, a) = (fixture.user("ann", &[]), fixture.member("a"));
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
@@ -263,7 +263,7 @@ async fn a_watch_as_another_ends_with_the_right_to_it() {
 /// In a member that authorizes by more than roles, the router reviews two rights: those of the impersonated user, and
 /// the caller's right to impersonate the user.
 #[tokio::test]
-async fn reviewing_member_is_asked_for_both_users_rights() {
+async fn impersonation_is_reviewed_for_caller_and_impersonated_user() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("ann", "bank"), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     let (b, chain) = (fixture.member("b"), &chains[1]);
@@ -325,7 +325,7 @@ async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str),
 /// The search for the cluster of a write also uses the impersonated identity. A caller who may write but not read as
 /// this user gets the response of a user with the same rights.
 #[tokio::test]
-async fn impersonator_without_read_rights_is_answered_as_a_user_without_them() {
+async fn impersonator_without_read_rights_gets_the_response_of_such_user() {
     const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");
     const PUT: (&str, &str) = ("PUT", "application/json");
     const NOBODY_ELSE: (&str, &str) = ("accept", "application/json");
@@ -379,7 +379,7 @@ async fn impersonator_without_read_rights_is_answered_as_a_user_without_them() {
 /// A cluster's 403 may name bindings of the impersonated user. The caller gets this message only with the right to send
 /// the request as this user.
 #[tokio::test]
-async fn a_refusal_tells_nothing_of_a_cluster_where_the_user_may_ask_other_things_as_another() {
+async fn refusal_hides_clusters_that_allow_only_other_impersonated_requests() {
     const SECRETS_OF_SHOP: &str = "/api/v1/namespaces/shop/secrets";
     const BOB: (&str, &str) = ("impersonate-user", "bob");
     let (fixture, rbac) = fixture(&["list"]).await;
@@ -459,7 +459,7 @@ fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
 /// The current rights in a member decide about requests with impersonation. After an outage, the router sends reviews
 /// to the member until it has read the roles and bindings again.
 #[tokio::test]
-async fn impersonation_revoked_during_an_outage_sends_nothing_after_it() {
+async fn impersonation_revoked_during_an_outage_is_refused_afterwards() {
     let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
     let (a, rbac) = (fixture.member("a"), &rbac[0]);
     let_be_root(a, rbac, &["ann", "bob"]);
@@ -497,7 +497,7 @@ async fn impersonation_revoked_during_an_outage_sends_nothing_after_it() {
 /// Like the previous test, with a reachable member whose watches of roles and bindings broke. The router receives the
 /// deletion of the binding late. It sends a review for each request until its roles and bindings are complete.
 #[tokio::test]
-async fn impersonation_revoked_while_role_watches_lag_sends_nothing() {
+async fn impersonation_revoked_while_role_watches_lag_is_refused() {
     let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
     let (a, rbac) = (fixture.member("a"), &rbac[0]);
     let_be_root(a, rbac, &["ann", "bob", "eve"]);

@@ -52,7 +52,7 @@ fn access(kind: &str, verb: &str, namespace: &str, user: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_right_is_asked_of_every_cluster() {
+async fn access_review_goes_to_every_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
@@ -74,7 +74,7 @@ async fn a_right_is_asked_of_every_cluster() {
 /// The router does not wait for a member that it knows to be silent. The response names the member, unless the policy
 /// denies incomplete responses.
 #[tokio::test]
-async fn a_cluster_that_is_out_of_reach_is_named_and_not_waited_for() {
+async fn access_review_names_an_unreachable_cluster_without_waiting() {
     let group = "/apis/authorization.k8s.io/v1";
     let rules = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
         "spec": {"namespace": "default"}});
@@ -127,7 +127,7 @@ async fn with_namespaces(policies: Policies) -> Fixture {
 /// A cluster without the namespace or the ServiceAccount would deny the action, so the router does not ask this
 /// cluster.
 #[tokio::test]
-async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
+async fn access_review_is_answered_by_the_clusters_with_the_namespace() {
     const APP: &str = "system:serviceaccount:one:app";
     const STRANGE: &str = "system:serviceaccount:one:nobody";
     let live = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
@@ -178,7 +178,7 @@ async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
 
 /// The last known namespaces of an unreachable cluster decide whether the response needs this cluster.
 #[tokio::test]
-async fn a_review_misses_no_cluster_that_it_does_not_concern() {
+async fn access_review_does_not_need_clusters_without_the_namespace() {
     let fixture = with_namespaces(allow()).await;
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
@@ -195,7 +195,7 @@ async fn a_review_misses_no_cluster_that_it_does_not_concern() {
 /// Ann may read ConfigMaps in all of `a`, which lacks the namespace `team`, and may delete ConfigMaps in the namespace
 /// `team` of `b`.
 #[tokio::test]
-async fn a_review_of_one_of_many_users_is_answered_by_the_clusters_that_it_concerns() {
+async fn access_review_in_shared_mode_uses_clusters_with_the_namespace() {
     let fixture = ann().await;
     let [a, b] = ["a", "b"].map(|name| fixture.member(name));
     b.apply(object_named("Namespace", "", "team")).unwrap();

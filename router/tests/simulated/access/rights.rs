@@ -119,7 +119,7 @@ pub(crate) fn refuse_rbac(member: &SimulatedCluster, refused: bool) {
 }
 
 #[tokio::test]
-async fn each_members_rights_are_its_own_and_follow_it() {
+async fn rights_in_each_member_follow_its_roles_and_bindings() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let (a, b) = (fixture.member("a"), fixture.member("b"));
     listed(&fixture, "a", "ann", "none").await;
@@ -146,7 +146,7 @@ async fn each_members_rights_are_its_own_and_follow_it() {
 /// The test covers all reasons for missed changes: a cut stream, a relist, a restore, and another cluster under the
 /// same name.
 #[tokio::test]
-async fn rights_mirror_recovers_missed_changes() {
+async fn rights_include_changes_missed_during_a_disconnect() {
     let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
     let a = fixture.member("a");
     grant(a, "shop", "ann");
@@ -190,7 +190,7 @@ async fn rights_in_a_member_are_unknown_until_all_its_roles_are_read() {
 }
 
 #[tokio::test]
-async fn rights_that_are_not_followed_hold_for_five_minutes() {
+async fn rights_without_role_watches_expire_after_five_minutes() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     grant(fixture.member("a"), "", "ann");
     grant(fixture.member("b"), "", "ann");
@@ -213,7 +213,7 @@ async fn rights_that_are_not_followed_hold_for_five_minutes() {
 }
 
 #[tokio::test]
-async fn the_last_rights_of_a_member_that_is_cut_off_hold_for_as_long_as_is_configured() {
+async fn rights_in_an_unreachable_member_expire_after_the_configured_time() {
     let mode = SharedMode { stale_rights: Duration::from_secs(20 * 60), ..SharedMode::default() };
     let fixture = Fixture::shared(["a", "b"], allow(), mode).await;
     let a = fixture.member("a");
@@ -232,7 +232,7 @@ async fn the_last_rights_of_a_member_that_is_cut_off_hold_for_as_long_as_is_conf
 }
 
 #[tokio::test]
-async fn a_cluster_that_leaves_takes_its_rights_with_it() {
+async fn rights_in_a_removed_cluster_become_unknown() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     grant(fixture.member("a"), "", "ann");
     grant(fixture.member("b"), "shop", "ann");
@@ -249,7 +249,7 @@ async fn a_cluster_that_leaves_takes_its_rights_with_it() {
 }
 
 #[tokio::test]
-async fn router_of_a_single_user_does_not_read_roles() {
+async fn personal_mode_does_not_read_roles() {
     let config = |name| tributary_simulator::SimulatorConfig { rbac: true, ..crate::harness::config(name) };
     let fixture = Fixture::with([config("a")], allow()).await;
     fixture.put_and_see("a", "x", "1").await;
@@ -262,7 +262,7 @@ const ALL: &str = "/api/v1/configmaps";
 const LIMITED: &str = "299 - \"limited to what you may list\"";
 
 #[tokio::test]
-async fn a_list_gives_what_its_caller_may_list_and_names_nothing_else() {
+async fn list_shows_and_names_only_permitted_objects() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let answer = ann.get(ALL).await;
@@ -282,7 +282,7 @@ async fn a_list_gives_what_its_caller_may_list_and_names_nothing_else() {
 }
 
 #[tokio::test]
-async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
+async fn continue_token_is_valid_only_for_unchanged_rights() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let first = root.get(&format!("{ALL}?limit=5")).await.ok();
@@ -309,7 +309,7 @@ async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
 }
 
 #[tokio::test]
-async fn request_allowed_in_no_cluster_is_refused_in_kube_apiservers_words() {
+async fn request_forbidden_in_all_clusters_gets_kube_apiservers_403() {
     let fixture = ann().await;
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     for (path, expected) in [
@@ -352,7 +352,7 @@ async fn request_allowed_in_no_cluster_is_refused_in_kube_apiservers_words() {
 
 /// The name of a missing role can reveal a cluster's plans.
 #[tokio::test]
-async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked() {
+async fn refusal_names_missing_roles_only_of_requested_clusters() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let merger = ("ClusterRole", "acme-merger-reader");
     fixture.member("b").apply(binding("", "early", merger, "bob")).unwrap();
@@ -378,7 +378,7 @@ async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked
 }
 
 #[tokio::test]
-async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_named() {
+async fn list_omits_a_member_with_unknown_rights_without_its_name() {
     let fixture = ann().await;
     let c = fixture.member("c");
     refuse_rbac(c, true);
@@ -404,7 +404,7 @@ async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_nam
 }
 
 #[tokio::test]
-async fn live_member_is_absent_from_memory_and_reachable_by_its_own_path() {
+async fn member_with_live_authorization_is_served_only_at_its_path() {
     let fixture = ann().await;
     let root = fixture.user("root", &[]);
     let mut watch = root.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&root.get(ALL).await.ok()))).await;
@@ -431,7 +431,7 @@ async fn live_member_is_absent_from_memory_and_reachable_by_its_own_path() {
 /// The router does not read users' rights in a member whose resources are not cached, so it does not wait for these
 /// rights.
 #[tokio::test]
-async fn a_start_does_not_wait_for_the_rights_of_a_live_member() {
+async fn start_does_not_wait_for_members_with_live_authorization() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let mut setups = Vec::new();
     for (member, authorization) in fixture.members.iter().zip([Rbac, Live]) {
@@ -444,7 +444,7 @@ async fn a_start_does_not_wait_for_the_rights_of_a_live_member() {
 }
 
 #[tokio::test]
-async fn secrets_are_held_only_where_a_registry_names_them() {
+async fn secrets_are_cached_only_if_a_registry_names_them() {
     const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
     let registered = |texts: &[&str]| Policies {
         registered: Some(texts.iter().map(|text| text.parse().unwrap()).collect()),
@@ -478,7 +478,7 @@ async fn secrets_are_held_only_where_a_registry_names_them() {
 }
 
 #[tokio::test]
-async fn objects_stay_hidden_when_a_right_was_revoked_during_an_outage() {
+async fn right_revoked_during_an_outage_hides_its_objects() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let a = fixture.member("a");
     grant(a, "shop", "ann");
@@ -531,7 +531,7 @@ async fn member_that_grants_too_many_rights_affects_only_its_own_objects() {
 /// The bindings of a member name more subjects than the router's limit. The rights in this member are unknown for all
 /// users. Users still see the objects of the other members, and observers see the reason.
 #[tokio::test]
-async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
+async fn rights_in_a_member_with_too_many_subjects_are_unknown() {
     const EACH: usize = 5_000;
     let fixture = ann().await;
     let (b, ann) = (fixture.member("b"), fixture.user("ann", &[]));
@@ -557,7 +557,7 @@ async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
+async fn rights_in_a_member_with_too_large_roles_are_unknown() {
     const MIB: usize = 1 << 20;
     let fixture = ann().await;
     let (b, long) = (fixture.member("b"), "x".repeat(MIB));
@@ -581,7 +581,7 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
 
 /// A ResourceRegistry may refuse lists that the user's rights would limit, with a message like a cluster's 403.
 #[tokio::test]
-async fn limited_list_is_403_where_the_registry_denies_it() {
+async fn registry_can_refuse_lists_that_rights_would_limit() {
     let fixture = ann().await;
     fixture.router.set_policies(denying_limited());
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
@@ -611,7 +611,7 @@ fn denying_limited() -> Policies {
 /// creates an object in `a`. The list must not show the new object, because rights that were lost two seconds ago have
 /// no effect.
 #[tokio::test]
-async fn a_list_that_waits_for_one_member_shows_nothing_of_another_whose_right_is_lost_meanwhile() {
+async fn waiting_list_omits_objects_whose_right_is_lost_meanwhile() {
     let fixture = ann().await;
     let (a, b) = (fixture.member("a"), fixture.member("b"));
     b.control().hold_lists(true);

@@ -73,7 +73,7 @@ async fn bounded(partial: Partial) -> Fixture {
 }
 
 #[tokio::test]
-async fn a_list_beyond_an_accounts_profile_leaves_its_cluster_out() {
+async fn list_omits_a_cluster_whose_account_profile_forbids_it() {
     let fixture = bounded(Partial::Allow).await;
     let answer = fixture.user("ann", &[]).get(SECRETS).await;
     assert_eq!(items(&answer.ok()), ["a/s"]);
@@ -84,7 +84,7 @@ async fn a_list_beyond_an_accounts_profile_leaves_its_cluster_out() {
 }
 
 #[tokio::test]
-async fn list_beyond_the_accounts_profile_is_refused_at_once_under_partial_deny() {
+async fn partial_deny_refuses_a_list_beyond_the_account_profile() {
     let fixture = bounded(Partial::Deny).await;
     let ann = fixture.user("ann", &[]);
     let answer = ann.get(SECRETS).await;
@@ -100,7 +100,7 @@ async fn list_beyond_the_accounts_profile_is_refused_at_once_under_partial_deny(
 
 /// If the user lacks the right, the member formats the refusal, whatever Tributary's account may do.
 #[tokio::test]
-async fn request_without_the_users_own_right_gets_the_members_403() {
+async fn request_beyond_the_users_own_rights_gets_the_members_403() {
     let fixture = bounded(Partial::Allow).await;
     let b = fixture.member("b");
     let (ann, path) = (fixture.user("ann", &[]), format!("{SHOP}/one-b"));
@@ -140,7 +140,7 @@ async fn return_unread(fixture: &Fixture, names: &[&str]) {
 /// Starts two members. `b` forbids Tributary's account to read roles. Two users may list objects in `a`, and `root` is
 /// an observer.
 #[tokio::test]
-async fn cluster_with_unknown_rights_is_named_to_observers_only() {
+async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
     let mut policies = allow();
     policies.default.partial = Partial::Deny;
     let fixture = Fixture::shared(["a", "b"], policies, SharedMode::default()).await;
@@ -179,7 +179,7 @@ async fn cluster_with_unknown_rights_is_named_to_observers_only() {
 
 /// Starts two members. `b` refuses all requests of Tributary's account, so its kinds and the rights in it are unknown.
 #[tokio::test]
-async fn cluster_that_may_serve_an_unknown_kind_is_named_to_observers_alone() {
+async fn refusal_for_an_unknown_kind_names_clusters_only_to_observers() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     fixture.set_clusters(&["a"]).await;
     listed(&fixture, "b", "ann", "unknown").await;
@@ -197,7 +197,7 @@ async fn cluster_that_may_serve_an_unknown_kind_is_named_to_observers_alone() {
 /// Starts two members with unknown rights in `b`. The router caches `configmaps`, and reads `secrets` from the
 /// clusters. A list of `a` does not wait for `b`. A user without known rights gets equal responses for both resources.
 #[tokio::test]
-async fn unknown_rights_in_a_cluster_affect_only_requests_that_include_it() {
+async fn unknown_rights_affect_only_requests_that_select_the_cluster() {
     let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
     policies.default.partial = Partial::Deny;
     let fixture = Fixture::shared(["a", "b"], policies.clone(), SharedMode::default()).await;
@@ -238,7 +238,7 @@ async fn unknown_rights_in_a_cluster_affect_only_requests_that_include_it() {
 /// The rights in `b` are unknown, and Eve has no rights in `a`. She may have rights in `b`, so kubectl must not print
 /// "forbidden".
 #[tokio::test]
-async fn unknown_rights_never_look_like_missing_rights() {
+async fn unknown_rights_do_not_cause_a_403() {
     const UNKNOWN: &str = "299 - \"what you may list in some clusters is not known, and is missing\"";
     for names in [&["b"][..], &["a", "b"]] {
         let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
@@ -294,7 +294,7 @@ async fn unknown_rights_never_look_like_missing_rights() {
 /// A member authorizes by more than roles, and forbids Tributary's account to create SubjectAccessReviews. The roles of
 /// the member then decide who is an observer.
 #[tokio::test]
-async fn observer_gets_the_report_though_a_member_forbids_reviews() {
+async fn observer_reads_the_report_although_a_member_forbids_reviews() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::WithoutReviews, Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     for member in &fixture.members {
@@ -334,7 +334,7 @@ async fn user_whose_own_bindings_exceed_the_limit_sees_no_report() {
 /// kube-apiserver quotes the requested name in its 403. Bob lacks the right, so the response must not ask an
 /// administrator to fix Tributary's account.
 #[tokio::test]
-async fn object_name_in_a_403_is_not_mistaken_for_the_accounts_refusal() {
+async fn object_name_in_a_403_does_not_blame_tributarys_account() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Rbac).await;
     let path = "/clusters/a/api/v1/namespaces/bank/configmaps/cannot%20impersonate:";

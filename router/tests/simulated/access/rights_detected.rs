@@ -185,7 +185,7 @@ pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDe
 }
 
 #[tokio::test]
-async fn roles_are_trusted_and_sampled_where_they_alone_decide() {
+async fn member_with_only_rbac_is_detected_and_sampled() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     // After a new connection, the router checks the members again.
     pass(Duration::from_secs(20)).await;
@@ -200,7 +200,7 @@ async fn roles_are_trusted_and_sampled_where_they_alone_decide() {
 }
 
 #[tokio::test]
-async fn roles_are_not_trusted_where_another_authorizer_decides() {
+async fn member_with_another_authorizer_is_detected() {
     for (mode, why) in [
         (Mode::Abac(&["bob"]), "the cluster lacks rules that its RBAC objects give"),
         (Mode::AlwaysAllow, "the cluster lacks rules that its RBAC objects give"),
@@ -220,7 +220,7 @@ async fn roles_are_not_trusted_where_another_authorizer_decides() {
 
 /// A kube-apiserver may reload its authorizers while it runs, without closing a connection.
 #[tokio::test]
-async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() {
+async fn added_webhook_authorizer_is_detected_within_a_minute() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Rbac).await;
     chains[1].set(Mode::Webhook("ann", "shop"));
@@ -235,7 +235,7 @@ async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() 
 /// Twenty samples cover only a part of more than a hundred bindings, so a sample does not always contain the user that
 /// a webhook denies.
 #[tokio::test]
-async fn webhook_denial_of_one_among_many_users_stays_detected() {
+async fn webhook_that_denies_one_of_many_users_stays_detected() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     let (b, chain) = (fixture.member("b"), &chains[1]);
     for number in 0..100 {
@@ -265,7 +265,7 @@ async fn webhook_denial_of_one_among_many_users_stays_detected() {
 
 /// A new connection may reach another server.
 #[tokio::test]
-async fn authorizer_is_detected_anew_after_a_new_connection() {
+async fn authorizer_is_detected_again_after_a_new_connection() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Rbac).await;
     chains[1].set(Mode::Webhook("ann", "shop"));

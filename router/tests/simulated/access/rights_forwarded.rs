@@ -46,7 +46,7 @@ async fn with_live() -> (Fixture, Arc<Chain>) {
 
 /// The router caches no object of this member, so it reads objects from the member for users who have rights in it.
 #[tokio::test]
-async fn a_live_member_is_asked_for_names() {
+async fn get_reaches_a_member_with_live_authorization() {
     let (fixture, chain) = with_live().await;
     let (root, ann, bob) = (fixture.user("root", &[]), fixture.user("ann", &[]), fixture.user("bob", &[]));
     let path = format!("{SHOP}/one-c");
@@ -69,7 +69,7 @@ async fn a_live_member_is_asked_for_names() {
 
 /// If the user may not delete a visible part of a collection, the router deletes nothing.
 #[tokio::test]
-async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
+async fn collection_delete_without_full_rights_deletes_nothing() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let a = fixture.member("a");
@@ -95,7 +95,7 @@ async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
 /// A user may have the right to write an object without the right to read it. The cluster that grants this right
 /// answers.
 #[tokio::test]
-async fn write_of_an_unreadable_name_goes_to_the_cluster_that_allows_it() {
+async fn write_without_read_rights_goes_to_the_permitting_cluster() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     let let_dan = |at: usize, rules: &[(&str, &[&str])]| {
         let member = &fixture.members[at];
@@ -162,7 +162,7 @@ async fn bob() -> (Fixture, Client) {
 
 /// Two clusters have the namespace, and Bob may get it in only one of them.
 #[tokio::test]
-async fn create_is_refused_if_an_unreadable_namespace_may_be_meant() {
+async fn create_is_refused_if_a_hidden_namespace_makes_it_ambiguous() {
     let (fixture, bob) = bob().await;
     let message = write(&bob, "POST", SHOP, &config_map_of("shop", "new")).await.refused(503);
     assert!(message.contains("b") && message.contains("it forbids to ask for namespaces"), "{message}");
@@ -175,7 +175,7 @@ async fn create_is_refused_if_an_unreadable_namespace_may_be_meant() {
 
 /// Both clusters have the namespace. Carl may read objects in both, and create objects in only one.
 #[tokio::test]
-async fn a_namespace_where_nothing_may_be_made_is_not_asked_about() {
+async fn create_ignores_clusters_that_forbid_it() {
     let (fixture, _bob) = bob().await;
     for name in ["a", "b"] {
         let member = fixture.member(name);
@@ -218,7 +218,7 @@ async fn object_whose_owner_is_hidden_is_not_created_in_another_cluster() {
 }
 
 #[tokio::test]
-async fn observer_gets_the_report_while_a_live_member_is_down() {
+async fn observer_reads_the_report_while_a_live_authorization_member_is_down() {
     let (fixture, chain) = with_live().await;
     let root = fixture.user("root", &[]);
     for name in ["a", "b", "c"] {
@@ -236,7 +236,7 @@ async fn observer_gets_the_report_while_a_live_member_is_down() {
 
 /// An access review about a path goes to the members in which the user may access this path.
 #[tokio::test]
-async fn access_review_of_a_path_goes_to_clusters_that_allow_it() {
+async fn access_review_of_a_path_goes_to_permitting_clusters() {
     let fixture = ann().await;
     let a = fixture.member("a");
     let mut metrics = role("", "metrics", [&["get"], &[], &[], &[]]);
@@ -261,7 +261,7 @@ async fn access_review_of_a_path_goes_to_clusters_that_allow_it() {
 /// A webhook may grant rights without a role, and the router cannot get the list of another user's rules from the
 /// member.
 #[tokio::test]
-async fn rules_review_is_incomplete_if_it_lacks_rules_from_no_role() {
+async fn rules_review_is_incomplete_with_a_non_rbac_authorizer() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Abac(&["bob"]), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     decided(&fixture, "c", RightsDecider::Rbac).await;

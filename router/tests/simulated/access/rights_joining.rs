@@ -26,7 +26,7 @@ async fn joining(policies: Policies, hold: fn(&Control, bool)) -> Fixture {
 }
 
 #[tokio::test]
-async fn request_for_a_joining_clusters_object_waits_for_its_rights() {
+async fn get_from_a_new_cluster_waits_for_its_rights() {
     for method in ["GET", "DELETE"] {
         let fixture = joining(allow(), Control::hold_requests).await;
         let root = fixture.user("root", &[]);
@@ -42,7 +42,7 @@ async fn request_for_a_joining_clusters_object_waits_for_its_rights() {
 /// If the policy denies partial responses, a list waits for the new cluster, like a request for a single object. If the
 /// policy allows partial responses, a list does not wait.
 #[tokio::test]
-async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known() {
+async fn list_waits_for_rights_in_a_new_cluster_under_partial_deny() {
     let fixture = joining(Policies::default(), Control::hold_lists).await;
     // The condition is true after the router has read the discovery of `c`.
     until(async || fixture.router.report().await.clusters[2].version.is_some()).await;
@@ -61,7 +61,7 @@ async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known(
 
 /// After the maximum wait for a silent cluster, further requests do not wait.
 #[tokio::test]
-async fn request_for_a_silent_joining_clusters_object_is_refused_after_a_wait() {
+async fn get_from_a_silent_new_cluster_is_refused_after_waiting() {
     let fixture = joining(allow(), Control::hold_requests).await;
     let root = fixture.user("root", &[]);
     let words = "configmaps \"one-c\": what you may read in some clusters is not known yet";
@@ -76,7 +76,7 @@ async fn request_for_a_silent_joining_clusters_object_is_refused_after_a_wait() 
 /// The cluster may serve the collection. A user with the right to delete the collection in it gets a response with
 /// Retry-After.
 #[tokio::test]
-async fn a_collection_of_a_cluster_that_has_not_said_what_it_serves_is_asked_for_again() {
+async fn collection_delete_in_an_undiscovered_cluster_may_be_retried() {
     let fixture = ann().await;
     let (c, root, ann) = (fixture.member("c"), fixture.user("root", &[]), fixture.user("ann", &[]));
     c.apply(role("", "clearer", [&["deletecollection"], &[""], &["configmaps"], &[]])).unwrap();

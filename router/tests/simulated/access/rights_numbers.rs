@@ -19,7 +19,7 @@ fn integers() -> Policies {
 /// An informer has an object of `b`, loses its connection and its right in `b`, and resumes from the last event's
 /// integer, which is of `a`. The router must make the informer list again, because no event would remove the object.
 #[tokio::test]
-async fn integer_of_one_cluster_expires_after_a_right_lost_in_another() {
+async fn integer_version_expires_after_a_right_lost_in_another_cluster() {
     let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
     for member in &fixture.members {
         grant(member, "", "ann");
@@ -44,7 +44,7 @@ async fn integer_of_one_cluster_expires_after_a_right_lost_in_another() {
 
 /// After a new right, no event would deliver the existing objects, so the client must list again.
 #[tokio::test]
-async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_another() {
+async fn integer_version_expires_after_a_right_gained_in_another_cluster() {
     let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
     grant(fixture.member("a"), "", "ann");
     listed(&fixture, "a", "ann", "all").await;
@@ -71,7 +71,7 @@ async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_anoth
 /// Bob may list and delete in `a` and may not know of `hidden-customer`, whose index is 1. For Bob, the integers of
 /// this cluster look like the integers of an unused index.
 #[tokio::test]
-async fn integer_of_a_hidden_cluster_looks_like_an_unused_index() {
+async fn integer_version_of_a_hidden_cluster_looks_like_an_unused_index() {
     let fixture = Fixture::shared(["a", "hidden-customer"], integers(), SharedMode::default()).await;
     let (a, bob) = (fixture.member("a"), fixture.user("bob", &[]));
     let verbs: &[&str] = &["get", "list", "watch", "deletecollection", "update", "delete"];

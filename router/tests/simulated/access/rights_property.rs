@@ -112,7 +112,7 @@ async fn shown(client: &Client, path: &str) -> Option<Shown> {
 }
 
 #[tokio::test]
-async fn answers_are_the_union_of_what_the_members_allow() {
+async fn lists_contain_the_union_of_permitted_objects() {
     let fixture = Fixture::shared(MEMBERS, allow(), SharedMode::default()).await;
     for member in &fixture.members {
         for namespace in NAMESPACES {

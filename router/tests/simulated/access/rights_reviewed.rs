@@ -47,7 +47,7 @@ fn asked(chain: &Chain) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_that_a_webhook_denies_are_hidden_and_the_others_shown() {
+async fn objects_that_a_webhook_denies_are_hidden() {
     let (fixture, chains) = of_b(Mode::Webhook("ann", "shop")).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     // Roles allow Ann to read the namespace `shop` of `b`, and the webhook denies it.
@@ -94,7 +94,7 @@ async fn objects_that_a_member_allows_without_a_role_appear_in_lists() {
 /// The member itself authorizes a forwarded request. The router sends a review only for a request with versions of the
 /// merged view, to check whether the user may know of the object.
 #[tokio::test]
-async fn a_member_is_not_asked_about_a_read_of_its_own_view_that_has_nothing_to_take_back() {
+async fn read_at_a_members_own_path_needs_no_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     let own = format!("/clusters/b{SHOP}/one-b");
@@ -109,7 +109,7 @@ async fn a_member_is_not_asked_about_a_read_of_its_own_view_that_has_nothing_to_
 
 /// The match conditions of a webhook may depend on the API version of the request.
 #[tokio::test]
-async fn a_member_is_asked_in_the_version_of_the_request() {
+async fn review_has_the_api_version_of_the_request() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("ann", "v1")).await;
     let ann = fixture.user("ann", &[]);
     // Roles allow Ann to read the namespace `shop` of `b`, and the webhook denies it in the API version of the request.
@@ -125,7 +125,7 @@ async fn a_member_is_asked_in_the_version_of_the_request() {
 
 /// A review of impersonation has the API version that a kube-apiserver itself uses.
 #[tokio::test]
-async fn review_of_impersonation_names_the_api_version_of_a_kube_apiserver() {
+async fn impersonation_review_has_kube_apiservers_api_version() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("bob", "v1")).await;
     let b = fixture.member("b");
     b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users"], &["ann"]])).unwrap();
@@ -142,7 +142,7 @@ async fn review_of_impersonation_names_the_api_version_of_a_kube_apiserver() {
 
 /// A user who may read only one object can watch the object from the version of a get.
 #[tokio::test]
-async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
+async fn watch_of_one_object_starts_at_the_version_of_its_get() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let b = fixture.member("b");
     b.apply(role("shop", "one", [&["get", "list", "watch"], &[""], &["configmaps"], &["one-b"]])).unwrap();
@@ -178,7 +178,7 @@ async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
 
 /// A change of roles or bindings of a user may change the result of every review of the user.
 #[tokio::test]
-async fn a_binding_has_a_member_asked_at_once() {
+async fn changed_binding_causes_a_new_review_immediately() {
     let (fixture, chains) = of_b(Mode::Webhook("ann", "bank")).await;
     let bob = fixture.user("bob", &[]);
     bob.get(SHOP).await.refused(403);
@@ -194,7 +194,7 @@ async fn a_binding_has_a_member_asked_at_once() {
 
 /// The watch ends within a minute after the member withdraws the right.
 #[tokio::test]
-async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
+async fn watch_ends_after_a_review_denies_it() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();
@@ -216,7 +216,7 @@ async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
 
 /// Ann's other requests keep the member busy with reviews, which delays the denial of her watch.
 #[tokio::test]
-async fn watch_ends_with_its_right_though_its_user_floods_the_member() {
+async fn watch_of_a_flooding_user_ends_with_its_right() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = &fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();
@@ -241,7 +241,7 @@ async fn watch_ends_with_its_right_though_its_user_floods_the_member() {
 
 /// Each review takes too long, so the router uses the last results for all namespaces and for one namespace.
 #[tokio::test]
-async fn list_uses_the_last_reviews_of_a_slow_member() {
+async fn list_uses_the_last_review_results_of_a_slow_member() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
@@ -253,7 +253,7 @@ async fn list_uses_the_last_reviews_of_a_slow_member() {
 
 /// Each repeated review takes too long, so the router uses the last result for the open watch.
 #[tokio::test]
-async fn a_watch_of_a_slow_member_goes_on() {
+async fn watch_continues_while_a_member_answers_reviews_slowly() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();
@@ -270,7 +270,7 @@ async fn a_watch_of_a_slow_member_goes_on() {
 }
 
 #[tokio::test]
-async fn a_member_that_does_not_answer_is_not_known() {
+async fn rights_in_a_member_that_refuses_reviews_are_unknown() {
     let (fixture, _chains) = of_b(Mode::WithoutReviews).await;
     let ann = fixture.user("ann", &[]);
     let listed = ann.get(ALL).await;
@@ -282,7 +282,7 @@ async fn a_member_that_does_not_answer_is_not_known() {
 /// If a policy denies all requests to a cluster, the router sends no reviews to it. The last results are used for five
 /// minutes, and then the rights are unknown.
 #[tokio::test]
-async fn a_frozen_member_is_asked_nothing_for_its_users() {
+async fn member_with_dispatch_deny_all_gets_no_reviews() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
@@ -346,7 +346,7 @@ async fn report_names_a_member_that_forbids_the_configured_reviews() {
 
 /// The router sends a review only once, for any number of waiting requests.
 #[tokio::test]
-async fn simultaneous_lists_share_one_review() {
+async fn concurrent_lists_share_one_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     // With this configuration the detector sends no samples, which could have the same attributes.
     let mut setups = Vec::new();
@@ -418,7 +418,7 @@ async fn lost_right_ends_a_watch_while_another_member_is_silent() {
 /// The router sends reviews to each member independently, so a denial by one member takes effect while a slow member
 /// has not answered.
 #[tokio::test]
-async fn refusal_by_one_reviewing_member_does_not_wait_for_a_slower_one() {
+async fn review_denial_by_one_member_does_not_wait_for_another() {
     let (fixture, chains) =
         found_out([Mode::Webhook("nobody", "shop"), Mode::Webhook("nobody", "shop"), Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Review).await;
@@ -439,7 +439,7 @@ async fn refusal_by_one_reviewing_member_does_not_wait_for_a_slower_one() {
 
 /// Unknown rights in one member are no reason to refuse a watch of the remaining members.
 #[tokio::test]
-async fn watch_shows_the_members_whose_rights_are_known() {
+async fn watch_omits_members_with_unknown_rights() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
@@ -476,7 +476,7 @@ async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl Async
 /// A binding of `system:authenticated` in a namespace of `c`, in which Ann has no rights. The administrator of any
 /// namespace may write such bindings at any rate.
 #[tokio::test]
-async fn binding_of_all_users_in_one_member_repeats_no_review_elsewhere() {
+async fn binding_of_all_users_repeats_no_review_in_other_members() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
     let c = fixture.member("c");
@@ -496,7 +496,7 @@ async fn binding_of_all_users_in_one_member_repeats_no_review_elsewhere() {
 /// A binding of a name without a user is created and deleted in `c`, as if a CI pipeline creates and deletes
 /// namespaces.
 #[tokio::test]
-async fn binding_of_an_unknown_name_in_one_member_repeats_no_review_elsewhere() {
+async fn binding_of_an_unknown_name_repeats_no_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
     let c = fixture.member("c");
@@ -516,7 +516,7 @@ const REQUESTS: usize = 400;
 /// Ann requests objects of `b`, which authorizes by reviews and is slow for a moment, and cancels each request. The
 /// limit of reviews in flight at a cluster (50) also limits the reviews for cancelled requests.
 #[tokio::test]
-async fn reviews_for_cancelled_requests_are_bounded() {
+async fn reviews_for_cancelled_requests_are_limited() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     ann.get(SHOP).await.ok();

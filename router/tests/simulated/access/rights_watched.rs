@@ -29,7 +29,7 @@ async fn expires(events: &mut Events) {
 }
 
 #[tokio::test]
-async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
+async fn watch_sends_only_objects_that_its_user_may_list() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let (mut of_ann, mut of_root) = (watch(&ann).await, watch(&root).await);
@@ -87,7 +87,7 @@ async fn watch_of_only_unwatchable_objects_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bookmark_says_no_more_than_an_event() {
+async fn bookmark_contains_no_hidden_cluster() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let path = format!("{ALL}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
@@ -127,7 +127,7 @@ async fn bookmark_advances_past_hidden_events() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
+async fn watch_ends_within_seconds_after_its_right_is_revoked() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let (mut of_ann, mut of_root) = (watch(&ann).await, watch(&root).await);
@@ -147,7 +147,7 @@ async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
 }
 
 #[tokio::test]
-async fn watch_expires_half_a_minute_after_its_user_gains_a_right() {
+async fn watch_ends_half_a_minute_after_its_user_gains_a_right() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let mut of_ann = watch(&ann).await;
@@ -178,7 +178,7 @@ async fn resumed_watch_sends_the_objects_of_a_newly_allowed_cluster() {
 }
 
 #[tokio::test]
-async fn watch_is_refused_where_its_user_may_only_list() {
+async fn watch_without_the_watch_right_is_refused() {
     let fixture = ann().await;
     let a = fixture.member("a");
     a.apply(role("", "lister", [&["list"], &[""], &["configmaps"], &[]])).unwrap();
@@ -198,7 +198,7 @@ async fn watch_is_refused_where_its_user_may_only_list() {
 /// A watch of all clusters needs the right to list in each cluster. A Warning names the clusters in which the user may
 /// only watch.
 #[tokio::test]
-async fn warning_names_clusters_that_may_be_watched_and_not_listed() {
+async fn warning_names_clusters_with_the_right_to_watch_only() {
     let fixture = ann().await;
     let bob = fixture.user("bob", &[]);
     let b = fixture.member("b");
@@ -224,7 +224,7 @@ async fn warning_names_clusters_that_may_be_watched_and_not_listed() {
 
 /// A watch of some clusters ignores rights in other clusters.
 #[tokio::test]
-async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
+async fn watch_of_selected_clusters_ignores_rights_in_other_clusters() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let of_b = "labelSelector=tributary.dev%2Fcluster%3Db";
@@ -243,7 +243,7 @@ async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
 
 /// A watch shows no cluster outside the clusters of its ResourceRegistry, and ignores rights in such clusters.
 #[tokio::test]
-async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
+async fn watch_ignores_rights_in_clusters_outside_its_registry() {
     let fixture = ann().await;
     let clusters = Some(["a", "b"].map(|name| name.parse().unwrap()).into());
     fixture
@@ -278,7 +278,7 @@ async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
 /// When a cluster begins to serve the resource, watches of users who may list the resource in this cluster end. A
 /// resumed watch receives the objects of the cluster. A cluster without the resource ends no watch.
 #[tokio::test]
-async fn a_cluster_that_comes_to_serve_the_resource_is_told_of() {
+async fn resumed_watch_receives_objects_of_a_newly_serving_cluster() {
     const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
     let fixture = ann().await;
     let root = fixture.user("root", &[]);

@@ -104,7 +104,7 @@ fn passed(code: u16, schema: &str) -> (u16, String, Option<LogMode>) {
 
 /// Flow control and the access log are decided before any check of rights.
 #[tokio::test]
-async fn forbidden_impersonation_does_not_choose_the_policy() {
+async fn forbidden_impersonation_does_not_select_the_policy() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b"), ("half", "a")], ops_and_tenants()).await;
     let [eve, dash, half, ops] = ["eve", "dash", "half", "ops-y"].map(|name| fixture.user(name, &[]));
     // A dashboard impersonates its users, and the limits of these users apply.
@@ -131,7 +131,7 @@ async fn forbidden_impersonation_does_not_choose_the_policy() {
 /// In a cluster that authorizes by reviews, the request itself causes the review. Until the result arrives,
 /// impersonated names select no policy, whatever names a user invents.
 #[tokio::test]
-async fn impersonated_names_without_a_review_do_not_choose_the_policy() {
+async fn impersonation_without_a_review_does_not_select_the_policy() {
     let policies = vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled))];
     let fixture = fixture(&[("dash", "a"), ("dash", "b")], policies).await;
     let mut setups = Vec::new();
@@ -161,7 +161,7 @@ async fn impersonated_names_without_a_review_do_not_choose_the_policy() {
 
 /// The member may answer a TokenReview with any user name and any groups.
 #[tokio::test]
-async fn identity_from_one_members_token_review_chooses_only_that_members_policies() {
+async fn token_review_identity_selects_only_policies_of_its_member() {
     let fixture = fixture(&[], ops_and_tenants()).await;
     let of_a = |name: &str| {
         let groups = ["system:authenticated".to_owned(), "ops".to_owned()];
@@ -190,7 +190,7 @@ async fn identity_from_one_members_token_review_chooses_only_that_members_polici
 /// A policy that denies a user also denies the user's requests with impersonation. A policy that denies the
 /// impersonated user also denies the request.
 #[tokio::test]
-async fn denial_of_a_user_holds_under_every_impersonation() {
+async fn policy_denial_of_a_user_applies_to_impersonating_requests() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b")], ops_and_tenants()).await;
     let [eve, dash] = ["eve", "dash"].map(|name| fixture.user(name, &[]));
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;

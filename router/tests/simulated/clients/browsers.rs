@@ -38,7 +38,7 @@ impl Headers {
 /// Proxies in front of members trust headers that no deny list can completely enumerate. The router therefore forwards
 /// only the headers of an allow list.
 #[tokio::test]
-async fn a_member_sees_no_header_that_its_api_does_not_take() {
+async fn member_receives_only_headers_of_the_kubernetes_api() {
     let fixture = Fixture::with([config("a")], allow()).await;
     let member = Arc::new(Headers::default());
     fixture.member("a").control().authorize(Some(Arc::clone(&member) as Arc<dyn Authorizer>));
@@ -68,7 +68,7 @@ async fn a_member_sees_no_header_that_its_api_does_not_take() {
 
 /// All clusters share one web origin. A page of a workload must not act with the rights of the user who opens it.
 #[tokio::test]
-async fn answers_outside_the_api_run_no_scripts_on_a_shared_endpoint() {
+async fn responses_of_workloads_cannot_run_scripts_in_shared_mode() {
     let with_pods = || SimulatorConfig { pods: 1, rbac: true, ..config("a") };
     let shared = tributary_router::RouterConfig {
         policies: allow(),

@@ -153,7 +153,7 @@ async fn capsule_proxy_5_no_selector_widens_what_a_user_may_see() {
 /// Open watches receive deletions of a removed cluster's objects, and no earlier version or continue token shows these
 /// objects.
 #[tokio::test]
-async fn a_member_that_is_removed_leaves_every_open_watch_and_every_read() {
+async fn removed_member_disappears_from_watches_and_reads() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "kept", "");
     fixture.put_and_see("b", "revoked", "").await;

@@ -12,7 +12,7 @@ fn times<T: std::fmt::Display>(count: usize, text: impl Fn(usize) -> T, between:
 }
 
 #[tokio::test]
-async fn request_beyond_a_bound_is_refused_with_the_bound() {
+async fn request_beyond_a_limit_is_refused_with_the_limit() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     let path = |query: &str| format!("{CONFIG_MAPS}?{query}");
@@ -88,7 +88,7 @@ async fn request_beyond_a_bound_is_refused_with_the_bound() {
 
 /// A kube-apiserver answers 200, although the conversion of its seconds to nanoseconds overflows.
 #[tokio::test]
-async fn the_longest_timeout_there_is_opens_a_watch() {
+async fn watch_with_the_longest_timeout_opens() {
     let fixture = Fixture::start(["a"]).await;
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=9223372036854775807")).await;
     fixture.put("a", "x", "");
@@ -100,7 +100,7 @@ async fn the_longest_timeout_there_is_opens_a_watch() {
 }
 
 #[tokio::test]
-async fn cluster_above_the_memory_limit_is_not_cached_and_others_are() {
+async fn cluster_above_the_memory_limit_is_not_cached() {
     let large = SimulatorConfig { pods: 60, namespaces: 1, ..config("a") };
     let fixture = Fixture::with([large, SimulatorConfig { pods: 3, namespaces: 1, ..config("b") }], allow()).await;
     let limits = Limits { collection_bytes: 100 << 10, ..Limits::default() };
@@ -124,7 +124,7 @@ async fn cluster_above_the_memory_limit_is_not_cached_and_others_are() {
 
 /// A user with the right to create objects can create any number of them, in any number of clusters.
 #[tokio::test]
-async fn total_memory_limit_refuses_a_new_cluster_and_keeps_the_old() {
+async fn total_memory_limit_excludes_only_the_new_cluster() {
     let large = SimulatorConfig { pods: 400, namespaces: 1, ..config("large") };
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let small = SimulatorConfig { pods: 6, namespaces: 1, ..config("small") };
@@ -156,7 +156,7 @@ async fn total_memory_limit_refuses_a_new_cluster_and_keeps_the_old() {
 /// While the router lists a reconfigured cluster, it serves the cluster's old objects. Other clusters must not use the
 /// memory of the old objects.
 #[tokio::test]
-async fn reconfigured_cluster_keeps_its_share_of_memory() {
+async fn reconfigured_cluster_keeps_its_reserved_memory() {
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a"), config("greedy")], allow()).await;
     // The object uses a quarter of the limit. After the other cluster has filled the remaining memory, no block of this

@@ -80,7 +80,7 @@ async fn reads_do_not_wait_for_writes_in_a_hidden_cluster() {
 }
 
 #[tokio::test]
-async fn user_has_one_share_over_any_number_of_connections() {
+async fn request_limit_of_a_user_includes_all_connections() {
     let limits = Limits { requests_in_flight: 8, ..Limits::default() };
     let fixture = fixture(["a"], &[("ann", "a"), ("eve", "a")], limits).await;
     let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
@@ -110,7 +110,7 @@ async fn user_has_one_share_over_any_number_of_connections() {
 
 /// A user has one limit of long-running requests for all connections and clusters.
 #[tokio::test]
-async fn watches_of_a_user_leave_room_for_those_of_others() {
+async fn watches_of_one_user_do_not_exhaust_the_limit() {
     let limits = Limits { long_running_requests: 16, ..Limits::default() };
     let everybody = [("ann", "a"), ("ann", "b"), ("eve", "a"), ("eve", "b")];
     let fixture = fixture(["a", "b"], &everybody, limits).await;
@@ -158,7 +158,7 @@ async fn watches_of_a_user_leave_room_for_those_of_others() {
 
 /// In the personal mode, all programs of the user share the limit, and no program has its own part.
 #[tokio::test]
-async fn watches_of_a_single_users_router_are_not_counted() {
+async fn personal_mode_does_not_limit_watches() {
     let limits = Limits { long_running_requests: 2, ..Limits::default() };
     let router =
         tributary_router::RouterConfig { policies: allow(), limits, ..tributary_router::RouterConfig::default() };

@@ -73,7 +73,7 @@ async fn until_refused(fixture: &Fixture, path: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn reads_from_memory_are_governed_and_told_their_schema() {
+async fn reads_from_memory_pass_the_flow_control_schema() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     assert!(!fixture.get(CONFIG_MAPS).await.headers.contains_key(SCHEMA_HEADER));
@@ -106,7 +106,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
 
 /// As in KubeGateway, a schema may count watches (`countLongRunning`).
 #[tokio::test]
-async fn counted_watch_takes_a_place_in_flight_until_it_ends() {
+async fn counted_watch_is_in_flight_until_it_ends() {
     let fixture = Fixture::start(["a"]).await;
     for (place, settings) in [
         (String::new(), (|schema| merged(schema)) as fn(Schema) -> FlowSettings),
@@ -137,7 +137,7 @@ async fn counted_watch_takes_a_place_in_flight_until_it_ends() {
 }
 
 #[tokio::test]
-async fn a_watch_is_counted_apart_unless_the_schema_counts_it() {
+async fn watch_has_a_separate_counter_by_default() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let limit = MaxRequestsInflight { max: 1, count_long_running: false };
@@ -159,7 +159,7 @@ async fn a_watch_is_counted_apart_unless_the_schema_counts_it() {
 /// Fifty requests of one connection wait when a request of another connection arrives. The router admits one of the
 /// fifty and then the new request.
 #[tokio::test]
-async fn a_storm_of_one_client_waits_for_itself() {
+async fn flood_of_one_client_does_not_delay_another_client() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let limit = MaxRequestsInflight { max: 2, count_long_running: true };
@@ -202,7 +202,7 @@ fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
 /// Each list has some MB. The test compares the progress of two tenants, so that it does not depend on speed. While one
 /// tenant's lists finish one by one, only few of the other tenant's many lists are in flight, and only few finish.
 #[tokio::test]
-async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
+async fn large_lists_of_one_tenant_do_not_delay_another_tenant() {
     const OBJECTS: usize = 160;
     const OBJECT_BYTES: usize = 24 << 10;
     // All requests are from one user, and at most 50 requests of a user may wait.
@@ -281,7 +281,7 @@ async fn cancelled_request_counts_in_flight_until_the_member_completes_it() {
 }
 
 #[tokio::test]
-async fn invalid_flow_control_is_refused_with_its_place_and_changes_nothing() {
+async fn invalid_flow_control_is_rejected_and_changes_nothing() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.router.set_flow_control(merged(all_in_flight("one", 0))).unwrap();
@@ -325,7 +325,7 @@ fn govern(fixture: &Fixture, schemas: Vec<Schema>, policies: Vec<Policy>) {
 }
 
 #[tokio::test]
-async fn a_request_passes_the_schema_that_its_policy_names() {
+async fn request_passes_the_schema_of_its_policy() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let exempt = Schema { name: "free".into(), kind: SchemaKind::Exempt };
@@ -356,7 +356,7 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
 
 /// All paths share the limit, and each request spends one token.
 #[tokio::test]
-async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in() {
+async fn request_at_any_path_spends_one_token_of_a_global_schema() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let schemas = vec![tokens("few", 1, 3, &[])];
@@ -390,7 +390,7 @@ async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in(
 
 /// Schemas are replaced before the policies that name them, so that no request passes without a limit in the meantime.
 #[tokio::test]
-async fn a_schema_that_goes_holds_for_as_long_as_policies_name_it() {
+async fn removed_schema_applies_until_no_policy_names_it() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let own = format!("/clusters/a{CONFIG_MAPS}");
@@ -416,7 +416,7 @@ async fn a_schema_that_goes_holds_for_as_long_as_policies_name_it() {
 }
 
 #[tokio::test]
-async fn each_value_of_a_key_has_a_limit_of_its_own() {
+async fn each_value_of_a_schema_key_has_a_separate_limit() {
     const PODS: &str = "/api/v1/namespaces/default/pods";
     let fixture = Fixture::start(["a"]).await;
     for path in [CONFIG_MAPS, PODS] {
@@ -452,7 +452,7 @@ async fn each_value_of_a_key_has_a_limit_of_its_own() {
 
 /// A list from all clusters spends one token, and so does a search in all clusters.
 #[tokio::test]
-async fn a_request_to_several_clusters_counts_once() {
+async fn request_to_several_clusters_spends_one_token() {
     // The router does not cache ConfigMaps, so a list of ConfigMaps is read from the clusters.
     let policies = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;

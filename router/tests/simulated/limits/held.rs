@@ -56,7 +56,7 @@ fn refused_for_now(answer: &Answer, bound: &str) {
 }
 
 #[tokio::test]
-async fn a_body_that_never_ends_is_answered_504_which_names_the_limit() {
+async fn endless_request_body_gets_a_504_with_the_timeout() {
     let limits = Limits { request_timeout: Duration::from_millis(200), ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     for path in [CONFIG_MAPS, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/clusters/a/api/v1/namespaces"]
@@ -71,7 +71,7 @@ async fn a_body_that_never_ends_is_answered_504_which_names_the_limit() {
 }
 
 #[tokio::test]
-async fn bodies_of_one_client_leave_room_for_those_of_others() {
+async fn request_bodies_of_one_client_do_not_exhaust_the_memory() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     let floods = (0..20).map(|_| call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(100 << 10)));
@@ -105,7 +105,7 @@ async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) ->
 }
 
 #[tokio::test]
-async fn memory_for_a_members_answer_is_reserved_before_the_write_is_sent() {
+async fn memory_for_a_write_response_is_reserved_before_sending() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(150 << 10)).await;
@@ -140,7 +140,7 @@ async fn memory_for_a_members_answer_is_reserved_before_the_write_is_sent() {
 
 /// The listener reports this error for a body if the memory for the response is exhausted.
 #[tokio::test]
-async fn a_write_whose_body_fails_at_its_end_is_not_made() {
+async fn write_with_an_incomplete_body_is_not_executed() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "1").await;
     let control = fixture.member("a").control();
@@ -166,7 +166,7 @@ async fn a_write_whose_body_fails_at_its_end_is_not_made() {
 }
 
 #[tokio::test]
-async fn upload_that_is_no_object_passes_a_clusters_own_path_unbounded() {
+async fn upload_at_a_clusters_path_has_no_size_limit() {
     let fixture = Fixture::start(["a"]).await;
     let path = format!("/clusters/a{CONFIG_MAPS}");
     let upload = || tributary_apimachinery::body::full(vec![b' '; 9 << 20]);
@@ -179,7 +179,7 @@ async fn upload_that_is_no_object_passes_a_clusters_own_path_unbounded() {
 }
 
 #[tokio::test]
-async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() {
+async fn executed_write_without_response_memory_gets_a_502() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(250 << 10)).await;
@@ -196,7 +196,7 @@ async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() 
 }
 
 #[tokio::test]
-async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
+async fn list_after_a_collection_delete_is_empty() {
     // The memory limit of one client is enough for the responses of two clusters.
     let limits = Limits { held_bytes: 2 << 20, ..Limits::default() };
     let names = ["a", "b", "c", "d"];
@@ -225,7 +225,7 @@ async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
 }
 
 #[tokio::test]
-async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
+async fn requests_in_flight_of_one_client_do_not_exhaust_the_limit() {
     let limits = Limits { requests_in_flight: 8, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a"), config("b")], allow()).await;
     get(&fixture, peer(1), CONFIG_MAPS).await.ok();
@@ -256,7 +256,7 @@ async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
 }
 
 #[tokio::test]
-async fn reviews_and_delete_options_above_their_size_limits_are_refused() {
+async fn oversized_reviews_and_delete_options_are_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     let padding = |bytes: usize| "x".repeat(bytes);
     let review = |bytes| {
@@ -275,7 +275,7 @@ async fn reviews_and_delete_options_above_their_size_limits_are_refused() {
 
 /// The router reads a member's responses to its own requests up to a limit, even if they never end.
 #[tokio::test]
-async fn answers_without_an_end_to_own_questions_are_bounded_and_counted() {
+async fn endless_member_responses_to_tributarys_requests_are_limited() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
         "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
@@ -311,7 +311,7 @@ fn held_now(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test]
-async fn missing_name_costs_members_a_few_questions_per_second() {
+async fn missing_name_causes_few_lookups_per_second() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let begun = tokio::time::Instant::now();
@@ -330,7 +330,7 @@ async fn missing_name_costs_members_a_few_questions_per_second() {
 
 /// Requests that arrive during a lookup of a name share the next lookup, even if some clients disconnect early.
 #[tokio::test]
-async fn requests_of_one_connection_for_one_name_share_a_question() {
+async fn concurrent_requests_for_one_name_share_a_lookup() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("a").control();
@@ -382,7 +382,7 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
 }
 
 #[tokio::test]
-async fn invented_names_of_one_client_leave_room_for_others_questions() {
+async fn invented_names_of_one_client_do_not_block_other_lookups() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     // The member does not answer, so each lookup takes its maximum time.
@@ -425,7 +425,7 @@ async fn invented_names_of_one_client_leave_room_for_others_questions() {
 }
 
 #[tokio::test]
-async fn missing_name_is_found_once_another_replica_creates_it() {
+async fn object_created_by_another_replica_is_found() {
     for policies in [allow(), Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() }] {
         let fixture = Fixture::with([config("a"), config("b")], policies).await;
         for round in 0..5 {
@@ -450,7 +450,7 @@ async fn missing_name_is_found_once_another_replica_creates_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_clients_are_answered_during_the_costliest_names_and_bodies() {
+async fn other_clients_are_served_during_expensive_lookups() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}]}}}}"#, vec!["{}"; 300_000].join(","));

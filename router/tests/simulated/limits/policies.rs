@@ -73,7 +73,7 @@ async fn ends_with(events: &mut Events, code: u16) -> Instant {
 }
 
 #[tokio::test]
-async fn the_merged_view_refuses_what_its_policies_deny() {
+async fn merged_view_refuses_requests_that_its_policies_deny() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(of_merged(vec![deny("name what you want", rule(&["list"], &["configmaps"])), pass()]));
     let said = "name what you want (MergedEndpoint \"all\": spec.dispatchPolicies[0].rules[0] denies this request)";
@@ -93,7 +93,7 @@ async fn the_merged_view_refuses_what_its_policies_deny() {
 
 /// A member might parse the query differently from the router and answer a request that no policy has checked.
 #[tokio::test]
-async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
+async fn ambiguous_query_is_sent_to_no_member() {
     let fixture = Fixture::start(["a"]).await;
     let public = Rule { resource_names: texts(&["pub"]), ..rule(&["list"], &["secrets"]) };
     let public = Policy { rules: vec![public], ..Policy::default() };
@@ -137,7 +137,7 @@ async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
 
 /// All spellings of `[scheme:]name:port` mean one service.
 #[tokio::test]
-async fn a_denied_name_is_denied_by_each_spelling_of_what_is_proxied() {
+async fn denied_service_proxy_is_denied_in_each_spelling() {
     let fixture = Fixture::start(["a"]).await;
     let named = Rule { resource_names: texts(&["dashboard"]), ..rule(&["*"], &["services/proxy"]) };
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not this one", named), pass()]));
@@ -159,7 +159,7 @@ fn sent(fixture: &Fixture, member: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn request_that_matches_no_policy_is_not_sent() {
+async fn request_without_a_matching_policy_is_not_sent() {
     let fixture = fixture(["a"]).await;
     let before = sent(&fixture, "a");
     for (place, object, settings) in [
@@ -195,7 +195,7 @@ struct Asked {
 }
 
 #[tokio::test]
-async fn each_field_of_a_rule_matches_its_own_part_of_the_request() {
+async fn each_field_of_a_policy_rule_matches_its_attribute() {
     let fixture = Fixture::start(["a"]).await;
     let map = Asked { path: "/api/v1/namespaces/default/configmaps/x", user: "ann", group: "dev", agent: "curl/8" };
     let at = |path| Asked { path, ..map };
@@ -243,7 +243,7 @@ async fn each_field_of_a_rule_matches_its_own_part_of_the_request() {
 }
 
 #[tokio::test]
-async fn policy_in_audit_mode_is_counted_and_refuses_nothing() {
+async fn audit_policy_is_counted_and_refuses_nothing() {
     let fixture = fixture(["a"]).await;
     let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
     for settings in [of_merged(vec![audited.clone()]), of_cluster("a", vec![audited])] {
@@ -257,7 +257,7 @@ async fn policy_in_audit_mode_is_counted_and_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn answers_from_memory_obey_a_clusters_policies() {
+async fn reads_from_memory_obey_the_policies_of_a_cluster() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(no_config_maps("a"));
     let list = fixture.get(CONFIG_MAPS).await;
@@ -295,7 +295,7 @@ async fn answers_from_memory_obey_a_clusters_policies() {
 }
 
 #[tokio::test]
-async fn create_in_a_cluster_whose_policy_denies_it_is_403() {
+async fn create_that_a_clusters_policy_denies_gets_a_403() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&["create"], &["configmaps"])), pass()]));
     let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "x")).await;
@@ -307,7 +307,7 @@ async fn create_in_a_cluster_whose_policy_denies_it_is_403() {
 
 /// The policies deny writes and admit reads, so the client may know the object, and the response may quote the policy.
 #[tokio::test]
-async fn write_that_a_clusters_policy_denies_gets_that_policys_message() {
+async fn write_that_a_clusters_policy_denies_gets_its_message() {
     let fixture = fixture(["a", "b"]).await;
     let verbs = ["update", "patch", "delete", "deletecollection"];
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&verbs, &["configmaps"])), pass()]));
@@ -323,7 +323,7 @@ async fn write_that_a_clusters_policy_denies_gets_that_policys_message() {
 
 /// A policy applies immediately. Watches end when objects become invisible, and also when objects become visible again.
 #[tokio::test]
-async fn an_open_watch_follows_the_policies() {
+async fn open_watch_ends_when_policies_change_its_objects() {
     let fixture = fixture(["a", "b"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let from = |list: &serde_json::Value| format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(list));
@@ -350,7 +350,7 @@ async fn an_open_watch_follows_the_policies() {
 }
 
 #[tokio::test]
-async fn watch_that_omits_a_denied_cluster_resumes_with_a_joining_one() {
+async fn watch_without_a_denied_cluster_resumes_with_an_added_cluster() {
     let fixture = fixture(["a", "b", "c"]).await;
     fixture.set_clusters(&["a", "b"]).await;
     until(async || names(&fixture).await == ["a/of-a", "b/of-b"]).await;
@@ -366,7 +366,7 @@ async fn watch_that_omits_a_denied_cluster_resumes_with_a_joining_one() {
 }
 
 #[tokio::test]
-async fn a_stream_of_a_cluster_ends_when_it_is_denied() {
+async fn stream_of_a_cluster_ends_when_a_policy_denies_it() {
     let fixture = fixture(["a"]).await;
     for settings in [no_config_maps("a"), frozen("a")] {
         let mut watch = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;
@@ -385,7 +385,7 @@ fn frozen(name: &str) -> DispatchSettings {
 }
 
 #[tokio::test]
-async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
+async fn cluster_with_dispatch_deny_all_is_served_only_from_memory() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(frozen("a"));
     let said = "UpstreamCluster \"a\" has dispatch: DenyAll: nothing is sent to this cluster until its administrator removes that";
@@ -408,7 +408,7 @@ async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
 /// A cluster that denies all requests also gets no requests that Tributary sends under its own name for a client. Token
 /// reviews are an exception, because users of all clusters may depend on them.
 #[tokio::test]
-async fn frozen_cluster_gets_token_reviews_and_no_discovery_requests() {
+async fn cluster_with_dispatch_deny_all_gets_token_reviews_but_no_discovery() {
     let fixture = fixture(["a", "b"]).await;
     let logs = |part: &str| {
         let count = |member: &str| {
@@ -431,7 +431,7 @@ async fn frozen_cluster_gets_token_reviews_and_no_discovery_requests() {
 
 /// Precedent 20 of docs/precedents.md: a WebSocket client opens an exec by GET.
 #[tokio::test]
-async fn exec_is_denied_by_whatever_method() {
+async fn policy_denies_exec_by_get_and_by_post() {
     let fixture = fixture(["a"]).await;
     let denied = || deny("ask the people on call", rule(&["create"], &["pods/exec"]));
     let said = |object: &str| {
@@ -450,7 +450,7 @@ async fn exec_is_denied_by_whatever_method() {
 
 /// As in kube-apiserver, rules match the impersonated user.
 #[tokio::test]
-async fn rules_match_as_whom_the_request_acts() {
+async fn policy_rules_match_the_impersonated_user() {
     let fixture = fixture(["a"]).await;
     let rule = Rule { users: texts(&["bob"]), user_groups: texts(&["staff"]), ..rule(&["*"], &["*"]) };
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not bob", rule), pass()]));
@@ -464,7 +464,7 @@ async fn rules_match_as_whom_the_request_acts() {
 
 /// Rules also match the groups that a cluster adds to each user, even for a user without other groups.
 #[tokio::test]
-async fn rules_match_the_groups_that_each_user_is_in() {
+async fn policy_rules_match_the_implicit_groups_of_users() {
     let fixture = fixture(["a"]).await;
     let own = format!("/clusters/a{CONFIG_MAPS}");
     let account = "system:serviceaccount:shop:robot";
@@ -529,7 +529,7 @@ async fn users_see_only_what_both_policies_and_rights_allow() {
 /// If a policy denies the request, the response is as if the cluster did not exist, even if the user's rights alone
 /// would deny the request.
 #[tokio::test]
-async fn refusal_names_no_missing_role_in_a_policy_denied_cluster() {
+async fn refusal_hides_missing_roles_in_a_policy_denied_cluster() {
     let fixture = anns().await;
     let (bob, all) = (fixture.user("bob", &[]), "/api/v1/configmaps");
     let merger = ("ClusterRole", "acme-merger-reader");
@@ -545,7 +545,7 @@ async fn refusal_names_no_missing_role_in_a_policy_denied_cluster() {
 /// The audit level is that of the endpoint's policies. The policies of the merged view do not affect the paths of
 /// clusters and vice versa, and health checks pass no policy.
 #[tokio::test]
-async fn audit_level_comes_from_the_policy_of_the_endpoint_that_got_the_request() {
+async fn audit_level_is_from_the_policies_of_the_requested_endpoint() {
     let at = |level, rule: Rule| {
         let outcome = Outcome { audit_level: level, ..Outcome::default() };
         Policy { rules: vec![rule], outcome, ..Policy::default() }
@@ -592,7 +592,7 @@ fn of_all_places(policies: Vec<Policy>) -> DispatchSettings {
 
 /// If a global policy denies a request, the router evaluates no policy of a cluster or of the merged view.
 #[tokio::test]
-async fn a_global_policy_holds_at_each_path_and_is_counted_once() {
+async fn global_policy_applies_at_each_path_and_is_counted_once() {
     let fixture = fixture(["a", "b"]).await;
     let lists = fixture.client().at_host_of("a");
     let denial = deny("name what you want", rule(&["list"], &["configmaps"]));
@@ -635,7 +635,7 @@ async fn a_global_policy_holds_at_each_path_and_is_counted_once() {
 }
 
 #[tokio::test]
-async fn a_global_policy_lets_nothing_pass_that_a_place_refuses() {
+async fn global_policy_does_not_override_a_denial_of_an_endpoint() {
     let fixture = fixture(["a"]).await;
     let mut settings = of_all_places(vec![pass()]);
     settings.merged.policies = vec![deny("not here", rule(&["list"], &["configmaps"])), pass()];
@@ -665,7 +665,7 @@ async fn open_watches_follow_global_policies() {
 }
 
 #[tokio::test]
-async fn an_audited_global_policy_is_counted_and_does_nothing() {
+async fn global_audit_policy_is_counted_and_refuses_nothing() {
     let fixture = fixture(["a"]).await;
     let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
     fixture.router.set_dispatch(of_all_places(vec![audited]));

@@ -49,7 +49,7 @@ async fn with_few_connections() -> Fixture {
 }
 
 #[tokio::test]
-async fn answers_that_one_client_does_not_read_leave_room_for_others() {
+async fn unread_responses_of_one_client_do_not_block_other_clients() {
     let fixture = with_few_connections().await;
     let own = format!("/clusters/a{CONFIG_MAPS}");
     let mut unread = Vec::new();
@@ -97,7 +97,7 @@ fn switching(method: &str, path: &str) -> http::request::Builder {
 
 /// If the target does not switch protocols, a member answers an upgrade request like any other request.
 #[tokio::test]
-async fn unswitched_upgrade_takes_a_place_until_its_answer_is_dropped() {
+async fn upgrade_without_a_switch_occupies_a_connection() {
     let fixture = with_few_connections().await;
     // Only an aggregated API server could accept the upgrade, and the member has none.
     let own = "/clusters/a/apis/example.com/v1/namespaces/default/widgets/w";
@@ -152,7 +152,7 @@ async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
 /// Over HTTP/2, responses share the flow-control window of a connection, which reopens as the client reads. Unread
 /// responses must not exhaust the window for other clients or for the router's own requests.
 #[tokio::test]
-async fn answers_that_are_not_read_stall_nobody_over_http2() {
+async fn unread_http2_responses_do_not_block_other_clients() {
     let own = format!("/clusters/a{CONFIG_MAPS}");
     // The test covers lists and long-running requests.
     for unread_path in [own.clone(), format!("{own}?watch=1")] {
@@ -214,7 +214,7 @@ async fn refused(fixture: &Fixture, path: &str) -> String {
 /// The connections of each cluster can buffer unread data, and the sum for a large fleet exceeds the memory. Logs of
 /// other clusters may exhaust the limit, so the error message must not suggest a watch of the merged view.
 #[tokio::test]
-async fn logs_of_all_clusters_that_nobody_reads_have_one_bound() {
+async fn unread_logs_of_all_clusters_have_one_limit() {
     for http2 in [false, true] {
         have_one_bound(http2).await;
     }
@@ -260,7 +260,7 @@ async fn have_one_bound(http2: bool) {
 
 /// Watches of a single cluster's path share HTTP/2 connections whose streams have a smaller flow-control window.
 #[tokio::test]
-async fn a_watch_over_http2_counts_with_the_window_of_its_stream() {
+async fn http2_watch_is_counted_with_its_stream_window() {
     let fixture = Fixture::start(["a"]).await;
     assert_eq!(unread_bytes(&fixture).as_deref(), Some("0"));
     let path = format!("/clusters/a{CONFIG_MAPS}?watch=1");

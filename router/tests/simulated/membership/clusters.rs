@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::{CONFIG_MAPS, Fixture, brief, cluster, config_map, config_map_in, items, until, vector, version};
 
 #[tokio::test]
-async fn clusters_come_and_go_in_an_open_watch() {
+async fn open_watch_receives_added_and_removed_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
     fixture.set_clusters(&["a"]).await;
@@ -33,7 +33,7 @@ async fn clusters_come_and_go_in_an_open_watch() {
 }
 
 #[tokio::test]
-async fn a_host_of_its_own_is_the_clusters_own_view() {
+async fn host_of_a_cluster_serves_the_path_of_the_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "of a");
     fixture.put("b", "y", "of b");
@@ -57,7 +57,7 @@ async fn a_host_of_its_own_is_the_clusters_own_view() {
 }
 
 #[tokio::test]
-async fn a_name_that_another_cluster_has_comes_back_at_once() {
+async fn deletion_of_a_repeated_name_is_followed_by_the_other_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -73,7 +73,7 @@ async fn a_name_that_another_cluster_has_comes_back_at_once() {
 }
 
 #[tokio::test]
-async fn repeated_names_are_counted() {
+async fn metric_counts_names_that_several_clusters_have() {
     let fixture = Fixture::start(["a", "b"]).await;
     let metric = || {
         let exposition = fixture.router.metrics().expose();
@@ -100,7 +100,7 @@ fn full_name(object: &Value) -> String {
 }
 
 #[tokio::test]
-async fn annotation_chooses_among_objects_of_one_name() {
+async fn annotation_selects_among_objects_of_one_name() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -122,7 +122,7 @@ async fn annotation_chooses_among_objects_of_one_name() {
 }
 
 #[tokio::test]
-async fn paths_of_clusters_pass_untouched() {
+async fn requests_at_cluster_paths_are_forwarded_unchanged() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     let direct = fixture.member("a").get("configmaps", "default", "x").unwrap();
@@ -209,7 +209,7 @@ async fn invalid_cluster_names_and_methods_are_refused() {
 /// The path of a single cluster accepts versions and annotations from the merged view, and refuses those of other
 /// clusters.
 #[tokio::test]
-async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
+async fn path_of_a_cluster_accepts_versions_of_the_merged_view() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.put_and_see("b", "y", "1").await;
@@ -268,7 +268,7 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
 
 /// The view in memory may be older than a client's version, so the router cannot use it to translate the version.
 #[tokio::test]
-async fn a_cluster_s_own_path_takes_a_version_that_memory_has_not_seen() {
+async fn path_of_a_cluster_accepts_a_version_newer_than_memory() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().lag_watches(crate::harness::SOON * 10);

@@ -45,7 +45,7 @@ async fn aggregated_discovery_documents_have_etags() {
 
 /// A cluster without discovery documents may serve any resource.
 #[tokio::test]
-async fn served_resources_are_known_once_every_cluster_has_answered() {
+async fn served_resources_are_known_after_every_cluster_has_answered() {
     let fixture = Fixture::start(["a", "b"]).await;
     until(async || fixture.router.served_resources().is_some()).await;
     let served = fixture.router.served_resources().unwrap();
@@ -69,7 +69,7 @@ async fn served_resources_are_known_once_every_cluster_has_answered() {
 
 /// The router asks members for the hashes of storage versions. The document is useful without these hashes.
 #[tokio::test]
-async fn a_legacy_document_needs_no_answer_of_a_member() {
+async fn legacy_discovery_does_not_wait_for_members() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in &fixture.members {
         let kinds = vec![RequestKind::Discovery];
@@ -101,7 +101,7 @@ async fn unknown_path_rereads_discovery_once_before_its_404() {
 }
 
 #[tokio::test]
-async fn health_has_a_line_for_each_cluster() {
+async fn verbose_health_check_has_a_line_for_each_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     for path in ["/healthz", "/livez", "/readyz", "/readyz/ping", "/readyz/cluster/a"] {
         let answer = fixture.get(path).await;
@@ -119,7 +119,7 @@ async fn health_has_a_line_for_each_cluster() {
 }
 
 #[tokio::test]
-async fn a_head_has_no_body_and_resources_take_none() {
+async fn head_request_has_no_body_and_is_refused_for_resources() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put("a", "x", "");
     let client = fixture.client();
@@ -133,7 +133,7 @@ async fn a_head_has_no_body_and_resources_take_none() {
 }
 
 #[tokio::test]
-async fn the_root_names_the_paths() {
+async fn root_path_lists_the_served_paths() {
     let fixture = Fixture::start(["a", "b"]).await;
     let root = fixture.get("/").await.ok();
     let paths: Vec<_> = root["paths"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -144,7 +144,7 @@ async fn the_root_names_the_paths() {
 }
 
 #[tokio::test]
-async fn tables_and_metadata_show_the_cluster() {
+async fn tables_and_metadata_objects_contain_the_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.put("b", "y", "");
@@ -171,7 +171,7 @@ async fn tables_and_metadata_show_the_cluster() {
 
 /// An audit log may already have parsed the path, and the router must not parse the path differently.
 #[tokio::test]
-async fn a_request_is_answered_by_the_reading_that_it_carries() {
+async fn request_with_a_parsed_path_is_not_parsed_again() {
     let router = crate::harness::router(crate::harness::allow());
     let request = http::Request::get("/no/such/path").body(body::empty()).unwrap();
     let mut context = RequestContext::for_user(&User::named("test", "ann"), &request);

@@ -88,12 +88,12 @@ async fn a_fleet_of(count: usize) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_hundred_members_are_served_and_the_router_stays_alive() {
+async fn router_over_three_hundred_members_stays_responsive() {
     others_live("300 members", async || a_fleet_of(300).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "make proof runs it"]
-async fn proof_of_a_thousand_members() {
+async fn router_over_a_thousand_members_stays_responsive() {
     others_live("1000 members", async || a_fleet_of(1000).await).await;
 }

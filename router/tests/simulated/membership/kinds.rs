@@ -40,7 +40,7 @@ async fn refuse_discovery(fixture: &Fixture, member: &str) {
 }
 
 #[tokio::test]
-async fn a_kind_of_a_cluster_without_discovery_is_not_missing_in_silence() {
+async fn cluster_without_discovery_causes_a_warning_about_its_kinds() {
     let deny = Policies {
         default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() },
         ..Policies::default()
@@ -78,7 +78,7 @@ async fn a_kind_of_a_cluster_without_discovery_is_not_missing_in_silence() {
 
 /// The placement of a new object uses the last discovery document of an unreachable cluster.
 #[tokio::test]
-async fn a_cluster_out_of_reach_counts_by_its_last_discovery() {
+async fn placement_uses_the_last_discovery_of_an_unreachable_cluster() {
     let fixture = second_without_deployments(allow()).await;
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
@@ -93,7 +93,7 @@ async fn a_cluster_out_of_reach_counts_by_its_last_discovery() {
 }
 
 #[tokio::test]
-async fn discovery_is_read_again_before_a_name_is_404() {
+async fn discovery_is_read_again_before_a_404() {
     for registered in [None, Some(Vec::new())] {
         let fixture = second_without_deployments(Policies { registered, ..allow() }).await;
         fixture.member("b").control().serve("deployments.apps", true);
@@ -132,7 +132,7 @@ async fn discovery_is_read_again_before_a_kind_places_a_new_object() {
 }
 
 #[tokio::test]
-async fn a_version_that_cannot_be_read_is_a_trouble_of_that_version_alone() {
+async fn invalid_discovery_of_one_version_affects_only_this_version() {
     let resource = |verbs: Value| {
         json!({"resource": "policies", "scope": "Namespaced", "verbs": verbs,
             "responseKind": {"group": "", "version": "", "kind": "Policy"}})
@@ -163,7 +163,7 @@ async fn a_version_that_cannot_be_read_is_a_trouble_of_that_version_alone() {
 
 /// The age in a Warning is the time since the last discovery document that contained the version.
 #[tokio::test]
-async fn the_warning_of_a_version_counts_from_its_last_description() {
+async fn warning_age_counts_from_the_last_discovery_with_the_version() {
     let fixture = Fixture::start(["a", "b"]).await;
     pass(Duration::from_secs(300)).await;
     fixture.member("b").control().serve_group("apps", false);
@@ -183,7 +183,7 @@ async fn the_warning_of_a_version_counts_from_its_last_description() {
 }
 
 #[tokio::test]
-async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version() {
+async fn undiscovered_path_goes_to_the_only_cluster_of_its_version() {
     let group =
         |name: &str| json!({"metadata": {"name": name}, "versions": [{"version": "v1beta1", "freshness": "Current"}]});
     let mut fixture = Fixture::start(["a", "b"]).await;
@@ -213,7 +213,7 @@ async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version()
 
 /// Servers of custom metrics describe a subresource, and a parent resource without verbs.
 #[tokio::test]
-async fn a_subresource_is_asked_for_where_its_parent_cannot_be() {
+async fn subresource_without_a_readable_parent_is_forwarded() {
     let described = json!({"metadata": {"name": "custom.metrics.k8s.io"}, "versions": [{"version": "v1beta1",
         "freshness": "Current", "resources": [{"resource": "pods", "scope": "Namespaced", "verbs": null,
             "responseKind": {"group": "", "version": "", "kind": ""}, "singularResource": "",
@@ -237,7 +237,7 @@ async fn a_subresource_is_asked_for_where_its_parent_cannot_be() {
 
 /// A slow member that lacks a kind delays the first 404 for the kind until it answers, and each later 404 only shortly.
 #[tokio::test]
-async fn a_slow_cluster_that_lacks_a_kind_delays_its_404s_and_creates_once() {
+async fn slow_cluster_without_the_kind_delays_only_the_first_404() {
     let fixture = second_without_deployments(allow()).await;
     let slow = fixture.member("b").control();
     let nowhere = format!("{DEPLOYMENTS}/nowhere");

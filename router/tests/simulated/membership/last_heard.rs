@@ -65,7 +65,7 @@ async fn knows_deployments(fixture: &Fixture) -> bool {
 }
 
 #[tokio::test]
-async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() {
+async fn stored_discovery_serves_the_kinds_of_an_unreachable_cluster() {
     let process = Process::first().await;
     let index = process.fixture.get("/openapi/v3").await;
     let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -94,7 +94,7 @@ async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() 
 }
 
 #[tokio::test]
-async fn discovery_answer_of_a_cluster_replaces_the_kept_one() {
+async fn discovery_response_replaces_the_stored_discovery() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().serve("deployments.apps", false);
     let process = Process::start(members, heard).await;
@@ -106,7 +106,7 @@ async fn discovery_answer_of_a_cluster_replaces_the_kept_one() {
 
 /// A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions.
 #[tokio::test]
-async fn starting_cluster_does_not_remove_kept_kinds() {
+async fn starting_cluster_does_not_remove_stored_kinds() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().ready(false);
     members[1].control().serve("deployments.apps", false);
@@ -124,7 +124,7 @@ async fn starting_cluster_does_not_remove_kept_kinds() {
 }
 
 #[tokio::test]
-async fn discovery_of_a_removed_cluster_is_not_kept() {
+async fn discovery_of_a_removed_cluster_is_not_stored() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     let process = Process::start(members, heard).await;
     process.fixture.set_clusters(&["a"]).await;
@@ -133,7 +133,7 @@ async fn discovery_of_a_removed_cluster_is_not_kept() {
 
 /// Each process stores the documents of an unreachable cluster for the next process.
 #[tokio::test]
-async fn kept_discovery_of_an_unreachable_cluster_survives_several_restarts() {
+async fn stored_discovery_survives_several_restarts() {
     let (members, mut heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let mut members = members;
@@ -146,7 +146,7 @@ async fn kept_discovery_of_an_unreachable_cluster_survives_several_restarts() {
 
 /// New rules for users or authorization do not change the identity of the cluster.
 #[tokio::test]
-async fn kept_discovery_survives_new_impersonation_and_authorization_rules() {
+async fn stored_discovery_survives_new_authorization_rules() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });
@@ -159,7 +159,7 @@ async fn kept_discovery_survives_new_impersonation_and_authorization_rules() {
 }
 
 #[tokio::test]
-async fn kept_discovery_is_not_used_for_another_address_of_the_name() {
+async fn stored_discovery_is_not_used_for_another_address() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });

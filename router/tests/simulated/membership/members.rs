@@ -186,7 +186,7 @@ fn names(told: &Came) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn a_member_sees_the_user_and_what_of_it_the_configuration_says() {
+async fn member_receives_the_configured_parts_of_the_user() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let mut ann = fixture.user("ann", &["dev", "system:masters", "system:authenticated"].map(str::to_owned));
     ann.user.info.uid = "u1".to_owned();
@@ -225,7 +225,7 @@ async fn a_member_sees_the_user_and_what_of_it_the_configuration_says() {
 /// The name of a ServiceAccount gives rights in a cluster only if this cluster authenticated the user. From another
 /// authority the name gives no rights, neither for reads from memory nor for requests to the member.
 #[tokio::test]
-async fn service_account_names_count_only_in_the_cluster_that_authenticated_them() {
+async fn service_account_has_rights_only_in_its_own_cluster() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let account = "system:serviceaccount:shop:robot";
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
@@ -307,7 +307,7 @@ async fn self_subject_review_is_answered_by_the_router() {
 /// A client impersonates a user with `--as`. The rules of each cluster decide about the impersonation, and reads from
 /// memory show the impersonated user's objects.
 #[tokio::test]
-async fn rules_of_each_cluster_decide_about_a_clients_impersonation() {
+async fn rbac_of_each_cluster_decides_about_impersonation() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let be = |member: &SimulatedCluster, resources: &[&str], names: &[&str], user: &str| {
         let name = format!("{user}-is-{}", resources.join("-").replace('/', "-"));
@@ -453,7 +453,7 @@ async fn impersonation_of_an_identity_that_is_never_sent_is_refused() {
 /// All clusters accept users of the token-review cluster. The groups that this cluster itself defines give rights only
 /// in this cluster, for its requests and for reads from memory.
 #[tokio::test]
-async fn own_groups_of_the_token_review_cluster_count_there_only() {
+async fn system_groups_of_the_token_review_cluster_apply_only_there() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
         member.apply(role("", "oauth", [ALL_VERBS, &[""], &["configmaps"], &[]])).unwrap();
@@ -492,7 +492,7 @@ async fn own_groups_of_the_token_review_cluster_count_there_only() {
 /// Precedent 9 of docs/precedents.md: users who send equal requests at the same time over one connection never get each
 /// other's responses.
 #[tokio::test]
-async fn users_who_ask_the_same_at_once_are_never_crossed() {
+async fn users_with_equal_concurrent_requests_get_their_own_responses() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     fixture.router.set_policies(tributary_router::Policies { registered: Some(Vec::new()), ..allow() });
     let users: Vec<_> = (0..100).map(|number| (format!("user-{number}"), ["a", "b"][number % 2])).collect();

@@ -147,7 +147,7 @@ async fn replace(fixture: &Fixture, member: &SimulatedCluster, rbac: &Rbac, refe
 }
 
 #[tokio::test]
-async fn answers_are_those_of_a_fleet_without_what_is_hidden() {
+async fn responses_equal_those_of_a_fleet_without_the_hidden_member() {
     let (with, with_rbac) = fixture(["a", "b", "hidden"]).await;
     let (without, without_rbac) = fixture(KNOWN).await;
     let mut runner = TestRunner::deterministic();

@@ -12,13 +12,13 @@ fn requests(fixture: &Fixture, path: &str) -> usize {
 }
 
 #[tokio::test]
-async fn openapi_documents_are_read_only_on_request() {
+async fn openapi_documents_are_fetched_only_on_request() {
     let fixture = Fixture::start(["a", "b"]).await;
     assert_eq!(requests(&fixture, "/openapi"), 0);
 }
 
 #[tokio::test]
-async fn a_document_that_all_share_is_read_once() {
+async fn openapi_document_shared_by_all_members_is_fetched_once() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let index = fixture.get("/openapi/v3").await;
     let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -56,7 +56,7 @@ async fn a_document_that_all_share_is_read_once() {
 }
 
 #[tokio::test]
-async fn the_whole_document_is_read_once_and_compared_by_its_tag() {
+async fn openapi_v2_document_is_fetched_once_and_compared_by_etag() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let json = fixture.get("/openapi/v2").await;
     assert_eq!((json.code, json.headers["content-type"].to_str().unwrap()), (200, "application/json"));
@@ -74,7 +74,7 @@ async fn the_whole_document_is_read_once_and_compared_by_its_tag() {
 }
 
 #[tokio::test]
-async fn a_document_that_cannot_be_read_is_left_out() {
+async fn malformed_openapi_document_is_left_out() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let document = |url: String| {
         let client = fixture.client();
@@ -133,7 +133,7 @@ async fn forged_openapi_hash_does_not_replace_another_members_document() {
 }
 
 #[tokio::test]
-async fn an_old_hash_leads_to_the_present_one_in_a_clusters_own_view_too() {
+async fn old_openapi_hash_is_redirected_at_a_clusters_path() {
     let fixture = Fixture::start(["a"]).await;
     let index = fixture.get("/clusters/a/openapi/v3").await.ok();
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
@@ -146,7 +146,7 @@ async fn an_old_hash_leads_to_the_present_one_in_a_clusters_own_view_too() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_gone_holds_nothing_up() {
+async fn silent_member_does_not_block_version_and_openapi() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get("/openapi/v3").await.ok();
     fixture.member("a").control().half_open(true);

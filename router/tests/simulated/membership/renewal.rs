@@ -84,7 +84,7 @@ pub(crate) fn lists(member: &SimulatedCluster) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn renewed_credentials_cost_no_list_no_stream_and_no_wait() {
+async fn renewed_credentials_cause_no_relist_and_end_no_watch() {
     let (fixture, setups) = synced(deny()).await;
     let from = version(&fixture.get(&made()).await.ok());
     let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
@@ -225,7 +225,7 @@ fn forbidden_of(resource: &str, answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn reduced_rights_warn_and_remove_objects_a_minute_later() {
+async fn forbidden_list_removes_objects_after_a_minute_with_a_warning() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events =
@@ -258,7 +258,7 @@ async fn reduced_rights_warn_and_remove_objects_a_minute_later() {
 }
 
 #[tokio::test]
-async fn rights_restored_within_the_minute_remove_no_objects() {
+async fn list_allowed_again_within_a_minute_removes_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
@@ -278,7 +278,7 @@ async fn rights_restored_within_the_minute_remove_no_objects() {
 /// The next regular request to the cluster would happen after the router drops the old objects. The router therefore
 /// sends one additional request before.
 #[tokio::test]
-async fn rights_restored_at_the_end_of_the_minute_remove_no_objects() {
+async fn list_allowed_again_after_almost_a_minute_removes_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
@@ -304,7 +304,7 @@ async fn rights_restored_at_the_end_of_the_minute_remove_no_objects() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
+async fn readable_namespace_is_served_after_cluster_wide_lists_are_forbidden() {
     let (fixture, setups) = synced(allow()).await;
     let watch = |from: &str| format!("{}&watch=1&resourceVersion={from}", made());
     let from = version(&fixture.get(&made()).await.ok());
@@ -398,7 +398,7 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
 }
 
 #[tokio::test]
-async fn a_version_is_waited_for_in_the_cacher_that_answers() {
+async fn read_at_a_version_waits_for_the_current_cacher() {
     let quorum = ResourcePolicy { consistency: Consistency::Quorum, ..deny().default };
     let quorum = Policies { default: quorum, ..Policies::default() };
     // The cases are a view of all namespaces, and the view of a single namespace, which exists because `b` forbids
@@ -539,7 +539,7 @@ async fn reached_otherwise_before_a_namespace_is_read(
 }
 
 #[tokio::test]
-async fn first_read_of_a_namespace_uses_memory_after_an_address_change() {
+async fn first_namespaced_read_after_an_address_change_uses_memory() {
     let fixture = reached_otherwise_before_a_namespace_is_read(deny(), |a| a.control().hold_lists(true)).await;
     let list = at_once(fixture.get(&made())).await;
     assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
@@ -556,7 +556,7 @@ async fn first_read_of_a_namespace_uses_memory_after_an_address_change() {
 }
 
 #[tokio::test]
-async fn namespace_stays_for_a_minute_when_the_new_address_forbids_all() {
+async fn namespace_stays_cached_for_a_minute_behind_a_forbidding_address() {
     let forbid_all = |member: &SimulatedCluster| {
         let kinds = vec![RequestKind::List, RequestKind::Watch];
         member.control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
@@ -575,7 +575,7 @@ async fn namespace_stays_for_a_minute_when_the_new_address_forbids_all() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_is_told_among_the_health_checks() {
+async fn failing_credential_plugin_is_reported_by_health_checks() {
     let member = Simulator::start(config("a")).await.unwrap();
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig()).unwrap();
     let mut user = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();

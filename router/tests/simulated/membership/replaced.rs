@@ -59,7 +59,7 @@ fn refuse_config_maps(member: &SimulatedCluster, code: u16) {
 
 /// Fault F6 of docs/precedents.md, with a new cluster that refuses lists (403) or fails (500).
 #[tokio::test]
-async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_successor() {
+async fn objects_of_a_replaced_cluster_are_hidden_from_new_rights() {
     for (code, policies) in [(403, allow()), (403, Policies::default()), (500, allow()), (500, Policies::default())] {
         let fixture = a_before_b(policies, Some(SharedMode::default())).await;
         grant(fixture.member("a"), "", "ann");
@@ -250,7 +250,7 @@ async fn watch_of_a_replaced_clusters_own_path_ends() {
 
 /// A load balancer in front of two clusters must not make the router drop all objects again and again.
 #[tokio::test]
-async fn address_that_alternates_between_two_clusters_replaces_less_and_less_often() {
+async fn address_alternating_between_two_clusters_replaces_ever_more_rarely() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
     listed(&fixture, "a", "root", "all").await;
@@ -271,7 +271,7 @@ async fn address_that_alternates_between_two_clusters_replaces_less_and_less_oft
 
 /// Fault F9 of docs/precedents.md.
 #[tokio::test]
-async fn a_version_of_a_replaced_cluster_is_refused_also_after_a_restart() {
+async fn version_of_a_replaced_cluster_is_refused_after_a_restart() {
     let kept = Arc::new(Mutex::new(Epochs::default()));
     let config = || {
         let (epochs, keep) = (kept.lock().clone(), Arc::clone(&kept));

@@ -83,7 +83,7 @@ async fn led_about(fixture: &Fixture, seed: u64, relists: bool) -> Vec<Informer>
 }
 
 #[tokio::test]
-async fn clients_led_from_replica_to_replica_lose_nothing_and_see_nothing_go_back() {
+async fn informers_across_replicas_miss_no_event_and_never_go_back() {
     let seeds = std::env::var("STORM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
     for seed in 0..seeds {
         let fixture = Fixture::start(["a", "b", "c"]).await;
@@ -94,7 +94,7 @@ async fn clients_led_from_replica_to_replica_lose_nothing_and_see_nothing_go_bac
 }
 
 #[tokio::test]
-async fn clients_led_from_replica_to_replica_while_members_forget_lose_nothing() {
+async fn informers_across_replicas_survive_compacted_members() {
     let seeds = std::env::var("STORM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
     for seed in 0..seeds {
         let fixture = Fixture::start(["a", "b", "c"]).await;
@@ -103,7 +103,7 @@ async fn clients_led_from_replica_to_replica_while_members_forget_lose_nothing()
 }
 
 #[tokio::test]
-async fn a_list_half_read_is_read_on_elsewhere() {
+async fn paged_list_continues_at_another_replica() {
     let fixture = Fixture::start(["a", "b"]).await;
     let other = fixture.restarted(allow()).await;
     other.get(CONFIG_MAPS).await.ok();
@@ -130,7 +130,7 @@ async fn a_list_half_read_is_read_on_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_behind_an_idle_collection_keeps_no_deletion_back() {
+async fn deletion_is_sent_despite_an_idle_lagging_collection() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     let other = fixture.restarted(allow()).await;
@@ -181,7 +181,7 @@ async fn watch_ahead_of_a_reconfigured_cluster_gets_the_members_410() {
 }
 
 #[tokio::test]
-async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters() {
+async fn compact_version_is_decoded_by_every_replica() {
     let names: Vec<String> =
         (0..44).map(|number| format!("production-cluster-in-a-region-far-away-from-here-number-{number:06}")).collect();
     let fixture = Fixture::with(std::array::from_fn::<_, 44, _>(|number| config(&names[number])), allow()).await;
@@ -274,7 +274,7 @@ async fn blind_to_a() -> (Fixture, Fixture) {
 }
 
 #[tokio::test]
-async fn a_child_is_made_where_its_owner_is_though_memory_has_not_seen_it() {
+async fn create_finds_the_cluster_of_an_uncached_owner() {
     let (fixture, other) = blind_to_a().await;
     let owner = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "owner", "")).await.ok();
     let child = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "child")).await.ok();
@@ -287,7 +287,7 @@ async fn a_child_is_made_where_its_owner_is_though_memory_has_not_seen_it() {
 }
 
 #[tokio::test]
-async fn an_apply_makes_no_second_object_though_memory_has_not_seen_the_first() {
+async fn apply_finds_the_cluster_of_an_uncached_object() {
     let (fixture, other) = blind_to_a().await;
     fixture.put("a", "x", "1");
     let apply = |name: &str| {

@@ -70,7 +70,7 @@ async fn report_shows_the_problems_and_cached_objects_of_each_cluster() {
 }
 
 #[tokio::test]
-async fn collections_that_are_behind_and_repeated_names_are_told() {
+async fn report_lists_stale_collections_and_repeated_names() {
     let fixture = fleet().await;
     let report = fixture.router.report().await;
     let behind: Vec<_> =
@@ -97,7 +97,7 @@ async fn collections_that_are_behind_and_repeated_names_are_told() {
 }
 
 #[tokio::test]
-async fn health_checks_and_metrics_say_what_the_report_says() {
+async fn health_checks_and_metrics_agree_with_the_report() {
     let fixture = fleet().await;
     let report = fixture.router.report().await;
     let text = verbose(&fixture).await;

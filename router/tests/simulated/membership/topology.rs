@@ -70,7 +70,7 @@ async fn rest(fixture: &Fixture, path: &str, token: &str) -> (Vec<String>, bool)
 }
 
 #[tokio::test]
-async fn a_renamed_cluster_leaves_and_comes_again() {
+async fn watch_sees_a_renamed_cluster_as_removed_and_added() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["x", "y"] {
         fixture.put("a", name, "");
@@ -101,7 +101,7 @@ async fn a_renamed_cluster_leaves_and_comes_again() {
 }
 
 #[tokio::test]
-async fn a_flapping_member_is_neither_deleted_nor_listed_anew() {
+async fn flapping_member_causes_no_deletions_and_no_relist() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "0");
     fixture.put_and_see("a", "y", "0").await;
@@ -180,17 +180,17 @@ async fn replaced(above: bool) {
 }
 
 #[tokio::test]
-async fn another_cluster_of_higher_revisions_takes_a_name_over() {
+async fn name_reassigned_to_a_cluster_with_higher_revisions_is_detected() {
     replaced(true).await;
 }
 
 #[tokio::test]
-async fn another_cluster_of_lower_revisions_takes_a_name_over() {
+async fn name_reassigned_to_a_cluster_with_lower_revisions_is_detected() {
     replaced(false).await;
 }
 
 #[tokio::test]
-async fn a_restore_that_new_writes_have_passed_is_seen() {
+async fn restore_is_detected_after_later_writes() {
     let fixture = Fixture::start(["a", "b"]).await;
     let backup = fixture.put("a", "undeleted", "");
     fixture.member("a").delete("configmaps", "default", "undeleted");
@@ -217,7 +217,7 @@ async fn a_restore_that_new_writes_have_passed_is_seen() {
 }
 
 #[tokio::test]
-async fn a_list_half_read_when_its_cluster_is_restored_is_not_mixed() {
+async fn paged_list_never_mixes_states_around_a_restore() {
     let fixture = Fixture::start(["a", "b"]).await;
     let backup = fixture.put("a", "kept1", "");
     fixture.put("a", "kept2", "");
@@ -253,7 +253,7 @@ async fn a_list_half_read_when_its_cluster_is_restored_is_not_mixed() {
 }
 
 #[tokio::test]
-async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
+async fn paged_list_never_mixes_a_recreated_cluster_with_the_old() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.put("a", "y", "");
@@ -324,12 +324,12 @@ async fn made_anew_while_reconfigured(changes: &[Changed]) {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_made_anew_while_it_is_reconfigured_is_another_one() {
+async fn cluster_recreated_after_a_reconfiguration_is_a_new_cluster() {
     made_anew_while_reconfigured(&[Changed::Configuration, Changed::Cluster]).await;
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_made_anew_is_another_one_after_each_configuration_before_it_is_listed() {
+async fn cluster_recreated_before_its_list_is_a_new_cluster() {
     use Changed::{Cluster, ClusterUnseen, Configuration};
     made_anew_while_reconfigured(&[Configuration, Cluster, Configuration, Configuration]).await;
     made_anew_while_reconfigured(&[Cluster, Configuration, Configuration]).await;
@@ -339,7 +339,7 @@ async fn a_cluster_that_is_made_anew_is_another_one_after_each_configuration_bef
 /// A new connection may reach a recreated cluster, or another cluster behind the same load balancer, even if the
 /// cluster was always reachable.
 #[tokio::test]
-async fn each_new_connection_asks_which_cluster_it_leads_to() {
+async fn each_new_connection_checks_the_uid_of_the_cluster() {
     let fixture = Fixture::start(["a"]).await;
     let control = fixture.member("a").control();
     let asked = || control.request_log().iter().filter(|line| line.contains("/namespaces/kube-system")).count();
@@ -354,7 +354,7 @@ async fn each_new_connection_asks_which_cluster_it_leads_to() {
 }
 
 #[tokio::test]
-async fn a_resource_that_appears_later_arrives_in_the_open_watch() {
+async fn open_watch_receives_objects_of_a_newly_served_resource() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in &fixture.members {
         member.control().serve("deployments.apps", false);
@@ -379,7 +379,7 @@ async fn a_resource_that_appears_later_arrives_in_the_open_watch() {
 }
 
 #[tokio::test]
-async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
+async fn open_watch_receives_deletions_of_an_unserved_resource() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in &fixture.members {
         member.apply(deployment(&format!("of-{}", member.name()))).unwrap();
@@ -450,7 +450,7 @@ async fn starting_member_does_not_remove_known_resources() {
 }
 
 #[tokio::test]
-async fn cluster_under_two_names_is_shown_once() {
+async fn cluster_under_two_names_is_listed_once() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     let list = fixture.get(&made()).await.ok();
@@ -495,7 +495,7 @@ async fn another_address(member: &SimulatedCluster) -> http::Uri {
 
 /// The router detects by the certificate that both addresses reach one cluster.
 #[tokio::test]
-async fn cluster_at_two_addresses_is_shown_once() {
+async fn cluster_at_two_addresses_is_listed_once() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     let member = fixture.member("a");
@@ -540,7 +540,7 @@ async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
 }
 
 #[tokio::test]
-async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
+async fn cluster_under_two_names_uses_the_alphabetically_first_name() {
     let fixture = Fixture::start(["m"]).await;
     fixture.put_and_see("m", "x", "").await;
     let member = fixture.member("m");
@@ -562,7 +562,7 @@ async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
 }
 
 #[tokio::test]
-async fn outage_causes_no_discovery_storm_and_ends_soon() {
+async fn outage_causes_few_discovery_requests_and_ends_soon() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "").await;
     let control = fixture.member("b").control();
@@ -607,7 +607,7 @@ fn by_name(events: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn watch_sends_another_clusters_object_when_a_twin_leaves_the_selection() {
+async fn watch_sends_the_remaining_object_after_its_twin_is_deselected() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let apply = |cluster: &str, web: bool| fixture.member(cluster).apply(labelled("twin", web)).unwrap();
     apply("a", true);
@@ -666,7 +666,7 @@ async fn watch_sends_another_clusters_object_when_a_twin_leaves_the_selection() 
 }
 
 #[tokio::test]
-async fn watch_sends_another_clusters_object_when_a_twins_cluster_leaves() {
+async fn watch_sends_the_remaining_object_after_a_cluster_is_removed() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["one", "two", "own"] {
         fixture.put("a", name, "");
@@ -703,7 +703,7 @@ async fn watch_sends_another_clusters_object_when_a_twins_cluster_leaves() {
 }
 
 #[tokio::test]
-async fn an_object_keeps_its_annotation_through_a_rename() {
+async fn annotation_contains_the_new_name_of_a_renamed_cluster() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     fixture.router.set_clusters(vec![setup(fixture.member("a"), "other").await]);

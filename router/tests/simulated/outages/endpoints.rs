@@ -103,7 +103,7 @@ async fn endpoint_lost_under_load_affects_only_writes_in_flight() {
 /// The limit of requests in flight is below the capacity of the connections, and one client must not use the whole
 /// limit.
 #[tokio::test]
-async fn requests_of_one_client_leave_others_room_at_the_circuit_breaker() {
+async fn requests_of_one_client_do_not_exhaust_the_circuit_breaker() {
     for breaker in [
         BreakerTuning { max_in_flight: Some(10), ..BreakerTuning::default() },
         BreakerTuning { max_in_flight_per_endpoint: Some(5), ..BreakerTuning::default() },
@@ -133,7 +133,7 @@ async fn requests_of_one_client_leave_others_room_at_the_circuit_breaker() {
 /// A drained endpoint gets no requests. A client may retry, because the router has not sent the request. Reads from
 /// memory succeed as before.
 #[tokio::test]
-async fn drained_endpoints_refuse_forwarded_requests_and_memory_answers() {
+async fn drained_endpoints_get_no_requests_and_reads_use_memory() {
     let (fixture, relays, client) = with_client::<2>(ClientTuning::default()).await;
     fixture.put_and_see("a", "x", "").await;
     let drain = |relays: &[&Relay]| {
@@ -165,7 +165,7 @@ async fn drained_endpoints_refuse_forwarded_requests_and_memory_answers() {
 }
 
 #[tokio::test]
-async fn requests_to_a_known_frozen_member_fail_at_once() {
+async fn requests_to_a_silent_member_fail_immediately() {
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(300),
         // This timeout is longer than a busy machine delays the response on a working connection.

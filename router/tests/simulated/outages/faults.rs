@@ -22,7 +22,7 @@ fn made() -> String {
 }
 
 #[tokio::test]
-async fn list_with_a_missing_cluster_warns_where_partial_answers_are_allowed() {
+async fn list_without_an_unreachable_cluster_has_a_warning() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.member("b").control().stop_listening().await;
@@ -52,7 +52,7 @@ async fn list_with_a_missing_cluster_warns_where_partial_answers_are_allowed() {
 }
 
 #[tokio::test]
-async fn list_with_a_missing_cluster_is_429_where_partial_answers_are_denied() {
+async fn partial_deny_refuses_a_list_with_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").control().stop_listening().await;
     let other = fixture.restarted(Policies::default()).await;
@@ -87,7 +87,7 @@ async fn refusal_for_an_unreachable_cluster_has_no_retry_after() {
 }
 
 #[tokio::test]
-async fn a_version_that_names_an_unknown_cluster_waits_for_it() {
+async fn version_of_an_unreached_cluster_gets_a_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "y", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
@@ -101,7 +101,7 @@ async fn a_version_that_names_an_unknown_cluster_waits_for_it() {
 }
 
 #[tokio::test]
-async fn relist_after_expired_watches_sends_only_differences() {
+async fn relist_after_an_expired_watch_sends_only_differences() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["x", "y", "z"] {
         fixture.put("a", name, "1");
@@ -125,7 +125,7 @@ async fn relist_after_expired_watches_sends_only_differences() {
 }
 
 #[tokio::test]
-async fn a_member_that_was_killed_comes_back_with_the_differences() {
+async fn watch_receives_differences_after_a_member_restarts() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.put("a", "y", "1");
@@ -174,7 +174,7 @@ async fn stale_objects_are_served_with_a_warning() {
 }
 
 #[tokio::test]
-async fn revisions_that_go_back_leave_no_ghosts() {
+async fn restored_member_removes_undone_objects_from_watches() {
     let fixture = Fixture::start(["a", "b"]).await;
     let before = fixture.put("a", "kept", "1");
     fixture.put("a", "undone", "1");
@@ -200,7 +200,7 @@ async fn revisions_that_go_back_leave_no_ghosts() {
 }
 
 #[tokio::test]
-async fn another_cluster_under_the_same_address_is_told_from_the_first() {
+async fn recreated_cluster_at_the_same_address_is_detected() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put("a", "x", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
@@ -238,7 +238,7 @@ async fn malformed_events_from_a_member_are_skipped() {
 }
 
 #[tokio::test]
-async fn single_namespace_is_readable_where_all_namespaces_are_forbidden() {
+async fn single_namespace_is_readable_if_cluster_wide_lists_are_forbidden() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.put("b", "y", "");
@@ -269,7 +269,7 @@ async fn single_namespace_is_readable_where_all_namespaces_are_forbidden() {
 }
 
 #[tokio::test]
-async fn a_member_that_refuses_names_the_reason() {
+async fn warning_contains_the_members_error() {
     for (code, reason) in [(401, "unauthorized"), (500, "500"), (429, "too many requests")] {
         let fixture = Fixture::start(["a", "b"]).await;
         fixture.put("a", "x", "");
@@ -286,7 +286,7 @@ async fn a_member_that_refuses_names_the_reason() {
 }
 
 #[tokio::test]
-async fn a_write_to_a_member_out_of_reach_says_so() {
+async fn write_to_an_unreachable_member_names_the_member() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "y", "");
     fixture.get(CONFIG_MAPS).await.ok();
@@ -301,7 +301,7 @@ async fn a_write_to_a_member_out_of_reach_says_so() {
 }
 
 #[tokio::test]
-async fn placement_in_an_unknown_cluster_is_refused_with_the_known_ones() {
+async fn create_in_an_unknown_cluster_lists_the_configured_clusters() {
     let policies = Policies {
         default: ResourcePolicy { placement: Some("gone".parse().unwrap()), ..ResourcePolicy::default() },
         ..Policies::default()
@@ -313,7 +313,7 @@ async fn placement_in_an_unknown_cluster_is_refused_with_the_known_ones() {
 }
 
 #[tokio::test]
-async fn cluster_that_becomes_stale_during_a_wait_for_its_write_is_named() {
+async fn read_names_a_cluster_that_becomes_stale_while_waiting() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.connect_clients("a").await;
@@ -344,7 +344,7 @@ async fn cluster_that_becomes_stale_during_a_wait_for_its_write_is_named() {
 }
 
 #[tokio::test]
-async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
+async fn watch_from_an_unreachable_revision_gets_an_error() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
@@ -368,7 +368,7 @@ async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
 
 /// A request times out before the router detects that its cluster is silent. The response names the cluster.
 #[tokio::test]
-async fn a_request_whose_time_is_over_names_who_has_not_answered() {
+async fn timed_out_request_names_the_silent_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "1").await;
     fixture.connect_clients("b").await;

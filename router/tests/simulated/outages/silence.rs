@@ -52,7 +52,7 @@ fn age(warnings: &[String]) -> u64 {
 }
 
 #[tokio::test]
-async fn silent_member_is_reported_for_all_collections_within_ten_seconds() {
+async fn silent_member_causes_warnings_within_ten_seconds() {
     let fixture = held().await;
     let frozen = Instant::now();
     fixture.member("b").control().half_open(true);
@@ -96,7 +96,7 @@ impl LogText {
 }
 
 #[tokio::test]
-async fn a_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() {
+async fn outage_is_logged_once_at_its_begin_and_end() {
     let log = LogText::default();
     // With a single subscriber, `tracing` asks the first thread that reaches a log statement whether the subscriber
     // wants it, and caches the result for all threads. That thread may belong to another test.
@@ -138,7 +138,7 @@ async fn a_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() {
 }
 
 #[tokio::test]
-async fn killed_member_is_reported_at_once() {
+async fn killed_member_causes_warnings_immediately() {
     let fixture = held().await;
     fixture.member("b").control().stop_listening().await;
     pass(Duration::from_secs(1)).await;
@@ -149,7 +149,7 @@ async fn killed_member_is_reported_at_once() {
 }
 
 #[tokio::test]
-async fn all_collections_are_fresh_soon_after_a_member_is_back() {
+async fn collections_become_fresh_soon_after_an_outage() {
     let fixture = held().await;
     let control = fixture.member("b").control();
     for silent in [true, false] {
@@ -186,7 +186,7 @@ async fn become_fresh_soon(fixture: &Fixture) {
 /// A load balancer without a backend preserves its connections and answers PING. It answers requests with an error or
 /// not at all, and closes the forwarded streams or preserves them.
 #[tokio::test]
-async fn cluster_without_a_server_is_stale_though_its_load_balancer_answers() {
+async fn cluster_behind_an_empty_load_balancer_is_stale() {
     for (code, breaks_off) in [(Some(503), false), (Some(502), false), (Some(504), true), (None, false), (None, true)] {
         let fixture = held().await;
         let control = fixture.member("b").control();
@@ -214,7 +214,7 @@ async fn cluster_without_a_server_is_stale_though_its_load_balancer_answers() {
 
 /// A load balancer may answer `/readyz` itself, or the member allows `/readyz` without credentials.
 #[tokio::test]
-async fn a_member_that_rejects_credentials_is_asked_seldom_whatever_its_readyz_says() {
+async fn member_that_rejects_credentials_gets_few_requests() {
     let fixture = held().await;
     let control = fixture.member("b").control();
     let kinds = vec![RequestKind::List, RequestKind::Watch, RequestKind::Get, RequestKind::Discovery];
@@ -241,7 +241,7 @@ async fn a_member_that_rejects_credentials_is_asked_seldom_whatever_its_readyz_s
 }
 
 #[tokio::test]
-async fn a_member_that_forbids_to_ask_whether_it_is_ready_is_not_silent() {
+async fn member_that_forbids_readyz_is_not_stale() {
     let fixture = held().await;
     let control = fixture.member("b").control();
     let asked = || control.requests(RequestKind::Other);
@@ -298,7 +298,7 @@ async fn member_that_is_not_ready_is_stale_until_it_sends_events() {
 
 /// Data in a client's buffer arrived some time ago, so reading it does not prove that the cluster is alive.
 #[tokio::test]
-async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
+async fn slow_reader_does_not_hide_a_dead_cluster() {
     let fixture = held().await;
     let value = "v".repeat(8 << 10);
     for number in 0..100 {
@@ -324,7 +324,7 @@ async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
 }
 
 #[tokio::test]
-async fn watch_of_a_clusters_own_path_breaks_off_when_it_is_silent() {
+async fn watch_at_a_clusters_path_breaks_when_it_is_silent() {
     let fixture = held().await;
     let followed = format!("/clusters/b{CONFIG_MAPS}?watch=1&resourceVersion=0");
     let mut followed = fixture.client().call("GET", &followed, &[], "").await.into_body();

@@ -91,7 +91,7 @@ async fn weathered(seed: u64) {
 }
 
 #[tokio::test]
-async fn informers_hold_what_there_is_when_the_storm_is_over() {
+async fn informers_have_all_current_objects_after_random_faults() {
     let seeds = std::env::var("STORM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
     for seed in 0..seeds {
         weathered(seed * 10).await;

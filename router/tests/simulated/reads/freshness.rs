@@ -280,7 +280,7 @@ async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
 }
 
 #[tokio::test]
-async fn every_cell_of_state_and_request_is_answered_as_designed() {
+async fn each_cluster_state_and_request_kind_has_the_documented_response() {
     let mut wrong = Vec::new();
     let mut cells = 0;
     for partial in [Partial::Deny, Partial::Allow] {
@@ -340,7 +340,7 @@ async fn warnings_name_ten_clusters_and_count_the_rest() {
 }
 
 #[tokio::test]
-async fn resource_that_only_an_unknown_cluster_may_serve_is_unavailable() {
+async fn resource_of_an_unreached_cluster_gets_a_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("a").control().serve("deployments.apps", false);
     fixture.member("b").control().stop_listening().await;
@@ -357,7 +357,7 @@ async fn resource_that_only_an_unknown_cluster_may_serve_is_unavailable() {
 }
 
 #[tokio::test]
-async fn idle_collection_reaches_a_version_without_a_list() {
+async fn idle_collection_reaches_a_version_without_a_relist() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "x", "");
     let list = fixture.get(CONFIG_MAPS).await.ok();
@@ -385,7 +385,7 @@ async fn idle_collection_reaches_a_version_without_a_list() {
 }
 
 #[tokio::test]
-async fn a_collection_that_is_idle_for_long_is_not_listed_anew() {
+async fn long_idle_collection_is_not_relisted() {
     let mut quiet = config("a");
     quiet.bookmark_interval = Duration::from_secs(24 * 60 * 60);
     let fixture = Fixture::with([quiet], allow()).await;
@@ -401,7 +401,7 @@ async fn a_collection_that_is_idle_for_long_is_not_listed_anew() {
 }
 
 #[tokio::test]
-async fn a_collection_that_was_deleted_is_not_shown_again() {
+async fn deleted_collection_does_not_reappear_in_lists() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (cluster, name) in [("a", "x"), ("b", "y"), ("b", "z")] {
         fixture.put_and_see(cluster, name, "").await;
@@ -420,7 +420,7 @@ async fn a_collection_that_was_deleted_is_not_shown_again() {
 }
 
 #[tokio::test]
-async fn own_writes_that_are_not_seen_in_time_are_504() {
+async fn read_after_an_unseen_write_times_out_with_504() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("b").control();

@@ -106,7 +106,7 @@ async fn messages_name_no_hidden_cluster() {
 /// An access review of a read is allowed if any visible cluster allows the read. A review of a write is allowed if all
 /// visible clusters allow the write.
 #[tokio::test]
-async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
+async fn access_review_asks_only_visible_clusters() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     let ann = fixture.user("ann", &[]);
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -150,7 +150,7 @@ async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
 /// Versions in responses to writes contain the scope of the writer's rights, like versions from memory. The router
 /// accepts these versions.
 #[tokio::test]
-async fn versions_of_written_objects_are_those_that_memory_shows() {
+async fn versions_of_write_responses_equal_those_from_memory() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
         allow_to(member, "shop", "carl", ALL_VERBS);
@@ -178,7 +178,7 @@ async fn versions_of_written_objects_are_those_that_memory_shows() {
 
 /// A cluster with unknown rights may have the object. The router refuses the request, and does not name the cluster.
 #[tokio::test]
-async fn requests_are_refused_not_guessed_where_rights_are_unknown() {
+async fn writes_are_refused_while_a_clusters_rights_are_unknown() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     let root = fixture.user("root", &[]);
     fixture.router.set_policies(tributary_router::Policies::default());
@@ -213,7 +213,7 @@ async fn requests_are_refused_not_guessed_where_rights_are_unknown() {
 /// The search for the cluster of a write uses only the clusters that are visible to the writer. An owner or the records
 /// of a Helm release in a hidden cluster count as missing.
 #[tokio::test]
-async fn grounds_ignore_objects_of_hidden_clusters() {
+async fn write_placement_ignores_objects_in_hidden_clusters() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let mut record = config_map_of("shop", "sh.helm.release.v1.web.v1");
@@ -252,7 +252,7 @@ async fn grounds_ignore_objects_of_hidden_clusters() {
 /// A resource that is not cached is read under the caller's identity, and only from clusters that allow the caller to
 /// list it.
 #[tokio::test]
-async fn a_live_list_is_of_the_clusters_that_allow_it() {
+async fn uncached_list_reads_only_clusters_that_allow_it() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     fixture.router.set_policies(tributary_router::Policies { registered: Some(Vec::new()), ..allow() });
     fixture.member("c").control().stop_listening().await;
@@ -274,7 +274,7 @@ async fn a_live_list_is_of_the_clusters_that_allow_it() {
 
 /// A selector gets the same Warning for a cluster that the caller may not know and for a cluster that does not exist.
 #[tokio::test]
-async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_does_not_exist() {
+async fn selector_with_a_hidden_cluster_gets_the_unknown_name_warning() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let told = async |client: &Client, method: &str, selector: &str, query: &str| {
@@ -301,7 +301,7 @@ async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_doe
 /// Tributary reads the discovery of a cluster again only if the caller may get the object in this cluster. The duration
 /// of a 404 therefore does not reveal that a hidden cluster exists.
 #[tokio::test]
-async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
+async fn not_found_does_not_wait_for_a_hidden_cluster() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
     let (ann, root, c) = (fixture.user("ann", &[]), fixture.user("root", &[]), fixture.member("c").control());
     c.serve("configmaps", false);
@@ -328,7 +328,7 @@ async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
 /// While the rights in `c` are unknown, a selector with `c` gets the same response as a selector with an unknown name:
 /// from memory and from the members, for users with and without rights in other clusters.
 #[tokio::test]
-async fn a_selector_does_not_tell_a_cluster_whose_rights_are_not_known_from_one_that_does_not_exist() {
+async fn selector_hides_the_existence_of_clusters_with_unknown_rights() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
     crate::access::rights::refuse_rbac(fixture.member("c"), true);
     fixture.member("c").control().cut_streams();

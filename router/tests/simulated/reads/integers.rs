@@ -53,7 +53,7 @@ async fn up_to_bookmark(events: &mut Events) -> (Vec<Value>, Value) {
 }
 
 #[tokio::test]
-async fn object_has_the_same_integer_version_in_every_answer() {
+async fn object_has_one_integer_version_in_all_responses() {
     let fixture = start().await;
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
     assert_eq!(vector(&version(&list)).as_object().unwrap().len(), 2, "a list stays composite");
@@ -88,7 +88,7 @@ async fn object_has_the_same_integer_version_in_every_answer() {
 }
 
 #[tokio::test]
-async fn subresources_and_resources_that_are_asked_live_carry_numbers_too() {
+async fn subresources_and_uncached_objects_have_integer_versions() {
     let fixture = start().await;
     let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
@@ -110,7 +110,7 @@ async fn subresources_and_resources_that_are_asked_live_carry_numbers_too() {
 }
 
 #[tokio::test]
-async fn reads_wait_for_what_a_number_says_of_its_cluster_alone() {
+async fn read_at_an_integer_waits_only_for_its_cluster() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
@@ -138,7 +138,7 @@ async fn reads_wait_for_what_a_number_says_of_its_cluster_alone() {
 }
 
 #[tokio::test]
-async fn an_exact_list_shows_the_numbers_cluster_as_it_was() {
+async fn exact_list_at_an_integer_shows_its_clusters_past_state() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     let old = fixture.put_and_see("a", "x", "old").await;
@@ -157,7 +157,7 @@ async fn an_exact_list_shows_the_numbers_cluster_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_after_any_event_by_its_number() {
+async fn watch_resumes_from_the_integer_of_any_event() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
@@ -170,7 +170,7 @@ async fn a_watch_goes_on_after_any_event_by_its_number() {
 }
 
 #[tokio::test]
-async fn a_number_without_its_event_is_expired() {
+async fn watch_from_an_unknown_integer_gets_a_410() {
     let fixture = start().await;
     // The integer is older than the router's log.
     let early = fixture.put("a", "x", "");
@@ -190,7 +190,7 @@ async fn a_number_without_its_event_is_expired() {
 }
 
 #[tokio::test]
-async fn resume_after_a_relists_deletion_expires() {
+async fn integer_of_a_deletion_found_by_relist_expires() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -217,7 +217,7 @@ async fn resume_after_a_relists_deletion_expires() {
 }
 
 #[tokio::test]
-async fn integer_resumes_in_another_process_only_as_a_whole_vector() {
+async fn integer_resumes_in_another_process_only_with_one_cluster() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let fixture = Fixture { router: Arc::clone(&other), ..fixture };
@@ -239,7 +239,7 @@ async fn integer_resumes_in_another_process_only_as_a_whole_vector() {
 }
 
 #[tokio::test]
-async fn a_bookmark_follows_each_burst() {
+async fn bookmark_follows_each_burst_of_integer_events() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let query = format!("watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -277,7 +277,7 @@ async fn a_bookmark_follows_each_burst() {
 }
 
 #[tokio::test]
-async fn a_bookmark_is_next_behind_an_object_that_is_told_again() {
+async fn bookmark_follows_a_repeated_object_immediately() {
     let fixture = start().await;
     let old = fixture.put_and_see("b", "x", "").await;
     fixture.put_and_see("a", "x", "").await;
@@ -301,7 +301,7 @@ async fn a_bookmark_is_next_behind_an_object_that_is_told_again() {
 }
 
 #[tokio::test]
-async fn a_composite_watch_has_no_bookmarks_after_its_events() {
+async fn watch_with_composite_versions_gets_no_extra_bookmarks() {
     let fixture = Fixture::start(["a", "b"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={}", version(&list));
@@ -314,7 +314,7 @@ async fn a_composite_watch_has_no_bookmarks_after_its_events() {
 }
 
 #[tokio::test]
-async fn preconditions_of_every_kind_take_numbers() {
+async fn preconditions_of_every_kind_accept_integers() {
     let fixture = start().await;
     let x = format!("{CONFIG_MAPS}/x");
     let options = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
@@ -364,7 +364,7 @@ async fn preconditions_of_every_kind_take_numbers() {
 }
 
 #[tokio::test]
-async fn an_events_reference_becomes_native() {
+async fn event_object_reference_gets_the_members_version() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let x = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
@@ -386,7 +386,7 @@ async fn an_events_reference_becomes_native() {
 }
 
 #[tokio::test]
-async fn a_collection_is_deleted_where_the_number_belongs() {
+async fn collection_delete_rejects_an_integer_of_another_cluster() {
     let fixture = start().await;
     fixture.put("a", "x", "");
     let revision = fixture.put("b", "y", "");
@@ -400,7 +400,7 @@ async fn a_collection_is_deleted_where_the_number_belongs() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_leaves_is_deleted_by_numbers() {
+async fn removed_cluster_sends_deletions_with_integers() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
@@ -422,7 +422,7 @@ async fn a_cluster_that_leaves_is_deleted_by_numbers() {
 }
 
 #[tokio::test]
-async fn integer_from_before_another_cluster_left_is_no_whole_vector() {
+async fn integer_from_before_a_cluster_removal_resumes_only_at_its_router() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let several = Fixture { router: Arc::clone(&other), ..start().await };
@@ -439,7 +439,7 @@ async fn integer_from_before_another_cluster_left_is_no_whole_vector() {
 }
 
 #[tokio::test]
-async fn a_bookmark_follows_though_its_vector_was_told_before_a_restore() {
+async fn bookmark_is_sent_after_a_restore_although_its_version_repeats() {
     let fixture = start().await;
     fixture.put_and_see("b", "own", "").await;
     let before = fixture.put_and_see("a", "x", "").await;
@@ -462,7 +462,7 @@ async fn a_bookmark_follows_though_its_vector_was_told_before_a_restore() {
 }
 
 #[tokio::test]
-async fn registry_chooses_integer_versions_for_its_resources() {
+async fn registry_selects_integer_versions_for_its_resources() {
     let default = allow().default;
     let rule = ResourcePolicy { item_resource_versions: ItemResourceVersions::Integer, ..default.clone() };
     let policies =
@@ -490,7 +490,7 @@ async fn registry_chooses_integer_versions_for_its_resources() {
 }
 
 #[tokio::test]
-async fn changed_index_makes_a_clusters_earlier_integers_expire() {
+async fn changed_cluster_index_expires_earlier_integers() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let mut setups = Vec::new();
@@ -548,7 +548,7 @@ async fn is_expired(events: &mut Events, last: &str) -> bool {
 /// The view of the namespace contained objects of `b` that the view of all namespaces lacks. A client that resumes at
 /// the view of all namespaces from an integer would keep these objects.
 #[tokio::test]
-async fn integer_of_a_namespaces_own_view_resumes_only_there() {
+async fn integer_of_a_namespace_view_resumes_only_in_this_view() {
     let fixture = start().await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("a", "x", "");
@@ -585,7 +585,7 @@ async fn integer_of_a_namespaces_own_view_resumes_only_there() {
 
 /// The integer is from the view of all namespaces, and the watch resumes at the view of one namespace.
 #[tokio::test]
-async fn integer_of_the_view_of_all_expires_in_a_namespaces_own() {
+async fn integer_of_the_cluster_wide_view_expires_in_a_namespace_view() {
     let fixture = start().await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("b", "y", "");
@@ -612,7 +612,7 @@ async fn integer_of_the_view_of_all_expires_in_a_namespaces_own() {
 /// If the router has no capacity for a view of a namespace, the view of all namespaces serves its watches. It may
 /// contain objects of `b` that a later view of the namespace no longer contains.
 #[tokio::test]
-async fn integer_of_a_substitute_view_expires_in_a_namespaces_own() {
+async fn integer_of_a_substitute_view_expires_in_a_namespace_view() {
     let limits = Limits { namespace_views: 1, ..Limits::default() };
     let fixture = Fixture::within(limits, ["a", "b"].map(config), policies()).await;
     let public = "/api/v1/namespaces/kube-public/configmaps?watch=1";
@@ -670,7 +670,7 @@ async fn drained_watch_sends_no_later_events() {
 
 /// An integer names its cluster by an index, and has no meaning if no cluster has the index.
 #[tokio::test]
-async fn apply_with_a_removed_clusters_integer_is_refused() {
+async fn apply_with_the_integer_of_a_removed_cluster_is_refused() {
     let mut policies = policies();
     policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;

@@ -24,7 +24,7 @@ async fn lagging(policies: Policies) -> Fixture {
 }
 
 #[tokio::test]
-async fn a_member_whose_watch_lags_slows_no_request_about_others() {
+async fn lagging_member_delays_only_reads_of_its_writes() {
     let fixture = lagging(Policies::default()).await;
     let y = format!("{CONFIG_MAPS}/y");
     assert_eq!(fixture.get(&y).await.ok()["data"]["v"], "1");
@@ -45,7 +45,7 @@ async fn a_member_whose_watch_lags_slows_no_request_about_others() {
 }
 
 #[tokio::test]
-async fn lagging_watch_refuses_the_first_list_and_warns_later_ones() {
+async fn lagging_watch_refuses_the_first_list_and_warns_later() {
     let fixture = lagging(allow()).await;
     fixture.get(&made()).await.refused(504);
     for query in ["", "&limit=1"] {

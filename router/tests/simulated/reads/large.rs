@@ -19,7 +19,7 @@ async fn fixture() -> Fixture {
 }
 
 #[tokio::test]
-async fn a_large_list_is_whole_plain_and_compressed() {
+async fn large_list_is_complete_with_and_without_gzip() {
     let fixture = fixture().await;
     let plain = fixture.get("/api/v1/pods").await;
     assert!(plain.body.len() > 256 << 10, "{}", plain.body.len());
@@ -44,7 +44,7 @@ async fn a_large_list_is_whole_plain_and_compressed() {
 
 /// If the last frame is marked as the last, HTTP/2 needs no additional empty frame for the end of the stream.
 #[tokio::test]
-async fn the_last_frame_of_a_large_list_is_known_as_the_last() {
+async fn last_frame_of_a_large_list_ends_the_stream() {
     let fixture = fixture().await;
     for encoding in ["identity", "gzip"] {
         let answer = fixture.client().call("GET", "/api/v1/pods", &[("accept-encoding", encoding)], "").await;
@@ -63,7 +63,7 @@ async fn the_last_frame_of_a_large_list_is_known_as_the_last() {
 
 /// A list in protobuf begins with its length, so the router first computes the length frame by frame.
 #[tokio::test]
-async fn a_large_list_of_metadata_is_whole_in_protobuf() {
+async fn large_metadata_list_is_complete_in_protobuf() {
     let fixture = fixture().await;
     let list = fixture.get("/api/v1/pods").await.ok();
     let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -85,7 +85,7 @@ async fn a_large_list_of_metadata_is_whole_in_protobuf() {
 /// The encoder must not build a tree of a whole YAML list, which needs ten times the size of the text. With 100,000
 /// objects, a process lacks memory for the tree.
 #[tokio::test]
-async fn a_large_table_in_yaml_is_written_row_by_row() {
+async fn large_yaml_table_is_written_row_by_row() {
     let fixture = fixture().await;
     for include in ["Metadata", "Object", "None"] {
         let path = format!("/api/v1/pods?includeObject={include}");
@@ -118,7 +118,7 @@ async fn a_large_table_in_yaml_is_written_row_by_row() {
 }
 
 #[tokio::test]
-async fn simultaneous_lists_start_one_cacher() {
+async fn concurrent_first_lists_start_one_cacher() {
     let fixture = Arc::new(fixture().await);
     let asked: Vec<_> = (0..30)
         .map(|_| {
@@ -137,7 +137,7 @@ async fn simultaneous_lists_start_one_cacher() {
 }
 
 #[tokio::test]
-async fn requests_are_counted() {
+async fn requests_are_counted_in_the_metrics() {
     let fixture = fixture().await;
     fixture.get("/api/v1/pods?limit=1").await.ok();
     fixture.get("/api/v1/namespaces/default/pods/nothing").await.refused(404);

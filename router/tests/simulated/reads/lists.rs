@@ -14,7 +14,7 @@ use crate::harness::{
 /// Concurrent readers do not block each other while a view starts. Each of them sees the complete view, and the view
 /// starts only once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn readers_that_come_together_start_one_view_and_see_all_of_it() {
+async fn concurrent_readers_start_one_view_and_see_all_objects() {
     let fixture = Fixture::with(["a", "b"].map(config), Policies::default()).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
         fixture.put(member, name, "");
@@ -87,7 +87,7 @@ async fn churn(fixture: &Fixture, rounds: usize) {
 }
 
 #[tokio::test]
-async fn a_list_and_the_watch_from_it_make_the_members_state() {
+async fn list_and_its_watch_yield_the_members_state() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     churn(&fixture, 60).await;
     fixture.get(CONFIG_MAPS).await.ok();
@@ -143,7 +143,7 @@ async fn pages_show_one_state_while_objects_change() {
 }
 
 #[tokio::test]
-async fn a_page_survives_clusters_that_come_and_go() {
+async fn pages_continue_while_clusters_are_added_and_removed() {
     let mut fixture = Fixture::start(["a", "b"]).await;
     for name in ["p", "q"] {
         fixture.put("a", &format!("{name}-a"), "");
@@ -167,7 +167,7 @@ async fn a_page_survives_clusters_that_come_and_go() {
 }
 
 #[tokio::test]
-async fn versions_of_a_list_mean_what_kubernetes_says() {
+async fn list_versions_have_the_semantics_of_kubernetes() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "old");
     let old = fixture.get(CONFIG_MAPS).await.ok();
@@ -208,7 +208,7 @@ async fn versions_of_a_list_mean_what_kubernetes_says() {
 }
 
 #[tokio::test]
-async fn selectors_choose_over_all_clusters() {
+async fn selectors_apply_to_objects_of_all_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in ["a", "b"] {
         let mut labelled = crate::harness::config_map(&format!("yes-{member}"), "");
@@ -225,7 +225,7 @@ async fn selectors_choose_over_all_clusters() {
 }
 
 #[tokio::test]
-async fn reads_see_what_was_written_here() {
+async fn read_after_a_write_sees_the_write() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
@@ -262,7 +262,7 @@ async fn reads_see_what_was_written_here() {
 }
 
 #[tokio::test]
-async fn name_in_two_clusters_is_listed_twice_and_ambiguous_by_get() {
+async fn name_in_two_clusters_is_listed_twice_and_ambiguous() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -292,7 +292,7 @@ async fn watch_resumes_after_a_restart_of_the_router() {
 }
 
 #[tokio::test]
-async fn a_version_of_thousands_of_clusters_that_nobody_knows_is_refused() {
+async fn version_with_thousands_of_unknown_clusters_is_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     fixture.put_and_see("a", "y", "").await;

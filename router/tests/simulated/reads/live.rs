@@ -54,7 +54,7 @@ fn only_pods(partial: Partial) -> Policies {
 }
 
 #[tokio::test]
-async fn a_list_joins_what_the_members_say_now() {
+async fn uncached_list_joins_the_current_lists_of_members() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
@@ -78,7 +78,7 @@ async fn a_list_joins_what_the_members_say_now() {
 }
 
 #[tokio::test]
-async fn pages_go_from_cluster_to_cluster() {
+async fn uncached_pages_continue_from_cluster_to_cluster() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), only_pods(Partial::Allow)).await;
     for name in ["v", "w", "x", "y", "z"] {
         fixture.put("a", name, "1");
@@ -126,7 +126,7 @@ async fn pages_go_from_cluster_to_cluster() {
 }
 
 #[tokio::test]
-async fn live_list_passes_selectors_on_and_chooses_clusters_itself() {
+async fn uncached_list_forwards_selectors_and_selects_clusters_itself() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "x", "1");
@@ -143,7 +143,7 @@ async fn live_list_passes_selectors_on_and_chooses_clusters_itself() {
 }
 
 #[tokio::test]
-async fn object_outside_memory_is_read_and_written_by_name() {
+async fn uncached_object_is_read_and_written_by_name() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("b", "y", "1");
     let path = format!("{CONFIG_MAPS}/y");
@@ -163,7 +163,7 @@ async fn object_outside_memory_is_read_and_written_by_name() {
 }
 
 #[tokio::test]
-async fn object_just_created_at_a_member_is_writable_at_once() {
+async fn object_just_created_at_a_member_is_writable_immediately() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
@@ -197,7 +197,7 @@ async fn pod_logs_are_forwarded_unchanged() {
 }
 
 #[tokio::test]
-async fn a_list_that_does_not_fit_is_written_as_it_comes() {
+async fn uncached_list_above_the_buffer_is_streamed() {
     let fixture = large(Limits::default(), ["a", "b", "c", "d"]).await;
     let expected: Vec<_> = ["a", "b", "c", "d"]
         .iter()
@@ -229,7 +229,7 @@ async fn a_list_that_does_not_fit_is_written_as_it_comes() {
 }
 
 #[tokio::test]
-async fn a_list_in_yaml_is_the_same_list() {
+async fn list_in_yaml_equals_the_list_in_json() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "- no: list\n");
@@ -257,7 +257,7 @@ async fn a_list_in_yaml_is_the_same_list() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_are_answered_while_members_are_asked_for_long_lists() {
+async fn other_clients_are_served_during_long_uncached_lists() {
     let fixture = large(Limits::default(), ["a", "b"]).await;
     others_are_answered(&fixture, Worst::get("a long list of the members", OWN)).await;
 }
@@ -274,7 +274,7 @@ async fn missing_cluster_is_named_before_a_streamed_list_begins() {
 }
 
 #[tokio::test]
-async fn a_member_that_fails_within_a_list_breaks_it_off() {
+async fn member_failure_during_a_streamed_list_breaks_the_response() {
     let fixture = large(Limits::default(), ["a", "b", "c"]).await;
     let response = fixture.client().call("GET", OWN, &[], "").await;
     fixture.member("c").control().stop_listening().await;
@@ -283,7 +283,7 @@ async fn a_member_that_fails_within_a_list_breaks_it_off() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_the_members_requests() {
+async fn disconnected_client_cancels_the_requests_to_members() {
     let fixture = large(Limits::default(), ["a", "b", "c", "d"]).await;
     let mut body = fixture.client().call("GET", OWN, &[], "").await.into_body();
     body.frame().await.unwrap().unwrap();
@@ -294,7 +294,7 @@ async fn a_client_that_goes_away_ends_the_members_requests() {
 }
 
 #[tokio::test]
-async fn lists_that_would_take_too_many_bytes_are_refused_for_now() {
+async fn uncached_list_above_the_memory_limit_gets_a_429() {
     let fixture = large(Limits { held_bytes: 1 << 20, ..Limits::default() }, ["a"]).await;
     let answer = fixture.get(OWN).await;
     let message = answer.refused(429);
@@ -304,7 +304,7 @@ async fn lists_that_would_take_too_many_bytes_are_refused_for_now() {
 }
 
 #[tokio::test]
-async fn pages_of_large_objects_end_before_they_do_not_fit() {
+async fn pages_of_large_objects_end_at_the_memory_limit() {
     let fixture = large(Limits::default(), ["a", "b", "c"]).await;
     let (mut pages, mut next) = (Vec::new(), String::new());
     loop {
@@ -320,7 +320,7 @@ async fn pages_of_large_objects_end_before_they_do_not_fit() {
 }
 
 #[tokio::test]
-async fn a_page_asks_as_many_members_as_it_needs() {
+async fn page_is_read_from_as_few_members_as_necessary() {
     let names: [String; 12] = std::array::from_fn(|number| format!("m{number:02}"));
     let fixture = Fixture::with(names.each_ref().map(|name| config(name)), only_pods(Partial::Allow)).await;
     for name in &names {

@@ -54,7 +54,7 @@ fn watches(fixture: &Fixture, member: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn only_a_cluster_that_forbids_is_asked_for_each_namespace() {
+async fn only_a_forbidding_cluster_is_read_by_namespace() {
     let fixture = holding(["a", "b", "c"], 16).await;
     // The router cannot read the namespaces of the cluster. This is usual for an account with rights only in single
     // namespaces.
@@ -222,7 +222,7 @@ async fn relist_and_restore_of_all_namespaces_reach_each_namespaces_watch() {
 /// Each namespace gets the objects of the cluster from a separate cacher, which starts with the state of the cacher for
 /// all namespaces.
 #[tokio::test]
-async fn recreated_cluster_is_a_new_one_in_each_namespace() {
+async fn recreated_cluster_is_a_new_cluster_in_each_namespace() {
     let (fixture, _) = two(allow()).await;
     let from = version(&fixture.get(&made()).await.ok());
     forbid(&fixture, "a", &[]);
@@ -263,7 +263,7 @@ async fn watch_continues_when_a_cluster_allows_all_namespaces_again() {
 }
 
 #[tokio::test]
-async fn watches_of_missing_namespaces_leave_room_for_others() {
+async fn watches_of_missing_namespaces_do_not_block_other_namespaces() {
     let fixture = holding(["a", "b"], 2).await;
     forbid(&fixture, "b", &["configmaps"]);
     let watch = |namespace: &str| format!("{}?watch=1&allowWatchBookmarks=true", of(namespace));
@@ -293,7 +293,7 @@ async fn watches_of_missing_namespaces_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn forbidden_namespaces_do_not_displace_each_other_at_once() {
+async fn forbidden_namespaces_replace_each_other_only_after_a_while() {
     let fixture = holding(["a", "b"], 2).await;
     // The cluster forbids reading its namespaces and their objects.
     let kinds = vec![RequestKind::List, RequestKind::Watch];
@@ -313,7 +313,7 @@ async fn forbidden_namespaces_do_not_displace_each_other_at_once() {
 }
 
 #[tokio::test]
-async fn namespace_watches_over_http2_leave_room_for_clients() {
+async fn namespace_watches_over_http2_leave_streams_for_clients() {
     let member = Simulator::start(config("a")).await.unwrap();
     // The client has one connection of each kind. The connection for clients' requests has 64 streams.
     let tuning = ClientTuning { max_connections: 1, ..ClientTuning::default() };
@@ -375,7 +375,7 @@ async fn opened(fixture: &Fixture, port: u16, path: &str) -> Events {
 }
 
 #[tokio::test]
-async fn namespace_watches_over_http1_leave_room_for_clients() {
+async fn namespace_watches_over_http1_leave_connections_for_clients() {
     let (fixture, _watches) = eight_namespaces_over_http1().await;
     let control = fixture.member("a").control();
     let path = |name: &str| format!("/clusters/a{CONFIG_MAPS}{name}");
@@ -396,7 +396,7 @@ async fn namespace_watches_over_http1_leave_room_for_clients() {
 }
 
 #[tokio::test]
-async fn namespace_watches_over_http1_leave_room_for_whole_collections() {
+async fn namespace_watches_over_http1_leave_connections_for_cluster_wide_watches() {
     let (fixture, _watches) = eight_namespaces_over_http1().await;
     let control = fixture.member("a").control();
     for round in 0..3 {
@@ -414,7 +414,7 @@ async fn namespace_watches_over_http1_leave_room_for_whole_collections() {
 }
 
 #[tokio::test]
-async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
+async fn namespace_view_is_refused_while_all_views_are_used() {
     let fixture = holding(["a", "b"], 2).await;
     forbid(&fixture, "b", &[]);
     let watch = |namespace: &str| format!("{}?watch=1", of(namespace));
@@ -437,7 +437,7 @@ async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
 /// Only clusters that forbid reading all namespaces decide whether the router waits for the existence of a namespace. A
 /// silent cluster that allows it delays no request.
 #[tokio::test]
-async fn namespaced_list_does_not_wait_for_a_readable_clusters_namespaces() {
+async fn namespaced_list_does_not_wait_for_readable_clusters() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("a", "x", "1");
@@ -452,7 +452,7 @@ async fn namespaced_list_does_not_wait_for_a_readable_clusters_namespaces() {
 }
 
 #[tokio::test]
-async fn namespace_views_of_one_client_leave_room_for_others() {
+async fn namespace_views_of_one_client_do_not_exhaust_the_limit() {
     let fixture = holding(["a", "b"], 8).await;
     forbid(&fixture, "b", &["configmaps"]);
     for member in ["a", "b"] {
@@ -544,7 +544,7 @@ async fn one_namespace_at_a_time() -> Fixture {
 }
 
 #[tokio::test]
-async fn namespace_view_keeps_a_delivered_deletion_even_without_room() {
+async fn delivered_deletion_is_not_undone_without_a_namespace_view() {
     let fixture = one_namespace_at_a_time().await;
     fixture.member("b").delete("configmaps", "default", "x");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;
@@ -565,7 +565,7 @@ async fn namespace_view_keeps_a_delivered_deletion_even_without_room() {
 /// The client's version is from another process with a later state of `b`. Because `b` forbids reading, this router
 /// cannot reach that version.
 #[tokio::test]
-async fn unreachable_version_of_a_forbidding_cluster_is_refused_at_once() {
+async fn unreachable_version_of_a_forbidding_cluster_is_refused_immediately() {
     let fixture = one_namespace_at_a_time().await;
     let mut wanted = vector(&version(&fixture.get("/api/v1/configmaps").await.ok()));
     wanted["b"] = fixture.put("b", "x", "2").to_string().into();

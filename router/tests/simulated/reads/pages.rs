@@ -37,7 +37,7 @@ async fn storm(fixture: &Fixture, member: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn next_page_ignores_clusters_that_are_complete() {
+async fn next_page_ignores_clusters_without_further_objects() {
     let fixture = forgetful().await;
     let first = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=3")).await.ok();
     assert_eq!(items(&first), ["a/x0", "a/x1", "b/y0"]);
@@ -49,7 +49,7 @@ async fn next_page_ignores_clusters_that_are_complete() {
 }
 
 #[tokio::test]
-async fn the_next_page_is_not_rebuilt_from_the_log() {
+async fn next_page_uses_the_stored_state_of_the_list() {
     let fixture = forgetful().await;
     let first = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=3")).await.ok();
     fixture.put_and_see("b", "y4", "new").await;

@@ -29,7 +29,7 @@ fn in_namespace(namespace: &str, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn lists_and_watches_are_of_the_selected_clusters_and_say_so() {
+async fn registry_limits_lists_and_watches_to_its_clusters() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), of_clusters(&["a", "c"])).await;
     for member in ["a", "b", "c"] {
         fixture.put(member, &format!("x-{member}"), "");
@@ -68,7 +68,7 @@ async fn lists_and_watches_are_of_the_selected_clusters_and_say_so() {
 }
 
 #[tokio::test]
-async fn objects_of_other_clusters_are_found_by_name() {
+async fn objects_outside_the_registrys_clusters_are_found_by_name() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), of_clusters(&["a"])).await;
     fixture.put("b", "x", "1");
     let x = format!("{CONFIG_MAPS}/x");
@@ -112,7 +112,7 @@ async fn collection_delete_spares_clusters_outside_the_registry() {
 }
 
 #[tokio::test]
-async fn registry_with_namespaces_caches_only_these() {
+async fn registry_with_namespaces_caches_only_these_namespaces() {
     let fixture = Fixture::with(["a", "b"].map(config), of_namespaces(&["default"])).await;
     fixture.put("a", "x", "");
     fixture.member("b").apply(in_namespace("other", "y")).unwrap();
@@ -149,7 +149,7 @@ async fn registry_with_namespaces_caches_only_these() {
 }
 
 #[tokio::test]
-async fn writes_in_a_held_namespace_are_seen() {
+async fn read_in_a_cached_namespace_sees_the_write() {
     let fixture = Fixture::with(["a", "b"].map(config), of_namespaces(&["default"])).await;
     for round in 0..10 {
         let name = format!("x{round}");

@@ -60,7 +60,7 @@ async fn every_operator_selects_clusters() {
 }
 
 #[tokio::test]
-async fn pages_and_events_are_of_the_chosen_clusters() {
+async fn pages_and_events_are_limited_to_the_selected_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     for number in 0..5 {
         fixture.put("a", &format!("a{number}"), "");
@@ -149,7 +149,7 @@ async fn selected_watch_continues_after_another_cluster_is_restored() {
 }
 
 #[tokio::test]
-async fn members_are_not_asked_for_clusters() {
+async fn cluster_selector_is_not_sent_to_members() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), only_pods).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
@@ -174,7 +174,7 @@ async fn members_are_not_asked_for_clusters() {
 }
 
 #[tokio::test]
-async fn a_selector_that_names_an_unknown_cluster_gets_a_warning() {
+async fn selector_with_an_unknown_cluster_gets_a_warning() {
     let fixture = Fixture::start(["a", "b"]).await;
     let text = "the label selector names clusters that do not exist: euu; the clusters are: a, b";
     let live = "/apis/metrics.k8s.io/v1beta1/pods?labelSelector=tributary.dev/cluster%3Deuu".to_owned();

@@ -38,7 +38,7 @@ async fn cut_each_after(control: &Control, bytes: u64) {
 }
 
 #[tokio::test]
-async fn deletions_of_one_revision_all_reach_the_watch() {
+async fn watch_receives_all_deletions_of_one_revision() {
     let fixture = Fixture::start(["a", "b"]).await;
     let names: Vec<_> = (10..30).map(|number| format!("e{number}")).collect();
     for name in &names {
@@ -66,7 +66,7 @@ async fn deletions_of_one_revision_all_reach_the_watch() {
 }
 
 #[tokio::test]
-async fn member_stream_cut_between_two_deletions_loses_none() {
+async fn stream_cut_between_two_deletions_loses_none() {
     let fixture = Fixture::start(["a"]).await;
     for name in ["x1", "x2", "x3"] {
         fixture.put_and_see("a", name, "").await;
@@ -153,7 +153,7 @@ async fn version_from_another_namespaces_deletion_skips_no_deletion() {
 /// In a collection without bookmarks, the router does not know the current version, so it relists the collection for a
 /// client with a later version.
 #[tokio::test]
-async fn watch_ahead_of_a_collection_without_bookmarks_is_served() {
+async fn watch_ahead_of_a_collection_without_bookmarks_opens() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").apply(event("e")).unwrap();
     fixture.get(EVENTS).await.ok();

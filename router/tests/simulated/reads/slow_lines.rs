@@ -12,14 +12,14 @@ use crate::membership::fleet::setup;
 
 /// A list of all pods takes five times the request timeout of the member.
 #[tokio::test(start_paused = true)]
-async fn a_collection_is_synced_that_takes_longer_than_the_member_gives_a_request() {
+async fn collection_slower_than_the_request_timeout_is_synced() {
     let asked = lists_until_synced(300, Duration::from_secs(60)).await;
     assert!((5..30).contains(&asked), "{asked}");
 }
 
 /// A proxy in front of the member ends lists long before the member would.
 #[tokio::test(start_paused = true)]
-async fn a_collection_is_synced_whose_lists_are_ended_after_a_few_seconds() {
+async fn collection_is_synced_although_a_proxy_cuts_lists() {
     // The transfer of two pods takes 4 s.
     let asked = lists_until_synced(120, Duration::from_secs(8)).await;
     assert!((20..50).contains(&asked), "{asked}");

@@ -86,7 +86,7 @@ async fn watch(client: &Client, cluster: &str, namespace: &str) -> Events {
 }
 
 #[tokio::test]
-async fn a_watch_of_a_clusters_own_view_ends_with_the_right_to_it() {
+async fn watch_at_a_clusters_path_ends_with_its_right() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let (mut of_ann, mut of_root) = (watch(&ann, "b", "shop").await, watch(&root, "b", "shop").await);
@@ -112,7 +112,7 @@ async fn a_watch_of_a_clusters_own_view_ends_with_the_right_to_it() {
 }
 
 #[tokio::test]
-async fn a_followed_log_breaks_off_with_the_right_to_it() {
+async fn followed_log_breaks_with_its_right() {
     let pods = Pods::start(SharedMode::default()).await;
     let (ann, root) = (pods.fixture.user("ann", &[]), pods.fixture.user("root", &[]));
     let merged = pods.log("?follow=true");
@@ -131,7 +131,7 @@ async fn a_followed_log_breaks_off_with_the_right_to_it() {
 }
 
 #[tokio::test]
-async fn watch_allowed_without_roles_ends_when_a_mirrored_role_is_lost() {
+async fn watch_allowed_without_roles_ends_when_a_role_is_lost() {
     let fixture = ann().await;
     // The simulated member allows every request, because it has an authorizer besides its roles, which the router does
     // not know.
@@ -188,7 +188,7 @@ async fn watch_under_impersonation_ends_with_the_right_to_impersonate() {
 }
 
 #[tokio::test]
-async fn rights_that_are_not_known_any_more_are_not_lost() {
+async fn stream_stays_open_when_rights_become_unknown() {
     let fixture = ann().await;
     refuse_rbac(fixture.member("b"), true);
     fixture.member("b").control().cut_streams();
@@ -266,7 +266,7 @@ async fn streams_end_at_the_maximum_stream_age() {
 
 /// The router produces a long list at the speed of its reader.
 #[tokio::test]
-async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_known_no_more() {
+async fn slow_list_breaks_when_its_reader_loses_access() {
     let pods = Pods::start(SharedMode::default()).await;
     let a = pods.fixture.member("a");
     for user in ["ann", "root"] {

@@ -59,7 +59,7 @@ fn refused_for_good(answer: &Answer, code: u16) -> String {
 }
 
 #[tokio::test]
-async fn a_name_is_asked_of_a_cluster_that_forbids_to_list_the_kind() {
+async fn get_reaches_a_cluster_that_forbids_lists() {
     let fixture = Fixture::start(["a", "b"]).await;
     forbid(&fixture, "a", &READS);
     fixture.put("a", "keep", "1");
@@ -98,7 +98,7 @@ async fn a_name_is_asked_of_a_cluster_that_forbids_to_list_the_kind() {
 }
 
 #[tokio::test]
-async fn logs_are_asked_of_a_cluster_that_forbids_to_list_pods() {
+async fn logs_reach_a_cluster_that_forbids_pod_lists() {
     let pods = |name| SimulatorConfig { pods: 5, ..config(name) };
     let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
     let pod = fixture.member("b").list("pods").remove(0);
@@ -114,7 +114,7 @@ async fn logs_are_asked_of_a_cluster_that_forbids_to_list_pods() {
 /// kubectl gets a namespace after a 404, and before it applies a new object. It repeats a request whose response has
 /// Retry-After.
 #[tokio::test]
-async fn a_forbidden_kind_gets_the_403_of_its_cluster_at_once() {
+async fn forbidden_kind_gets_the_clusters_403_immediately() {
     let fixture = Fixture::start(["a", "b"]).await;
     forbid(&fixture, "a", &[RequestKind::List, RequestKind::Watch, RequestKind::Get, RequestKind::Write]);
     fixture.put_and_see("b", "there", "1").await;
@@ -134,7 +134,7 @@ async fn a_forbidden_kind_gets_the_403_of_its_cluster_at_once() {
 }
 
 #[tokio::test]
-async fn a_forbidden_list_is_429_at_once_under_partial_deny() {
+async fn forbidden_list_gets_a_429_under_partial_deny() {
     let fixture = Fixture::with(["a", "b"].map(config), deny()).await;
     forbid(&fixture, "a", &READS);
     let begun = Instant::now();
@@ -146,7 +146,7 @@ async fn a_forbidden_list_is_429_at_once_under_partial_deny() {
 }
 
 #[tokio::test]
-async fn a_collection_that_is_too_large_is_listed_by_its_cluster() {
+async fn too_large_collection_is_listed_from_its_cluster() {
     for policies in [allow(), deny()] {
         let is_whole = policies.default.partial == Partial::Deny;
         let limits = Limits { collection_bytes: 64 << 10, ..Limits::default() };
@@ -189,7 +189,7 @@ async fn a_collection_that_is_too_large_is_listed_by_its_cluster() {
 }
 
 #[tokio::test]
-async fn a_name_is_asked_of_a_cluster_whose_first_list_takes_long() {
+async fn get_reaches_a_cluster_during_its_first_list() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.member("a").control().hold_lists(true);
@@ -238,7 +238,7 @@ async fn opaque(suffix: &str, policies: Policies) -> Fixture {
 }
 
 #[tokio::test]
-async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_clusters() {
+async fn collection_with_opaque_versions_is_listed_from_the_clusters() {
     for (suffix, policies) in SUFFIXES.into_iter().flat_map(|suffix| [(suffix, allow()), (suffix, deny())]) {
         let fixture = opaque(suffix, policies).await;
         for path in [ALL_SETS.to_owned(), format!("{ALL_SETS}&resourceVersion=0"), format!("{ALL_SETS}&limit=1")] {
@@ -268,7 +268,7 @@ async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_cluste
 }
 
 #[tokio::test]
-async fn a_cluster_whose_versions_are_not_numbers_is_well() {
+async fn cluster_with_opaque_versions_is_healthy() {
     let fixture = opaque("/", allow()).await;
     fixture.get(ALL_SETS).await.ok();
     fixture.get(&set("x")).await.ok();
@@ -283,7 +283,7 @@ async fn a_cluster_whose_versions_are_not_numbers_is_well() {
 }
 
 #[tokio::test]
-async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
+async fn object_with_an_opaque_version_is_written_by_name() {
     for suffix in SUFFIXES {
         let fixture = opaque(suffix, allow()).await;
         let mut object = fixture.get(&set("x")).await.ok();
@@ -322,7 +322,7 @@ async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_joins_with_other_versions_takes_the_watch_of_the_kind_away() {
+async fn added_cluster_with_opaque_versions_ends_the_watch() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
         fixture.member(member).control().serve(SET_KIND, true);
@@ -342,7 +342,7 @@ async fn a_cluster_that_joins_with_other_versions_takes_the_watch_of_the_kind_aw
 /// No kube-apiserver writes such resourceVersions for built-in kinds, so the cluster is faulty. The router still caches
 /// and watches the other clusters.
 #[tokio::test]
-async fn a_cluster_whose_built_in_kind_has_versions_that_are_not_numbers_is_missing() {
+async fn cluster_with_opaque_versions_of_built_in_kinds_is_omitted() {
     for policies in [allow(), deny()] {
         let is_whole = policies.default.partial == Partial::Deny;
         let fixture = Fixture::with(["a", "b"].map(config), policies).await;

@@ -44,7 +44,7 @@ async fn initial_events_end_with_one_bookmark() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_resumes_at_any_event() {
+async fn watch_resumes_from_any_event() {
     let fixture = Fixture::start(["a", "b"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let from = version(&list);
@@ -53,7 +53,7 @@ async fn a_cut_stream_resumes_at_any_event() {
 }
 
 #[tokio::test]
-async fn a_watch_of_what_never_changes_is_sent_a_bookmark_each_minute() {
+async fn idle_watch_gets_a_bookmark_each_minute() {
     let fixture = Fixture::start(["a"]).await;
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     let mut events =
@@ -97,7 +97,7 @@ async fn watch_sends_a_bookmark_before_it_ends() {
 }
 
 #[tokio::test]
-async fn selected_objects_come_and_go() {
+async fn watch_sends_objects_that_enter_and_leave_the_selection() {
     let fixture = Fixture::start(["a", "b"]).await;
     let mut object = config_map("x", "1");
     object["metadata"]["labels"] = json!({"app": "web"});
@@ -138,7 +138,7 @@ async fn watch_from_an_unknown_version_gets_410_in_the_stream() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_ended_and_slows_nobody() {
+async fn slow_watch_is_ended_and_delays_no_other_watch() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge");
@@ -159,7 +159,7 @@ async fn a_slow_reader_is_ended_and_slows_nobody() {
 }
 
 #[tokio::test]
-async fn the_deprecated_path_and_one_object_can_be_watched() {
+async fn deprecated_watch_path_and_single_object_can_be_watched() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "x", "1");
     let mut events = fixture.watch("/api/v1/watch/namespaces/default/configmaps/x").await;
@@ -172,7 +172,7 @@ async fn the_deprecated_path_and_one_object_can_be_watched() {
 }
 
 #[tokio::test]
-async fn watchers_that_read_at_leisure_see_the_same() {
+async fn slow_and_fast_watches_receive_equal_events() {
     let fixture = Fixture::start(["a", "b"]).await;
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}");
@@ -193,7 +193,7 @@ async fn watchers_that_read_at_leisure_see_the_same() {
 /// The router prints a row at most once a second, for all watches with the same columns and the same part of the
 /// object.
 #[tokio::test]
-async fn a_tables_row_is_printed_once_for_all_who_watch() {
+async fn table_row_is_printed_once_for_all_watches() {
     const WATCHERS: usize = 10;
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "0").await;

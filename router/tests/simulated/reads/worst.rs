@@ -125,7 +125,7 @@ pub(crate) async fn others_are_answered(fixture: &Fixture, worst: Worst) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_are_answered_while_one_client_sends_its_worst_requests() {
+async fn other_clients_are_served_during_one_clients_expensive_requests() {
     let pods = |name| SimulatorConfig { pods: PODS, namespaces: 3, ..config(name) };
     let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
     fixture.get("/api/v1/pods?limit=1").await.ok();
@@ -181,7 +181,7 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_object_in_yaml_keeps_nobody_waiting() {
+async fn large_yaml_response_does_not_delay_other_clients() {
     let fixture = with_large_object().await;
     for path in [large(), CONFIG_MAPS.to_owned()] {
         let worst = Worst::get("a large object", path).with("accept", "application/yaml");
@@ -191,7 +191,7 @@ async fn a_large_object_in_yaml_keeps_nobody_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_in_yaml_delay_no_other_client() {
+async fn yaml_request_bodies_do_not_delay_other_clients() {
     let fixture = Fixture::start(["a"]).await;
     let list = format!("metadata: {{name: x}}\nx: [{}]\n", "a,".repeat(5_000));
     // The last body may contain an annotation of the merged view, so the path of the cluster must parse this body, too.
@@ -214,7 +214,7 @@ async fn bodies_in_yaml_delay_no_other_client() {
 
 /// This test uses no clock either: a write overtakes nearly all waiting requests of another connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn yaml_reads_of_one_client_do_not_delay_anothers_write() {
+async fn yaml_reads_of_one_client_do_not_delay_another_clients_write() {
     let fixture = with_large_object().await;
     let [begun, done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     let mut readers = tokio::task::JoinSet::new();

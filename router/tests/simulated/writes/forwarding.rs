@@ -43,7 +43,7 @@ fn made(fixture: &Fixture) -> usize {
 }
 
 #[tokio::test]
-async fn a_write_that_names_an_upgrade_but_asks_for_none_is_seen_in_the_merged_view() {
+async fn read_sees_a_write_with_an_ineffective_upgrade_header() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().lag_watches(Duration::from_secs(1));
@@ -55,7 +55,7 @@ async fn a_write_that_names_an_upgrade_but_asks_for_none_is_seen_in_the_merged_v
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_breaks_off_is_never_sent_twice() {
+async fn write_with_a_broken_response_is_not_sent_again() {
     let fixture = Fixture::start(["a", "b"]).await;
     let below = format!("/clusters/a{CONFIG_MAPS}");
     fixture.put_and_see("a", "x", "1").await;
@@ -82,7 +82,7 @@ async fn a_write_whose_answer_breaks_off_is_never_sent_twice() {
 }
 
 #[tokio::test]
-async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
+async fn write_response_without_an_end_times_out() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().answer_writes(WriteAnswers::SilentAfter(20));
@@ -119,7 +119,7 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn kubelet_refusal_is_passed_on_and_its_cluster_stays_up() {
+async fn kubelet_401_is_forwarded_and_its_cluster_stays_healthy() {
     let fixture =
         Fixture::with([tributary_simulator::SimulatorConfig { pods: 1, ..config("a") }, config("b")], allow()).await;
     let pod = fixture.member("a").list("pods").swap_remove(0);
@@ -190,7 +190,7 @@ async fn bodies_to_and_from_a_workload_are_streamed() {
 }
 
 #[tokio::test]
-async fn an_escaped_watch_is_a_watch() {
+async fn watch_with_percent_escapes_is_a_long_running_request() {
     let mut fixture = Fixture::start(["a"]).await;
     fixture.router = router(allow());
     let member = fixture.member("a");

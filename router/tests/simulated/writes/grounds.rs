@@ -44,7 +44,7 @@ pub(crate) async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture
 }
 
 #[tokio::test]
-async fn a_precondition_chooses_among_objects_of_one_name() {
+async fn precondition_selects_among_objects_of_one_name() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let plain = json!({"data": {"v": "2"}});
@@ -77,7 +77,7 @@ async fn a_precondition_chooses_among_objects_of_one_name() {
 }
 
 #[tokio::test]
-async fn apply_after_a_deletion_creates_in_the_versions_cluster() {
+async fn apply_after_a_deletion_recreates_in_the_cluster_of_its_version() {
     let mut policies = allow();
     policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
@@ -93,7 +93,7 @@ async fn apply_after_a_deletion_creates_in_the_versions_cluster() {
 }
 
 #[tokio::test]
-async fn write_by_name_alone_is_refused_while_a_cluster_was_never_seen() {
+async fn write_by_name_is_refused_if_a_cluster_is_unread() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     for name in ["x", "only"] {
         let path = format!("{CONFIG_MAPS}/{name}");
@@ -137,7 +137,7 @@ async fn write_by_name_alone_is_refused_while_a_cluster_was_never_seen() {
 }
 
 #[tokio::test]
-async fn unique_name_means_the_known_object() {
+async fn registry_with_unique_names_writes_to_the_cached_object() {
     let policies =
         Policies { default: ResourcePolicy { names: Names::Unique, ..allow().default }, ..Policies::default() };
     let (fixture, _first) = with_one_never_seen(policies).await;
@@ -152,7 +152,7 @@ async fn unique_name_means_the_known_object() {
 }
 
 #[tokio::test]
-async fn write_outside_memory_is_refused_while_a_cluster_is_unreachable() {
+async fn write_to_an_uncached_name_is_refused_during_an_outage() {
     let policies = Policies { registered: Some(Vec::new()), ..allow() };
     let (fixture, _first) = with_one_never_seen(policies).await;
     let path = format!("{CONFIG_MAPS}/x");
@@ -164,7 +164,7 @@ async fn write_outside_memory_is_refused_while_a_cluster_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_new_object_goes_where_alone_it_can_be() {
+async fn new_object_goes_to_the_only_possible_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     namespace(&fixture, "b", "only-b").await;
     let maps = "/api/v1/namespaces/only-b/configmaps";
@@ -192,7 +192,7 @@ async fn a_new_object_goes_where_alone_it_can_be() {
 }
 
 #[tokio::test]
-async fn only_cluster_with_the_namespace_precedes_the_placement() {
+async fn only_cluster_with_the_namespace_overrides_the_placement() {
     let placed = |cluster: &str| {
         let placement = Some(cluster.parse().unwrap());
         Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() }
@@ -247,7 +247,7 @@ pub(crate) fn with(mut object: Value, metadata: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_first_ground_that_applies_decides() {
+async fn placement_rules_apply_in_their_documented_order() {
     let placement = Some("b".parse().unwrap());
     let placed = Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() };
     let fixture = Fixture::with(["a", "b"].map(config), placed).await;
@@ -286,7 +286,7 @@ async fn the_first_ground_that_applies_decides() {
 }
 
 #[tokio::test]
-async fn create_without_placement_is_refused_while_a_cluster_was_never_seen() {
+async fn create_without_placement_is_refused_if_a_cluster_is_unread() {
     // The cluster that was never read may also have the namespace, so only the placement decides.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);
@@ -310,7 +310,7 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resourc
 }
 
 #[tokio::test]
-async fn create_is_refused_if_a_cluster_forbids_a_lookup_that_decides() {
+async fn create_is_refused_if_a_cluster_forbids_a_decisive_lookup() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
     // Both clusters have the namespace. `member` forbids reading namespaces.
     for (member, other) in [("b", "a"), ("a", "b")] {
@@ -331,7 +331,7 @@ async fn create_is_refused_if_a_cluster_forbids_a_lookup_that_decides() {
 }
 
 #[tokio::test]
-async fn an_aggregated_server_that_is_silent_may_have_the_name_and_the_collection() {
+async fn write_is_refused_while_an_aggregated_server_is_silent() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     let deployment =
         json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d", "namespace": "default"}});
@@ -355,7 +355,7 @@ async fn an_aggregated_server_that_is_silent_may_have_the_name_and_the_collectio
 }
 
 #[tokio::test]
-async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_object() {
+async fn apply_keeps_its_version_precondition_for_an_uncached_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
@@ -373,7 +373,7 @@ async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_o
 
 /// Memory may lack a new object, so the router does not use memory for a version that can never match.
 #[tokio::test]
-async fn a_version_that_never_matches_is_refused_although_memory_lacks_the_object() {
+async fn impossible_version_is_refused_for_an_uncached_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
@@ -411,7 +411,7 @@ async fn a_version_that_never_matches_is_refused_although_memory_lacks_the_objec
 
 /// The options of a DELETE without a body are in the query. A DELETE with a body ignores the query.
 #[tokio::test]
-async fn the_options_of_a_delete_are_those_that_its_member_reads() {
+async fn delete_reads_options_from_its_body_or_else_its_query() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     for member in ["a", "b"] {
@@ -449,7 +449,7 @@ async fn the_options_of_a_delete_are_those_that_its_member_reads() {
 
 /// The error message contains the last error of the cluster.
 #[tokio::test]
-async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
+async fn refusal_contains_the_last_error_of_the_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     let control = fixture.member("b").control();
     let refuse = |code, kinds: &[RequestKind]| {
@@ -468,7 +468,7 @@ async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
 
 /// The router inserts the reference into a path. A crafted reference must not lead to another object.
 #[tokio::test]
-async fn a_reference_that_leads_elsewhere_is_no_ground() {
+async fn owner_reference_with_path_characters_is_ignored() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
     fixture.put("b", "x", "1");
     for (namespace, name) in [
@@ -493,7 +493,7 @@ async fn a_reference_that_leads_elsewhere_is_no_ground() {
 }
 
 #[tokio::test]
-async fn each_ground_says_in_the_refusal_why_it_chose() {
+async fn refusal_names_the_placement_rule_of_each_write() {
     let placement = Some("b".parse().unwrap());
     let placed = Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() };
     let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
@@ -552,7 +552,7 @@ async fn each_ground_says_in_the_refusal_why_it_chose() {
 }
 
 #[tokio::test]
-async fn each_ground_says_what_another_cluster_may_have_too() {
+async fn refusal_names_the_cluster_that_may_have_the_object() {
     // The router has never read `b`.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let patched = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &json!({"data": {"v": "2"}})).await;
@@ -609,7 +609,7 @@ async fn uid_that_two_clusters_share_identifies_neither_object() {
 }
 
 #[tokio::test]
-async fn a_thousand_owners_are_not_all_looked_for() {
+async fn lookups_for_a_thousand_owners_are_limited() {
     let policies = Policies { registered: Some(Vec::new()), ..placed_in_a(false) };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put("b", "owner", "");
@@ -652,7 +652,7 @@ async fn impersonated_user_patches_an_object_without_the_right_to_get() {
 
 /// The router has read the unreachable cluster before, and uses memory as for a POST.
 #[tokio::test]
-async fn apply_of_a_new_name_does_not_ask_clusters_with_cached_objects() {
+async fn apply_of_a_new_name_sends_no_lookup_to_cached_clusters() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
     fixture.put_and_see("b", "there", "1").await;
     fixture.member("b").control().stop_listening().await;
@@ -670,7 +670,7 @@ async fn apply_of_a_new_name_does_not_ask_clusters_with_cached_objects() {
 
 /// A reachable cluster that does not answer may have a new object with this name.
 #[tokio::test]
-async fn an_apply_of_a_new_name_is_not_made_beside_a_cluster_that_does_not_answer() {
+async fn silent_cluster_blocks_an_apply_of_a_new_name() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let (kinds, resources) = (vec![RequestKind::Get], vec!["configmaps".to_owned()]);
@@ -683,7 +683,7 @@ async fn an_apply_of_a_new_name_is_not_made_beside_a_cluster_that_does_not_answe
 
 /// RBAC may allow changing an object and forbid reading it.
 #[tokio::test]
-async fn cluster_that_forbids_get_may_have_the_name_unless_writes_are_forbidden() {
+async fn cluster_that_forbids_get_makes_a_write_ambiguous() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     let reads = [RequestKind::Get, RequestKind::List, RequestKind::Watch].to_vec();
     let forbid = |kinds: Vec<RequestKind>| {
@@ -733,7 +733,7 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_binding_goes_where_its_pod_is_or_else_its_node() {
+async fn pod_binding_goes_to_the_cluster_of_its_pod_or_node() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         let pods = "/api/v1/namespaces/default/pods";
@@ -771,7 +771,7 @@ async fn a_binding_goes_where_its_pod_is_or_else_its_node() {
 }
 
 #[tokio::test]
-async fn an_ephemeral_container_goes_where_its_pod_is() {
+async fn ephemeral_container_goes_to_the_cluster_of_its_pod() {
     let fixture = Fixture::start(["a", "b"]).await;
     let pods = "/api/v1/namespaces/default/pods";
     fixture.get(pods).await.ok();

@@ -41,7 +41,7 @@ async fn greedy(fixture: &Fixture, port: u16, most: usize) -> (Vec<Response<Body
 }
 
 #[tokio::test]
-async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from_memory() {
+async fn watches_of_one_client_do_not_exhaust_a_members_connections() {
     let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }], allow()).await;
     fixture.put_and_see("a", "before", "").await;
     let (watches, refusal) = greedy(&fixture, 1, 300).await;

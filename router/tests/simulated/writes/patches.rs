@@ -13,7 +13,7 @@ fn stored(fixture: &Fixture) -> Value {
 }
 
 #[tokio::test]
-async fn merge_patches_carry_preconditions() {
+async fn merge_patch_translates_its_preconditions() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     for kind in ["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"] {
@@ -43,7 +43,7 @@ async fn merge_patches_carry_preconditions() {
 }
 
 #[tokio::test]
-async fn json_patches_test_what_the_client_saw() {
+async fn json_patch_test_operations_are_translated() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let stale = fixture.put("a", "x", "1").to_string();
@@ -66,7 +66,7 @@ async fn json_patches_test_what_the_client_saw() {
 }
 
 #[tokio::test]
-async fn a_patch_without_preconditions_needs_only_the_owner() {
+async fn patch_without_preconditions_goes_to_the_objects_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "y", "1");
     let path = format!("{CONFIG_MAPS}/y");

@@ -8,7 +8,7 @@ use crate::harness::{
 };
 
 #[tokio::test]
-async fn the_annotation_names_the_cluster() {
+async fn create_goes_to_the_cluster_of_its_annotation() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["a", "b"] {
         let made = fixture.write("POST", CONFIG_MAPS, &config_map_in(name, &format!("in-{name}"), "1")).await;
@@ -22,7 +22,7 @@ async fn the_annotation_names_the_cluster() {
 }
 
 #[tokio::test]
-async fn create_without_a_choice_is_refused_with_the_ways_to_choose() {
+async fn ambiguous_create_is_refused_with_the_possible_remedies() {
     let fixture = Fixture::start(["a", "b"]).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("x", "")).await.refused(400);
     for way in ["tributary.dev/cluster", "/clusters/<name>", "placement", "a … (or b)"] {
@@ -35,7 +35,7 @@ async fn create_without_a_choice_is_refused_with_the_ways_to_choose() {
 }
 
 #[tokio::test]
-async fn the_configured_placement_comes_last() {
+async fn configured_placement_applies_after_annotation_and_owner() {
     let mut policies = allow();
     policies.default = ResourcePolicy { placement: Some("b".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), Policies { ..policies }).await;
@@ -93,7 +93,7 @@ async fn owned_object_goes_to_the_cluster_of_its_owner() {
 }
 
 #[tokio::test]
-async fn an_event_goes_where_its_object_is() {
+async fn event_goes_to_the_cluster_of_its_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
@@ -156,7 +156,7 @@ async fn apply_creates_a_missing_object() {
 }
 
 #[tokio::test]
-async fn a_create_carries_no_version() {
+async fn create_with_a_resource_version_is_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     let mut object = config_map_in("a", "x", "");
     for given in [version(&fixture.get(CONFIG_MAPS).await.ok()), "12".to_owned()] {

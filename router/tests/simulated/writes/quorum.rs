@@ -26,7 +26,7 @@ async fn start(partial: Partial) -> Fixture {
 }
 
 #[tokio::test]
-async fn reads_of_the_newest_have_what_was_written_elsewhere() {
+async fn quorum_reads_include_writes_that_bypass_the_router() {
     let fixture = start(Partial::Deny).await;
     for round in 0..40 {
         let member = if round % 3 == 0 { "a" } else { "b" };
@@ -56,7 +56,7 @@ async fn reads_of_the_newest_have_what_was_written_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_collection_that_does_not_change_is_confirmed() {
+async fn quorum_read_confirms_an_unchanged_collection() {
     let fixture = start(Partial::Deny).await;
     // A write to another resource advances the revision of the member beyond the version of the collection.
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
@@ -69,7 +69,7 @@ async fn a_collection_that_does_not_change_is_confirmed() {
 
 /// A kube-apiserver has no watch cache for Events, so their watches get no bookmarks.
 #[tokio::test]
-async fn events_that_do_not_change_are_confirmed() {
+async fn quorum_read_confirms_unchanged_events() {
     let fixture = start(Partial::Deny).await;
     let path = "/api/v1/namespaces/default/events";
     fixture.get(path).await.ok();
@@ -88,7 +88,7 @@ async fn events_that_do_not_change_are_confirmed() {
 }
 
 #[tokio::test]
-async fn many_reads_share_few_questions() {
+async fn concurrent_quorum_reads_share_requests_to_members() {
     let fixture = start(Partial::Deny).await;
     fixture.put("a", "x", "");
     fixture.put("a", "y", "");
@@ -113,7 +113,7 @@ async fn many_reads_share_few_questions() {
 }
 
 #[tokio::test]
-async fn a_get_finds_what_has_moved() {
+async fn quorum_get_finds_an_object_moved_to_another_cluster() {
     let fixture = start(Partial::Deny).await;
     let path = format!("{CONFIG_MAPS}/x");
     for round in 0..20 {
@@ -131,7 +131,7 @@ async fn a_get_finds_what_has_moved() {
 /// If a cluster is unreachable, the router answers 404 from memory, with a Warning about the age of its objects. A
 /// reachable cluster answers itself, whatever the age of the objects in memory.
 #[tokio::test]
-async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_cannot_be_asked() {
+async fn quorum_404_warns_about_unreachable_clusters() {
     let fixture = start(Partial::Allow).await;
     fixture.put_and_see("b", "x", "").await;
     let held = format!("{CONFIG_MAPS}?resourceVersion=0");
@@ -157,7 +157,7 @@ async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_canno
 }
 
 #[tokio::test]
-async fn a_member_that_does_not_answer_is_named() {
+async fn quorum_read_names_the_failing_member() {
     for partial in [Partial::Deny, Partial::Allow] {
         let fixture = start(partial).await;
         fixture.put_and_see("b", "x", "").await;

@@ -40,7 +40,7 @@ pub(crate) fn placed_in_a(held: bool) -> Policies {
 }
 
 #[tokio::test]
-async fn a_helm_release_stays_where_its_records_are() {
+async fn helm_release_stays_in_the_cluster_of_its_records() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
@@ -64,7 +64,7 @@ async fn a_helm_release_stays_where_its_records_are() {
 }
 
 #[tokio::test]
-async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() {
+async fn upgrade_of_a_helm_release_in_several_clusters_is_refused() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
@@ -98,7 +98,7 @@ fn hook(name: &str, instance: Option<&str>) -> Value {
 }
 
 #[tokio::test]
-async fn a_hook_goes_where_its_helm_release_is() {
+async fn helm_hook_goes_to_the_cluster_of_its_release() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
@@ -170,7 +170,7 @@ async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
 }
 
 #[tokio::test]
-async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
+async fn unread_cluster_blocks_writes_of_a_helm_release() {
     let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
     let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
     let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \
@@ -192,7 +192,7 @@ fn record_in_secret(release: &str, revision: u32) -> Value {
 }
 
 #[tokio::test]
-async fn objects_that_resemble_helm_records_choose_no_cluster() {
+async fn objects_similar_to_helm_records_select_no_cluster() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -228,7 +228,7 @@ async fn objects_that_resemble_helm_records_choose_no_cluster() {
 }
 
 #[tokio::test]
-async fn forbidden_helm_records_leave_the_other_grounds_in_force() {
+async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         namespace(&fixture, "b", "only-b").await;
@@ -266,7 +266,7 @@ async fn forbidden_helm_records_leave_the_other_grounds_in_force() {
 /// A user who may write a ConfigMap in one cluster must not redirect the objects of another user's release to this
 /// cluster.
 #[tokio::test]
-async fn forged_helm_record_attracts_no_write() {
+async fn forged_helm_record_redirects_no_write() {
     for held in [true, false] {
         let (fixture, _before) = with_one_never_seen(placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -313,7 +313,7 @@ fn asked_for_records(member: &SimulatedCluster) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_member_delays_one_write_of_a_release_and_no_longer_than_3_s() {
+async fn slow_member_delays_one_helm_write_by_3_s() {
     let (fixture, [a, b]) = within_this_process().await;
     a.apply(record_in_secret("r", 1)).unwrap();
     b.control().hold_lists(true);
@@ -334,7 +334,7 @@ async fn a_slow_member_delays_one_write_of_a_release_and_no_longer_than_3_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_for_releases_take_turns_and_are_counted() {
+async fn helm_release_lookups_are_limited_and_counted() {
     let (fixture, [a, b]) = within_this_process().await;
     for member in [&a, &b] {
         member.control().hold_lists(true);
@@ -354,7 +354,7 @@ async fn questions_for_releases_take_turns_and_are_counted() {
 /// A lack of permits is the router's own limit. The response does not name the cluster as the cause, and allows an
 /// immediate retry.
 #[tokio::test(start_paused = true)]
-async fn release_lookup_without_a_turn_is_429_and_blames_no_cluster() {
+async fn helm_release_lookup_above_the_limit_gets_a_429() {
     let (fixture, [a, b]) = within_this_process().await;
     for member in [&a, &b] {
         member.control().hold_lists(true);
@@ -376,7 +376,7 @@ async fn release_lookup_without_a_turn_is_429_and_blames_no_cluster() {
 
 /// The router does not cache the result of a lookup that a cluster did not answer.
 #[tokio::test(start_paused = true)]
-async fn cluster_that_did_not_answer_about_a_release_is_asked_again() {
+async fn unanswered_helm_release_lookup_is_repeated() {
     let (fixture, [a, b]) = within_this_process().await;
     a.apply(record("r", 1)).unwrap();
     b.control().hold_lists(true);
@@ -387,7 +387,7 @@ async fn cluster_that_did_not_answer_about_a_release_is_asked_again() {
 
 /// A user who may write a ConfigMap can forge a record of an upgrade in progress.
 #[tokio::test]
-async fn forged_config_map_record_attracts_no_hook_where_releases_are_secrets() {
+async fn forged_config_map_record_redirects_no_helm_hook() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -407,7 +407,7 @@ async fn forged_config_map_record_attracts_no_hook_where_releases_are_secrets() 
 }
 
 #[tokio::test]
-async fn single_cluster_is_not_asked_for_helm_records() {
+async fn single_cluster_gets_no_helm_release_lookups() {
     let fixture = Fixture::with(["a"].map(config), placed_in_a(false)).await;
     fixture.member("a").control().reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(403) }));
     fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok();
@@ -415,7 +415,7 @@ async fn single_cluster_is_not_asked_for_helm_records() {
 }
 
 #[tokio::test]
-async fn a_release_whose_records_are_deleted_together_is_nowhere_from_then_on() {
+async fn helm_release_without_records_returns_to_the_default_placement() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
     fixture.member("b").apply(record("r", 1)).unwrap();
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "b");
@@ -424,7 +424,7 @@ async fn a_release_whose_records_are_deleted_together_is_nowhere_from_then_on() 
 }
 
 #[tokio::test]
-async fn a_list_of_records_of_one_release_in_several_clusters_gets_a_warning() {
+async fn list_of_helm_records_in_several_clusters_has_a_warning() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();

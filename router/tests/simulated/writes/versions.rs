@@ -33,7 +33,7 @@ async fn versions(fixture: &Fixture) -> Versions {
 }
 
 #[tokio::test]
-async fn an_update_needs_the_version_that_was_read() {
+async fn update_with_an_outdated_version_is_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let body = |version: &str, value: &str| {
@@ -60,7 +60,7 @@ async fn an_update_needs_the_version_that_was_read() {
 }
 
 #[tokio::test]
-async fn an_events_version_will_do_for_an_update() {
+async fn update_accepts_the_version_of_a_watch_event() {
     let fixture = Fixture::start(["a", "b"]).await;
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dx")).await;
     fixture.put("a", "x", "1");
@@ -74,7 +74,7 @@ async fn an_events_version_will_do_for_an_update() {
 }
 
 #[tokio::test]
-async fn a_version_that_memory_has_not_seen_yet_is_fresh_all_the_same() {
+async fn update_accepts_a_version_newer_than_memory() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "0").await;
     for round in 1..30 {
@@ -87,7 +87,7 @@ async fn a_version_that_memory_has_not_seen_yet_is_fresh_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_deletion_takes_preconditions_in_body_and_query() {
+async fn delete_accepts_preconditions_in_body_and_query() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let options = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
@@ -112,7 +112,7 @@ async fn a_deletion_takes_preconditions_in_body_and_query() {
 }
 
 #[tokio::test]
-async fn a_graceful_deletion_gives_the_object_with_its_cluster() {
+async fn graceful_deletion_returns_the_object_with_its_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -125,7 +125,7 @@ async fn a_graceful_deletion_gives_the_object_with_its_cluster() {
 }
 
 #[tokio::test]
-async fn a_collection_is_deleted_everywhere() {
+async fn collection_delete_applies_to_all_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
         let mut object = config_map(name, "");
@@ -147,7 +147,7 @@ async fn a_collection_is_deleted_everywhere() {
 }
 
 #[tokio::test]
-async fn status_and_scale_are_of_the_owner() {
+async fn status_and_scale_writes_go_to_the_objects_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
@@ -167,7 +167,7 @@ async fn status_and_scale_are_of_the_owner() {
 }
 
 #[tokio::test]
-async fn bodies_that_cannot_be_read_are_refused_in_kubernetes_words() {
+async fn malformed_bodies_get_the_messages_of_kubernetes() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put("a", "x", "");
     let send = |method: &'static str, path: &'static str, media_type: &'static str, body: &'static str| {
@@ -192,7 +192,7 @@ async fn bodies_that_cannot_be_read_are_refused_in_kubernetes_words() {
 }
 
 #[tokio::test]
-async fn impersonation_is_for_members_to_judge() {
+async fn merged_view_refuses_impersonation_in_personal_mode() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.get(CONFIG_MAPS).await.ok();
@@ -228,7 +228,7 @@ fn items_of(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn member_status_answers_are_yaml_on_request() {
+async fn member_errors_are_returned_in_yaml_on_request() {
     let fixture = Fixture::start(["a"]).await;
     let yaml = [("accept", "application/yaml"), ("content-type", "application/json")];
     let object = crate::harness::config_map("x", "1").to_string();
@@ -249,7 +249,7 @@ async fn member_status_answers_are_yaml_on_request() {
 
 /// If the router cannot delete the collection in all clusters, it deletes nothing.
 #[tokio::test]
-async fn a_collection_is_not_deleted_in_part_where_a_cluster_is_out_of_reach() {
+async fn collection_delete_is_refused_if_a_cluster_is_unreachable() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in ["a", "b"] {
         fixture.put_and_see(member, "x", "").await;
@@ -267,7 +267,7 @@ async fn a_collection_is_not_deleted_in_part_where_a_cluster_is_out_of_reach() {
 
 /// A cluster without known discovery may serve the collection, like a known cluster that is unreachable.
 #[tokio::test]
-async fn a_collection_is_not_deleted_in_part_where_a_cluster_was_never_seen() {
+async fn collection_delete_is_refused_if_a_cluster_is_unread() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let answer = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await;
     let message = answer.refused(503);

@@ -58,7 +58,7 @@ async fn body_whose_yaml_aliases_expand_too_far_is_refused_on_every_path() {
 }
 
 #[tokio::test]
-async fn a_body_in_yaml_has_the_meaning_of_its_json() {
+async fn yaml_body_has_the_meaning_of_its_json() {
     let fixture = Fixture::start(["a", "b"]).await;
     let yaml = [("content-type", "application/yaml")];
     let object = "data: &data {v: &one '1', w: *one}\nkind: ConfigMap\napiVersion: v1\nmetadata:\n  name: x\n  \
