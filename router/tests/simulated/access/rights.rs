@@ -428,8 +428,7 @@ async fn member_with_live_authorization_is_served_only_at_its_path() {
     assert_eq!(root.get("/clusters/c/api/v1/configmaps").await.ok()["items"].as_array().map(Vec::len), Some(4));
 }
 
-/// The router does not read users' rights in a member whose resources are not cached, so it does not wait for these
-/// rights.
+/// The router does not read users' rights in a member with `authorization: Live`, so it does not wait for these rights.
 #[tokio::test]
 async fn start_does_not_wait_for_members_with_live_authorization() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;

@@ -26,7 +26,7 @@ fn of_shop(fixture: &Fixture, member: &str) -> usize {
     all.iter().filter(|object| object["metadata"]["namespace"] == "shop").count()
 }
 
-/// Starts the members of [`ann`]. The router serves nothing of `c` from memory.
+/// Starts the members of [`ann`]. `c` has `authorization: Live`, so the router serves no object of `c` from memory.
 async fn with_live() -> (Fixture, Arc<Chain>) {
     let fixture = ann().await;
     let chain = Chain::of(fixture.member("c"), Mode::Rbac);
@@ -44,7 +44,7 @@ async fn with_live() -> (Fixture, Arc<Chain>) {
     (fixture, chain)
 }
 
-/// The router caches no object of this member, so it reads objects from the member for users who have rights in it.
+/// The router serves no object of this member from memory, so it reads objects from the member itself.
 #[tokio::test]
 async fn get_reaches_a_member_with_live_authorization() {
     let (fixture, chain) = with_live().await;

@@ -156,7 +156,6 @@ async fn watches_of_one_user_do_not_exhaust_the_limit() {
     assert_eq!((own.used, own.max, own.refused), (0, 16, Some(4)));
 }
 
-/// In the personal mode, all programs of the user share the limit, and no program has its own part.
 #[tokio::test]
 async fn personal_mode_does_not_limit_watches() {
     let limits = Limits { long_running_requests: 2, ..Limits::default() };
