@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_addresses_end_with_the_peer_once() {
+    fn peer_is_the_last_source_address_and_occurs_once() {
         for (forwarded, real, peer, expected) in [
             ("", "", "127.0.0.1", &["127.0.0.1"][..]),
             ("10.0.0.1, 10.0.0.2", "", "127.0.0.1", &["10.0.0.1", "10.0.0.2", "127.0.0.1"]),

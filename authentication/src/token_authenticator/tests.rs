@@ -180,7 +180,7 @@ async fn token_is_sent_only_to_its_own_verifier() {
 /// A hostile member serves a copy of the key of the token-review cluster (`hub`) before that cluster has served its own
 /// keys.
 #[tokio::test(start_paused = true)]
-async fn member_with_a_copied_hub_key_receives_no_token() {
+async fn copied_key_of_the_token_review_cluster_attracts_no_token() {
     let (world, of_hub) = (Arc::new(World::default()), TestSigner::new("h"));
     let tokens = world.authenticator(with_hub());
     let account = of_hub.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));

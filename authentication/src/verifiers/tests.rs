@@ -144,7 +144,7 @@ fn malformed_jwt_is_not_treated_as_an_opaque_token() {
 }
 
 #[test]
-fn authority_depends_on_the_verifier_and_the_name() {
+fn user_authority_depends_on_the_verifier_and_the_user_name() {
     let (one, a) = (issuer("https://one"), cluster("a"));
     let account = "system:serviceaccount:kube-system:default";
     let member = || Reach::Member(a.clone());

@@ -372,7 +372,7 @@ async fn listen_error_names_the_used_port() {
 }
 
 #[tokio::test]
-async fn client_without_tls_does_not_affect_others() {
+async fn client_without_tls_does_not_affect_other_clients() {
     let server = start(StandIn::default()).await;
     let mut plain = TcpStream::connect(server.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

@@ -568,7 +568,7 @@ async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> 
 /// bytes. The listener therefore has a fixed number of permits for long heads. While the permits are in use, it still
 /// answers requests with heads of the usual size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cve_2023_44487_unfinished_heads_have_a_limited_number_of_places() {
+async fn cve_2023_44487_number_of_unfinished_heads_is_limited() {
     /// The number of permits for long heads, for all connections together.
     const LONG_HEADS_MAX: i64 = 64;
     let handler = Counting::default();
@@ -613,7 +613,7 @@ async fn cve_2023_44487_unfinished_heads_have_a_limited_number_of_places() {
 
 /// h2 keeps trailers in memory until their stream ends, and a client can keep its stream open.
 #[tokio::test]
-async fn cve_2023_44487_a_connection_of_a_user_with_many_trailers_is_closed() {
+async fn cve_2023_44487_connection_with_many_trailers_is_closed() {
     let server = start(Counting::default()).await;
     let mut stream = server.connect(&rustls::version::TLS13, "h2").await;
     let (authority, authorization) = (server.address.to_string(), format!("Bearer {}", server.token));

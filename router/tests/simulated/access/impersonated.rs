@@ -325,7 +325,7 @@ async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str),
 /// The search for the cluster of a write also uses the impersonated identity. A caller who may write but not read as
 /// this user gets the response of a user with the same rights.
 #[tokio::test]
-async fn impersonator_without_read_rights_gets_the_response_of_such_user() {
+async fn impersonation_without_read_rights_is_handled_like_a_write_only_user() {
     const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");
     const PUT: (&str, &str) = ("PUT", "application/json");
     const NOBODY_ELSE: (&str, &str) = ("accept", "application/json");

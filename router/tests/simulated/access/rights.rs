@@ -378,7 +378,7 @@ async fn refusal_names_missing_roles_only_of_requested_clusters() {
 }
 
 #[tokio::test]
-async fn list_omits_a_member_with_unknown_rights_without_its_name() {
+async fn warning_about_unknown_rights_does_not_name_the_member() {
     let fixture = ann().await;
     let c = fixture.member("c");
     refuse_rbac(c, true);

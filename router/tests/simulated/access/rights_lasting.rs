@@ -75,7 +75,7 @@ async fn stream_of_a_denied_user_ends() {
 }
 
 #[tokio::test]
-async fn stream_of_a_member_ends_with_its_right() {
+async fn stream_of_a_member_ends_when_its_user_loses_the_right() {
     for subresource in SUBRESOURCES {
         let (fixture, body) = opened(subresource).await;
         fixture.member("a").delete(&format!("rolebindings.{RBAC}"), "shop", "ann-streams").unwrap();
@@ -103,7 +103,7 @@ async fn unknown(fixture: &Fixture) {
 /// Ann administers a namespace of `a`, and binds herself in it to more rights than the router's limit. Another binding
 /// allows her stream, which stays open as long as that binding exists.
 #[tokio::test]
-async fn stream_with_too_many_grants_ends_with_its_right() {
+async fn stream_of_a_user_with_too_many_grants_ends_after_revocation() {
     for subresource in SUBRESOURCES {
         let (fixture, mut body) = opened(subresource).await;
         let a = fixture.member("a");
@@ -133,7 +133,7 @@ async fn stream_with_an_unknown_right_ends_after_minutes() {
 /// A path outside resources may also answer with a stream: `/logs/kube-apiserver.log`, or a path of an aggregated API
 /// server.
 #[tokio::test]
-async fn stream_at_a_non_resource_path_ends_with_its_right() {
+async fn stream_at_a_non_resource_path_ends_after_revocation() {
     let fixture = ann().await;
     let a = fixture.member("a");
     let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);

@@ -216,7 +216,7 @@ async fn watch_ends_after_a_review_denies_it() {
 
 /// Ann's other requests keep the member busy with reviews, which delays the denial of her watch.
 #[tokio::test]
-async fn watch_of_a_flooding_user_ends_with_its_right() {
+async fn watch_of_a_flooding_user_ends_after_revocation() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = &fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();

@@ -15,7 +15,7 @@ fn asked(fixture: &Fixture, part: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn karmada_5485_a_path_that_nobody_serves_reaches_no_member() {
+async fn karmada_5485_unserved_path_reaches_no_member() {
     let fixture = Fixture::start(["a", "b"]).await;
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
         for path in [
@@ -73,7 +73,7 @@ async fn cve_2022_3162_no_spelling_of_a_path_reads_another_resource() {
 /// As in kube-apiserver, the first of two parameters with one name is used. A gateway that checks one and forwards the
 /// other may show more than allowed.
 #[tokio::test]
-async fn capsule_proxy_5_a_second_selector_widens_nothing() {
+async fn capsule_proxy_5_second_selector_shows_no_additional_objects() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     for policies in [allow(), only_pods] {
         let fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
@@ -117,7 +117,7 @@ async fn capsule_proxy_5_a_second_selector_widens_nothing() {
 /// No selector shows a user more than the user's rights allow. Ann may read all of `a`, the namespace `shop` of `b`,
 /// and nothing of `c`.
 #[tokio::test]
-async fn capsule_proxy_5_no_selector_widens_what_a_user_may_see() {
+async fn capsule_proxy_5_selector_shows_no_forbidden_objects() {
     const ALL: &str = "/api/v1/configmaps";
     let fixture = crate::access::rights::ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));

@@ -258,7 +258,7 @@ async fn large_lists_of_one_tenant_do_not_delay_another_tenant() {
 
 /// A cancelled request counts as in flight until the member completes it, because the member continues to work on it.
 #[tokio::test]
-async fn cancelled_request_counts_in_flight_until_the_member_completes_it() {
+async fn cancelled_request_is_in_flight_until_the_member_completes_it() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.connect_clients("a").await;

@@ -485,7 +485,7 @@ async fn policy_rules_match_the_implicit_groups_of_users() {
 }
 
 #[tokio::test]
-async fn users_see_only_what_both_policies_and_rights_allow() {
+async fn users_see_only_objects_that_policies_and_rights_allow() {
     let fixture = anns().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let all = "/api/v1/configmaps";

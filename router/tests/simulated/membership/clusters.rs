@@ -57,7 +57,7 @@ async fn host_of_a_cluster_serves_the_path_of_the_cluster() {
 }
 
 #[tokio::test]
-async fn deletion_of_a_repeated_name_is_followed_by_the_other_object() {
+async fn deletion_of_a_repeated_name_is_followed_by_the_remaining_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");

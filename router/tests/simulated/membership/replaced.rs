@@ -122,7 +122,7 @@ async fn cluster_with_a_new_address_and_the_same_uid_keeps_its_objects() {
 
 /// A new address that does not answer may belong to another cluster.
 #[tokio::test]
-async fn cluster_without_a_known_uid_starts_empty() {
+async fn cluster_with_an_unknown_uid_starts_without_cached_objects() {
     let fixture = a_before_b(allow(), None).await;
     until(async || items(&fixture.get(CONFIG_MAPS).await.ok()) == ["a/of-a"]).await;
     let namespaces = Rejection { resources: vec!["namespaces".into()], ..Rejection::all(403) };
@@ -223,7 +223,7 @@ async fn cluster_replaced_behind_its_address_shows_no_earlier_objects() {
 
 /// Fault F8 of docs/precedents.md.
 #[tokio::test]
-async fn watch_of_a_replaced_clusters_own_path_ends() {
+async fn watch_at_the_path_of_a_replaced_cluster_ends() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
     listed(&fixture, "a", "root", "all").await;

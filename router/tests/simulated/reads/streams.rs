@@ -86,7 +86,7 @@ async fn watch(client: &Client, cluster: &str, namespace: &str) -> Events {
 }
 
 #[tokio::test]
-async fn watch_at_a_clusters_path_ends_with_its_right() {
+async fn watch_at_a_clusters_path_ends_after_revocation() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let (mut of_ann, mut of_root) = (watch(&ann, "b", "shop").await, watch(&root, "b", "shop").await);
@@ -112,7 +112,7 @@ async fn watch_at_a_clusters_path_ends_with_its_right() {
 }
 
 #[tokio::test]
-async fn followed_log_breaks_with_its_right() {
+async fn followed_log_breaks_after_revocation() {
     let pods = Pods::start(SharedMode::default()).await;
     let (ann, root) = (pods.fixture.user("ann", &[]), pods.fixture.user("root", &[]));
     let merged = pods.log("?follow=true");
@@ -155,7 +155,7 @@ async fn watch_allowed_without_roles_ends_when_a_role_is_lost() {
 /// A webhook authorizes in addition to the cluster's roles, so the router sends reviews to the cluster. When the roles
 /// change, it repeats the review immediately.
 #[tokio::test]
-async fn watch_in_a_reviewing_cluster_ends_with_its_role_binding() {
+async fn watch_in_a_webhook_cluster_ends_when_its_role_binding_is_deleted() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("bob", "shop"), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     let mut of_ann = watch(&fixture.user("ann", &[]), "b", "shop").await;

@@ -93,7 +93,7 @@ async fn apply_after_a_deletion_recreates_in_the_cluster_of_its_version() {
 }
 
 #[tokio::test]
-async fn write_by_name_is_refused_if_a_cluster_is_unread() {
+async fn write_by_name_is_refused_if_a_cluster_was_never_read() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     for name in ["x", "only"] {
         let path = format!("{CONFIG_MAPS}/{name}");
@@ -286,7 +286,7 @@ async fn placement_rules_apply_in_their_documented_order() {
 }
 
 #[tokio::test]
-async fn create_without_placement_is_refused_if_a_cluster_is_unread() {
+async fn create_without_placement_is_refused_if_a_cluster_was_never_read() {
     // The cluster that was never read may also have the namespace, so only the placement decides.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);

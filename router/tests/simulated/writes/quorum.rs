@@ -181,7 +181,7 @@ async fn quorum_read_names_the_failing_member() {
 }
 
 #[tokio::test]
-async fn quorum_reads_show_own_writes() {
+async fn quorum_reads_include_the_clients_own_writes() {
     let fixture = start(Partial::Deny).await;
     let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();

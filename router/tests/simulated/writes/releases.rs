@@ -170,7 +170,7 @@ async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
 }
 
 #[tokio::test]
-async fn unread_cluster_blocks_writes_of_a_helm_release() {
+async fn never_read_cluster_blocks_writes_of_a_helm_release() {
     let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
     let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
     let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \

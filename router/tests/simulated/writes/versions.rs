@@ -267,7 +267,7 @@ async fn collection_delete_is_refused_if_a_cluster_is_unreachable() {
 
 /// A cluster without known discovery may serve the collection, like a known cluster that is unreachable.
 #[tokio::test]
-async fn collection_delete_is_refused_if_a_cluster_is_unread() {
+async fn collection_delete_is_refused_if_a_cluster_was_never_read() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let answer = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await;
     let message = answer.refused(503);
