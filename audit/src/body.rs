@@ -1,4 +1,4 @@
-//! Bodies of requests and responses as events contain them: as JSON, without secrets.
+//! Encodes the bodies of requests and responses for audit events: as JSON, and without secrets.
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -7,7 +7,7 @@ use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, read, status_of_p
 use crate::response_status::ResponseStatus;
 use crate::secrets;
 
-/// The maximum length of a body in an event, in bytes: the maximum of a request to kube-apiserver.
+/// The maximum length of a body in an event, in bytes. The value is kube-apiserver's maximum for a request.
 pub const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// The body of a request or of its response.
@@ -15,32 +15,28 @@ pub const BODY_BYTES_MAX: usize = 3 << 20;
 pub enum AuditBody<'a> {
     /// The complete body.
     Whole {
-        /// The header `Content-Type`; empty without it.
+        /// The header `Content-Type`; empty if the header is missing.
         content_type: &'a str,
-        /// The uncompressed bytes.
+        /// The body's bytes without compression.
         bytes: &'a [u8],
     },
     /// A body longer than [`BODY_BYTES_MAX`].
     TooLong,
 }
 
-/// The reason why an event does not contain a body.
+/// The reason why an event omits a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Omitted {
-    /// The body is empty.
     Empty,
-    /// The body is longer than [`BODY_BYTES_MAX`].
     TooLong,
-    /// The body is neither JSON nor YAML.
     Form,
-    /// The body is malformed.
     Malformed,
-    /// The body contains a Secret or a token.
+    /// The body contains the data of a Secret, or a token.
     Secret,
 }
 
 impl Omitted {
-    /// The text of the annotation that explains the omission; `None` for an empty body.
+    /// Returns the text of the annotation about the omission; `None` for an empty body.
     pub(crate) fn as_annotation(self) -> Option<&'static str> {
         match self {
             Self::Empty => None,
@@ -53,7 +49,6 @@ impl Omitted {
 }
 
 impl AuditBody<'_> {
-    /// Parses the body.
     fn tree(&self) -> Result<Value, Omitted> {
         let Self::Whole { content_type, bytes } = self else { return Err(Omitted::TooLong) };
         if bytes.is_empty() {
@@ -67,7 +62,7 @@ impl AuditBody<'_> {
                 let json = yaml_to_json(bytes).map_err(|_| Omitted::Malformed)?;
                 serde_json::from_slice(&json).map_err(|_| Omitted::Malformed)
             }
-            // A protobuf body cannot be decoded without its schema, except a Status.
+            // A protobuf body cannot be decoded without its schema. A Status is an exception.
             Some(Format::Protobuf) => {
                 let status = status_of_protobuf(bytes).ok_or(Omitted::Form)?;
                 serde_json::to_value(status).map_err(|_| Omitted::Malformed)
@@ -76,7 +71,7 @@ impl AuditBody<'_> {
         }
     }
 
-    /// The body as JSON for an event, without `managedFields` if the policy omits them.
+    /// Encodes the body as JSON for an event, without `managedFields` if the policy omits them.
     ///
     /// # Errors
     /// [`Omitted`], if the event must not contain the body.
@@ -91,14 +86,15 @@ impl AuditBody<'_> {
         to_raw_value(&tree).map_err(|_| Omitted::Malformed)
     }
 
-    /// The name and further facts of the object in the body; empty if the body is not a valid object.
+    /// Returns the name, namespace, uid and resourceVersion of the object in the body. They are empty if the body is
+    /// not a valid object.
     pub(crate) fn facts(&self) -> Facts {
         let Self::Whole { content_type, bytes } = self else { return Facts::default() };
         let format = Format::from_content_type(content_type);
         format.and_then(|format| read(format, BodyKind::Object, bytes).ok()).unwrap_or_default()
     }
 
-    /// The Status in the body, in any supported format; `None` if the body is not a Status.
+    /// Returns the Status in the body, in any supported format; `None` if the body is not a Status.
     pub(crate) fn status(&self) -> Option<ResponseStatus> {
         let Self::Whole { content_type, bytes } = self else { return None };
         match Format::from_content_type(content_type)? {
@@ -139,7 +135,7 @@ mod tests {
     #[test]
     fn body_is_written_as_json_or_omitted() {
         let secret = "apiVersion: v1\nkind: Secret\ndata: {a: Yg==}";
-        // 60 KB of YAML that expand to 6 MB.
+        // These 60 KB of YAML expand to 6 MB.
         let aliases: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
         let repeated = format!("d: &d {}\ndata: {{{}}}\n", "x".repeat(60_000), aliases.join(","));
         for (content_type, text, expected) in [
@@ -177,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_read_from_every_format() {
+    fn object_name_and_uid_are_read_from_every_format() {
         let protobuf = b"k8s\0\x12\x05\x0a\x03\x0a\x01x";
         for (content_type, bytes) in [
             ("application/json", &br#"{"metadata":{"name":"x"},"data":{}}"#[..]),

@@ -12,8 +12,8 @@ use crate::{AuditPolicy, GroupResources, Level, PolicyRule, Stages};
 pub struct AuditAttributes<'a> {
     /// The name and the groups of the user; `None` for an unauthenticated request.
     pub user: Option<(&'a str, &'a [String])>,
-    /// The RBAC verb, empty for an HTTP method that resources do not support. The method in lower case for a
-    /// non-resource request.
+    /// The RBAC verb of a resource request; empty for an HTTP method that resources do not support. For a non-resource
+    /// request, the HTTP method in lower case.
     pub verb: &'a str,
     /// The path with its escapes decoded, so that a rule matches every spelling of the path.
     pub path: Cow<'a, str>,
@@ -22,7 +22,7 @@ pub struct AuditAttributes<'a> {
 }
 
 impl<'a> AuditAttributes<'a> {
-    /// The attributes of a parsed request.
+    /// Returns the attributes of a parsed request.
     pub fn from_request(info: &'a RequestInfo, user: Option<(&'a str, &'a [String])>) -> Self {
         let resource = match &info.target {
             RequestTarget::NonResource => None,
@@ -32,24 +32,25 @@ impl<'a> AuditAttributes<'a> {
     }
 }
 
-/// Decodes the escapes of a text. Does not allocate if there are none.
+/// Decodes the percent escapes of a text. Does not allocate if there are none.
 pub fn decoded(text: &str) -> Cow<'_, str> {
     if text.contains('%') { percent_decode_str(text).decode_utf8_lossy() } else { Cow::Borrowed(text) }
 }
 
-/// The decision on the events of a request.
+/// The policy's decision about the events of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditDecision {
-    /// The level of the events.
+    /// The level of detail of the request's events.
     pub level: Level,
-    /// The stages without an event.
+    /// The stages at which no event is written.
     pub omit_stages: Stages,
-    /// Whether bodies omit `metadata.managedFields`.
+    /// Whether the bodies in events omit `metadata.managedFields`.
     pub omit_managed_fields: bool,
 }
 
 impl AuditDecision {
-    /// The union of two decisions: the higher level, and omissions only if both omit.
+    /// Combines two decisions: the higher level applies, and stages and fields are omitted only if both decisions omit
+    /// them.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         match (self.level, other.level) {
@@ -65,7 +66,7 @@ impl AuditDecision {
 }
 
 impl AuditPolicy {
-    /// Decides on a request by the first matching rule; the level is `None` if no rule matches. Costs a few string
+    /// Decides about a request by the first matching rule. The level is `None` if no rule matches. Costs a few string
     /// comparisons per rule.
     pub fn decide(&self, attributes: &AuditAttributes<'_>) -> AuditDecision {
         match self.rules.iter().find(|rule| rule.matches(attributes)) {
@@ -84,7 +85,7 @@ impl AuditPolicy {
 }
 
 impl PolicyRule {
-    /// Compares the groups last, because a user may have many.
+    /// The groups are compared last, because a user may have many.
     fn matches(&self, attributes: &AuditAttributes<'_>) -> bool {
         if !(self.verbs.is_empty() || has(&self.verbs, attributes.verb)) || !self.matches_target(attributes) {
             return false;
@@ -126,7 +127,8 @@ impl GroupResources {
     }
 }
 
-/// Whether an entry (`pods`, `pods/log`, `pods/*`, `*/log` or `*`) matches the resource. `pods/*` also matches `pods`.
+/// Returns whether an entry of a policy (`pods`, `pods/log`, `pods/*`, `*/log` or `*`) matches the resource. `pods/*`
+/// also matches `pods`.
 fn resource_matches(own: &str, asked: &RequestedResource<'_>) -> bool {
     if own == "*" {
         return true;

@@ -1,4 +1,4 @@
-//! The event of audit.k8s.io/v1 (apiserver `pkg/apis/audit/v1/types.go`, filled as in `pkg/audit/request.go`).
+//! Encodes the event of audit.k8s.io/v1 (apiserver `pkg/apis/audit/v1/types.go`, filled as in `pkg/audit/request.go`).
 
 mod annotation;
 mod object_reference;
@@ -22,30 +22,29 @@ pub use object_reference::ObjectReference;
 
 /// The maximum length of a user agent in an event, in bytes.
 const USER_AGENT_MAX: usize = 1024;
-/// The JSON key of the impersonated user.
 const IMPERSONATED_USER: &[u8] = br#","impersonatedUser":"#;
 
-/// The initial capacity for the constant part of an event, in bytes. It suffices as a rule, so the text is not
-/// reallocated.
+/// The initial capacity for the constant part of an event, in bytes. The usual constant part is shorter, so the text is
+/// rarely reallocated.
 const KNOWN_BYTES: usize = 768;
-/// The usual length of the rest of an event without bodies, in bytes.
+/// The usual length of an event without the constant part and without bodies, in bytes.
 const REST_BYTES: usize = 320;
 
 /// The user of a request, with the fields of `UserInfo` in authentication.k8s.io/v1.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditedUser<'a> {
-    /// The name of the user.
+    /// The user's name.
     pub username: &'a str,
-    /// The uid; empty if the user has none.
+    /// The user's uid; empty if the user has none.
     pub uid: &'a str,
-    /// The groups of the user.
+    /// The user's groups.
     pub groups: &'a [String],
-    /// Further attributes of the user, by key.
+    /// The extra fields of the user, by key.
     pub extra: &'a BTreeMap<String, Vec<String>>,
 }
 
 impl AuditedUser<'_> {
-    /// Appends the user as JSON, without empty fields except the name.
+    /// Appends the user as JSON. Empty fields are omitted, except the name.
     fn write_to(self, line: &mut Vec<u8>) {
         line.extend_from_slice(br#"{"username":"#);
         json::string(line, self.username);
@@ -68,12 +67,12 @@ impl AuditedUser<'_> {
     }
 }
 
-/// The facts that are known when a request arrives.
+/// The properties of a request on arrival, for its audit event.
 #[derive(Debug)]
 pub struct RequestFacts<'a> {
-    /// The audit id of the request.
+    /// The value of the header `Audit-ID`, or a generated id.
     pub audit_id: Cow<'a, str>,
-    /// The path and query as the client sent them.
+    /// The path and query in the client's spelling.
     pub uri: &'a str,
     /// The parsed request; `None` if the path is malformed.
     pub info: Option<&'a RequestInfo>,
@@ -81,7 +80,7 @@ pub struct RequestFacts<'a> {
     pub user: Option<AuditedUser<'a>>,
     /// The impersonated user as JSON, a `UserInfo` of authentication.k8s.io/v1.
     pub impersonated_user: Option<Box<RawValue>>,
-    /// The addresses through which the request came.
+    /// The addresses of the client and of proxies before Tributary, the nearest last.
     pub source_ips: Vec<IpAddr>,
     /// The header `User-Agent`.
     pub user_agent: &'a str,
@@ -89,44 +88,43 @@ pub struct RequestFacts<'a> {
     pub received: MicroTime,
 }
 
-/// The audit event of a request. It is created when the request arrives, completed with the response, and encoded at
-/// each stage.
+/// The audit event of a request. The event is created when the request arrives, completed with the response, and
+/// encoded at each stage.
 ///
-/// The constant part is encoded at once. A string for each field would be allocated, copied and freed per request, and
-/// memory accesses are most of the cost of an event.
+/// The constant part is encoded once, on creation. Storing a string for each field would cost an allocation, a copy and
+/// a deallocation per field, and memory accesses are most of the cost of an event.
 #[derive(Debug)]
 pub struct Event {
     level: Level,
-    /// The encoded fields before the stage, and those after it up to the object.
+    /// The encoded fields of the event, except the stage and everything after the object reference.
     known: Vec<u8>,
     /// The position in `known` at which the stage is inserted.
     stage_at: usize,
-    /// The range in `known` with the impersonated user; empty if there is none, or if the impersonation was not
-    /// allowed.
+    /// The range in `known` with the impersonated user. The range is empty without impersonation, or if the
+    /// impersonation was denied.
     impersonated_at: Range<usize>,
-    /// Whether the request is for a resource.
     has_object: bool,
-    /// The reference to the object, if the request's body may add to it; otherwise it is part of `known`.
+    /// The reference to the object, if the request's body may complete it. Otherwise `known` contains the reference.
     object_ref: Option<Box<ObjectReference<'static>>>,
     response_status: Option<ResponseStatus>,
     request_object: Option<Box<RawValue>>,
     response_object: Option<Box<RawValue>>,
     received: MicroTime,
-    /// Sorted by key.
     annotations: Vec<(&'static str, Cow<'static, str>)>,
     decision: AuditDecision,
     holds_secrets: bool,
-    /// Whether the request's body is the object that the request is for.
+    /// Whether the request's body is the object that the path names.
     is_object: bool,
-    /// Whether a successful response may have a Status as its body.
+    /// Whether the request may change objects. A successful response may then have a Status as its body.
     is_write: bool,
-    /// Whether a workload answers the request. Its body is not the API's.
+    /// Whether a workload answers the request, for example through the `proxy` subresource. The response's body is then
+    /// not from the Kubernetes API.
     is_for_workload: bool,
 }
 
 impl Event {
-    /// Creates the event of a request that has arrived; `None` if the policy excludes the request. `attributes` are
-    /// those that the policy has decided on. A request for Secrets or tokens gets the level Metadata at most.
+    /// Creates the event of a request that has arrived; `None` if the policy excludes the request. `attributes` are the
+    /// attributes of the policy's decision. A request for Secrets or tokens gets the level Metadata at most.
     pub fn received(
         decision: AuditDecision,
         attributes: &AuditAttributes<'_>,
@@ -167,24 +165,24 @@ impl Event {
         })
     }
 
-    /// Whether the event is written at a stage.
+    /// Returns whether the event is written at a stage.
     pub fn has(&self, stage: Stage) -> bool {
         !self.decision.omit_stages.contains(stage)
     }
 
-    /// Whether the event needs the request's body: the body itself, or the name of the object in it.
+    /// Returns whether the event needs the request's body, to record the body or the name of the object in it.
     pub fn wants_request_body(&self) -> bool {
         self.is_object || (self.is_write && self.level >= Level::Request)
     }
 
-    /// Whether the event needs the body of a response with this status code: the body itself, or the message in it. Not
-    /// for long-running requests. Of a workload's response, only the status code is needed.
+    /// Returns whether the event needs the body of a response with this status code, to record the body or its message.
+    /// Callers must not ask for long-running requests. For a workload's response, the event only needs the status code.
     pub fn wants_response_body(&self, code: u16) -> bool {
         let says_more = self.has_object && (self.level == Level::RequestResponse || self.is_write);
         !self.is_for_workload && (says_more || code >= 400)
     }
 
-    /// Adds the body of the request.
+    /// Records the body of the request.
     pub fn set_request_body(&mut self, body: &AuditBody<'_>) {
         if self.is_object
             && let Some(reference) = &mut self.object_ref
@@ -212,24 +210,24 @@ impl Event {
         self.response_status.get_or_insert_default().code = code;
     }
 
-    /// Sets the message of a response that has no Status of the API, or not yet.
+    /// Sets the message of a response without a Status of the Kubernetes API.
     pub fn set_response_message(&mut self, message: String) {
         self.response_status.get_or_insert_default().message = message;
     }
 
-    /// Records that the user may not impersonate the requested user. As in kube-apiserver the event then has no
-    /// impersonated user; an annotation names the requested one.
+    /// Records that the user may not impersonate the requested user. As in kube-apiserver, the event then has no
+    /// impersonated user. An annotation names the requested user.
     pub fn set_impersonation_refused(&mut self) {
         self.replace_impersonated_user("refused");
     }
 
-    /// Records that the response is the same for all users, so that no cluster authorized the impersonation. The event
-    /// then has no impersonated user; an annotation names the requested one.
+    /// Records that no cluster authorized the impersonation, because the response is equal for all users. The event
+    /// then has no impersonated user, and an annotation names the requested user.
     pub fn set_impersonation_undecided(&mut self) {
         self.replace_impersonated_user("asked");
     }
 
-    /// Replaces the impersonated user by an annotation with the outcome. Has an effect once.
+    /// Replaces the impersonated user by an annotation with the outcome. A second call has no effect.
     fn replace_impersonated_user(&mut self, outcome: &str) {
         let place = std::mem::take(&mut self.impersonated_at);
         if place.is_empty() {
@@ -240,7 +238,8 @@ impl Event {
         self.annotate(Annotation::Impersonation, format!("{outcome}: {asked}"));
     }
 
-    /// Sets the Status of an unauthenticated request, as in kube-apiserver. The message says what was tried.
+    /// Sets the Status of an unauthenticated request, as in kube-apiserver. The message names the authentication
+    /// methods that failed.
     pub fn set_unauthorized(&mut self, message: String) {
         self.response_status = Some(ResponseStatus {
             status: "Failure".to_owned(),
@@ -251,7 +250,7 @@ impl Event {
         });
     }
 
-    /// Sets the Status of a handler that panicked, in kube-apiserver's words. The text of the panic is left out,
+    /// Sets the Status of a handler that panicked, with kube-apiserver's message. The text of the panic is left out,
     /// because it may quote confidential data.
     pub fn set_panicked(&mut self) {
         self.response_status = Some(ResponseStatus {
@@ -263,8 +262,9 @@ impl Event {
         });
     }
 
-    /// Adds the body of the response. For Secrets, even the message of a Status is left out, because it may quote them.
-    /// The body of a workload is ignored: it can contain anything, including a forged Status.
+    /// Records the body of the response. For requests for Secrets, the message of a Status is left out too, because the
+    /// message may quote a Secret. The body of a workload's response is ignored: it can contain anything, including a
+    /// forged Status.
     pub fn set_response_body(&mut self, body: &AuditBody<'_>) {
         if self.is_for_workload {
             return;
@@ -283,7 +283,7 @@ impl Event {
         }
     }
 
-    /// Adds an annotation for a fact without a field in kube-apiserver's event.
+    /// Adds an annotation for a property that kube-apiserver's event has no field for.
     pub fn annotate(&mut self, annotation: Annotation, value: impl Into<Cow<'static, str>>) {
         self.add_annotation(annotation.key(), value.into());
     }
@@ -310,7 +310,7 @@ impl Event {
         }
     }
 
-    /// The event at a stage, as one line of JSON with a newline. Costs half a microsecond at level Metadata.
+    /// Returns the event at a stage as one line of JSON with a newline. Costs half a microsecond at level Metadata.
     pub fn line(&self, stage: Stage, now: MicroTime) -> Vec<u8> {
         let now = if stage == Stage::RequestReceived { self.received } else { now };
         let bodies =
@@ -344,14 +344,14 @@ impl Event {
             json::field(&mut line, ":", value);
         }
         line.extend_from_slice(if self.annotations.is_empty() { b"}" } else { b"}}" });
-        // Some parts were written by others. A line break in them could begin a forged event.
+        // Some parts contain text from clients and clusters. A line break in this text could begin a forged event.
         json::on_one_line(&mut line);
         line.push(b'\n');
         line
     }
 }
 
-/// Encodes the constant part. Returns it with the position of the stage, and the range of the impersonated user.
+/// Encodes the constant part. Returns the text, the position of the stage, and the range of the impersonated user.
 fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize, Range<usize>) {
     let mut known = Vec::with_capacity(KNOWN_BYTES);
     json::word(&mut known, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());
@@ -388,7 +388,7 @@ fn encode_constant_part(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (
     (known, stage_at, impersonated_at)
 }
 
-/// An `EventList` of these lines, the body of a request to a webhook.
+/// Returns an `EventList` with these lines as the body of a request to a webhook.
 pub fn event_list<L: AsRef<[u8]>>(lines: &[L]) -> Vec<u8> {
     let mut list = br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#.to_vec();
     for (at, line) in lines.iter().enumerate() {

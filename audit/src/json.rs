@@ -1,13 +1,14 @@
 //! A fast JSON encoder for strings.
 //!
-//! serde_json checks each byte of a string separately, and strings were a sixth of the cost of a line.
+//! serde_json checks each byte of a string separately. With serde_json, strings were a sixth of the cost of a line.
 
 use std::io::Write as _;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
-/// Appends a string in quotes. Checks eight bytes at a time for characters to escape, because most strings have none.
+/// Appends a string in quotes. Strings that need no escapes, which are the majority, are copied without a check of each
+/// character.
 pub(crate) fn string(line: &mut Vec<u8>, value: &str) {
     if needs_escapes(value.as_bytes()) {
         return any(line, value);
@@ -18,7 +19,7 @@ pub(crate) fn string(line: &mut Vec<u8>, value: &str) {
     line.push(b'"');
 }
 
-/// Whether JSON must escape any of these bytes. Checks eight bytes at a time.
+/// Returns whether JSON must escape any of these bytes. Checks eight bytes at a time.
 fn needs_escapes(text: &[u8]) -> bool {
     let (steps, rest) = text.as_chunks::<8>();
     let any_of_step = steps.iter().fold(0, |any, step| any | escaped_bits(u64::from_ne_bytes(*step)));
@@ -27,9 +28,9 @@ fn needs_escapes(text: &[u8]) -> bool {
     any_of_step | escaped_bits(u64::from_ne_bytes(last)) != 0
 }
 
-/// Nonzero if one of eight bytes is a quote, a backslash or a control character. Zero otherwise: a borrow that could
-/// mark a wrong byte begins only at a byte that is marked itself. (Bit Twiddling Hacks, "Determine if a word has a byte
-/// less than n".)
+/// Returns a nonzero number if one of eight bytes is a quote, a backslash or a control character, and zero otherwise.
+/// The borrow of a subtraction can only mark a wrong byte after a byte that is marked correctly, so zero is reliable.
+/// (Bit Twiddling Hacks, "Determine if a word has a byte less than n".)
 fn escaped_bits(bytes: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
@@ -54,7 +55,7 @@ pub(crate) fn strings(line: &mut Vec<u8>, values: &[String]) {
 pub(crate) fn any<T: Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
     let begun = line.len();
     if serde_json::to_writer(&mut *line, value).is_err() {
-        // A value that cannot be serialized, which does not occur here, must not spoil the rest.
+        // A value that cannot be serialized, which does not occur in an event, becomes `null`.
         line.truncate(begun);
         line.extend_from_slice(b"null");
     }
@@ -94,21 +95,21 @@ pub(crate) fn digit(number: u16) -> u8 {
     b'0' + (number % 10) as u8
 }
 
-/// Appends a string field. `key` is the complete text before the value, with comma, name and colon.
+/// Appends a string field. `key` is the complete text before the value, with comma, key and colon.
 pub(crate) fn field(line: &mut Vec<u8>, key: &str, value: &str) {
     line.extend_from_slice(key.as_bytes());
     string(line, value);
 }
 
-/// Appends a string field whose value needs no escaping.
+/// Appends a string field whose value needs no escapes.
 pub(crate) fn word(line: &mut Vec<u8>, key: &str, value: &str) {
     for part in [key, "\"", value, "\""] {
         line.extend_from_slice(part.as_bytes());
     }
 }
 
-/// Replaces line breaks in embedded JSON by blanks. In valid JSON, bytes below a blank occur only between tokens, where
-/// a blank is allowed as well. The loop treats all bytes alike, so the compiler can vectorize it.
+/// Replaces line breaks in embedded JSON by blanks. In valid JSON, control characters occur only between tokens, where
+/// a blank is also valid. The loop has no branch that depends on a byte, so the compiler can vectorize it.
 pub(crate) fn on_one_line(json: &mut [u8]) {
     for byte in json {
         *byte = (*byte).max(b' ');
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_one_line_keeps_the_json_value() {
+    fn removing_line_breaks_preserves_the_json_value() {
         let value = serde_json::json!({"a": ["b\nc", {"d": "\u{1}\u{85}ü"}], "e": {}});
         let mut text = serde_json::to_string_pretty(&value).unwrap().replace('\n', "\r\n\t");
         text.insert(0, '\n');
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_small_numbers_are_formatted_as_usual() {
+    fn addresses_and_small_numbers_equal_the_standard_format() {
         for text in ["127.0.0.1", "10.20.255.100", "::1", "2001:db8::1"] {
             assert_eq!(written(|line| address(line, text.parse().unwrap())), format!("\"{text}\""));
         }

@@ -1,13 +1,13 @@
-//! The stages at which events are written.
+//! The stages of a request at which audit events are written.
 
 use serde::{Deserialize, Serialize};
 
 /// The stage of a request at which an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stage {
-    /// The request has arrived, and nothing was done for it yet.
+    /// The request has arrived, and no handler has processed it.
     RequestReceived,
-    /// The head of the response to a long-running request was sent, but not the body.
+    /// The head of the response to a long-running request has been sent, but not the body.
     ResponseStarted,
     /// The response is complete.
     ResponseComplete,
@@ -40,18 +40,18 @@ impl Stage {
 pub struct Stages(u8);
 
 impl Stages {
-    /// Whether the set contains the stage.
+    /// Returns whether the set contains the stage.
     pub fn contains(self, stage: Stage) -> bool {
         self.0 & (1 << stage as u8) != 0
     }
 
-    /// The stages in either set.
+    /// Returns the stages that are in at least one of the two sets.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The stages in both sets.
+    /// Returns the stages that are in both sets.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)

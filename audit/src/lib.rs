@@ -28,6 +28,6 @@ pub use policy::{AuditPolicy, GroupResources, InvalidPolicy, PolicyRule};
 pub use response_status::ResponseStatus;
 pub use secrets::without_tokens;
 pub use source_ips::source_ips;
-/// The detail of the events of a request.
+/// The level of detail of a request's events.
 pub use tributary_apimachinery::AuditLevel as Level;
 pub use truncation::truncated_line;

@@ -1,4 +1,4 @@
-//! Timestamps in events.
+//! Timestamps in audit events.
 
 use std::time::SystemTime;
 
@@ -13,22 +13,22 @@ use crate::json::digit;
 pub struct MicroTime(Timestamp);
 
 impl MicroTime {
-    /// Converts the time of a clock. Times before the year −9999 become 1970.
+    /// Converts a time of the system clock. Times before the year −9999 become 1970.
     pub fn from_system_time(time: SystemTime) -> Self {
         Self(Timestamp::try_from(time).unwrap_or_default())
     }
 }
 
-/// Prints six digits after the seconds, even if they are zero.
+/// This printer always writes six digits after the seconds, even zeros.
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
 
-/// A formatted time with zeros in place of its digits.
+/// The format of a time, with zeros in place of its digits.
 const PATTERN: [u8; 29] = *b"\"0000-00-00T00:00:00.000000Z\"";
 
 impl MicroTime {
     /// Appends the time as JSON, in quotes.
     ///
-    /// Hand-written, because each line has two times, and a printer for any precision takes five times as long.
+    /// The encoder is hand-written, because each line has two times, and jiff's printer takes five times as long.
     pub fn write_to(self, text: &mut Vec<u8>) {
         let time = Offset::UTC.to_datetime(self.0);
         let Some(year) = u16::try_from(time.year()).ok().filter(|year| *year < 10_000) else {
@@ -46,7 +46,7 @@ impl MicroTime {
                 rest /= 10;
             }
         };
-        // The end of each number in the pattern, and the number of its digits.
+        // For each number in the format: the position of its end, and the number of its digits.
         put(5, 4, year.into());
         let rest = [time.month(), time.day(), time.hour(), time.minute(), time.second()];
         for (number, end) in rest.into_iter().zip([8, 11, 14, 17, 20]) {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_always_has_six_fraction_digits() {
+    fn micro_time_has_six_fraction_digits() {
         for (nanoseconds, expected) in [
             (0, "\"1970-01-01T00:00:00.000000Z\""),
             (1_795_453_323_000_001_999, "\"2026-11-23T17:02:03.000001Z\""),
@@ -79,7 +79,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn time_is_formatted_as_by_the_printer(microseconds in -300_000_000_000_000_000_i64..=253_000_000_000_000_000) {
+        fn micro_time_equals_jiffs_format(microseconds in -300_000_000_000_000_000_i64..=253_000_000_000_000_000) {
             let time = Timestamp::from_microsecond(microseconds).unwrap();
             let (mut text, mut expected) = (Vec::new(), String::new());
             MicroTime(time).write_to(&mut text);

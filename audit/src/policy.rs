@@ -1,4 +1,4 @@
-//! The file of `--audit-policy-file`, with kube-apiserver's validation and messages (apiserver
+//! Parses the file of `--audit-policy-file`, with kube-apiserver's validation and messages (apiserver
 //! `pkg/audit/policy/reader.go` and `pkg/apis/audit/validation/validation.go`).
 
 mod file;
@@ -6,58 +6,60 @@ mod validation;
 
 use crate::{Level, Stages};
 
-/// An audit policy: the first rule that matches a request decides.
+/// An audit policy. The first rule that matches a request decides about its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditPolicy {
-    /// The rules in order; at least one.
+    /// The rules in their order of precedence; at least one rule.
     pub rules: Vec<PolicyRule>,
-    /// The stages without events, for requests that no rule matches.
+    /// The stages at which no event is written for requests without a matching rule.
     pub omit_stages: Stages,
-    /// Whether bodies omit `metadata.managedFields`, unless a rule says otherwise.
+    /// The default for rules: whether the bodies in events omit `metadata.managedFields`.
     pub omit_managed_fields: bool,
 }
 
-/// A rule of an audit policy. An empty list matches every request.
+/// A rule of an audit policy. An empty list of conditions matches every request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyRule {
-    /// The level of events for matching requests.
+    /// The level of the events of matching requests.
     pub level: Level,
-    /// The names of users.
+    /// The names of matching users.
     pub users: Vec<String>,
-    /// The groups; the user must be in one of them.
+    /// The groups of matching users: the user must be in at least one of these groups.
     pub user_groups: Vec<String>,
-    /// The RBAC verbs.
+    /// The matching RBAC verbs.
     pub verbs: Vec<String>,
-    /// The resources. Non-resource requests do not match.
+    /// The matching resources. Non-resource requests do not match.
     pub resources: Vec<GroupResources>,
-    /// The namespaces; the empty string matches cluster-scoped requests.
+    /// The matching namespaces. The empty string matches cluster-scoped requests.
     pub namespaces: Vec<String>,
-    /// The paths, with `*` at the end for a prefix. Resource requests do not match.
+    /// The matching paths, with `*` at the end for a prefix. Resource requests do not match.
     pub non_resource_urls: Vec<String>,
-    /// The stages without events: those of the rule and those of the policy.
+    /// The stages at which no event is written: the stages of the rule and of the policy.
     pub omit_stages: Stages,
-    /// Whether bodies omit `metadata.managedFields`: the setting of the rule, or else of the policy.
+    /// Whether bodies omit `metadata.managedFields`: the setting of the rule if present, otherwise the setting of the
+    /// policy.
     pub omit_managed_fields: bool,
 }
 
-/// Resources of one API group.
+/// Matching resources of one API group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupResources {
     /// The API group; empty for the core group, `*` for all groups.
     pub group: String,
-    /// The resources: `pods`, `pods/log`, `pods/*`, `*/log` or `*`; empty for all resources of the group.
+    /// The resources of the group: `pods`, `pods/log`, `pods/*`, `*/log` or `*`. An empty list matches all resources of
+    /// the group.
     pub resources: Vec<String>,
-    /// The names of objects; empty for all.
+    /// The names of matching objects. An empty list matches all objects.
     pub resource_names: Vec<String>,
 }
 
-/// The reason why a file is not a valid policy, in kube-apiserver's words.
+/// The reason why a file is not a valid audit policy, in the wording of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPolicy {
     /// The file is not valid YAML or JSON, or its apiVersion or kind is wrong.
     #[error("failed decoding: {0}")]
     Undecodable(String),
-    /// Some fields are invalid. Each problem is a text `FIELD: PROBLEM`.
+    /// Some fields of the policy are invalid. Each problem is a text `FIELD: PROBLEM`.
     #[error("{}", aggregate(.0))]
     Invalid(Vec<String>),
     /// The policy has no rules.
@@ -65,7 +67,8 @@ pub enum InvalidPolicy {
     NoRules,
 }
 
-/// The text of several errors as in apimachinery's `Aggregate`: without duplicates, in brackets if there are several.
+/// Joins the texts of several errors like apimachinery's `Aggregate`: without duplicates, and in brackets if there are
+/// several.
 fn aggregate(problems: &[String]) -> String {
     let mut distinct: Vec<&str> = Vec::new();
     for problem in problems {
@@ -80,11 +83,11 @@ fn aggregate(problems: &[String]) -> String {
 }
 
 impl AuditPolicy {
-    /// Parses a policy, YAML or JSON. Also returns warnings for unknown fields, which are ignored as in kube-apiserver:
-    /// a rule with a misspelled condition matches more requests than intended.
+    /// Parses a policy in YAML or JSON. Returns a warning for each unknown field. As in kube-apiserver, unknown fields
+    /// are ignored, so a rule with a misspelled condition matches more requests than intended.
     ///
     /// # Errors
-    /// [`InvalidPolicy`]. Stricter than kube-apiserver in one point: a duplicate key is an error.
+    /// [`InvalidPolicy`]. One check is stricter than kube-apiserver: a duplicate key is an error.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), InvalidPolicy> {
         let (file, warnings) = file::read(text)?;
         let problems = validation::problems(&file);

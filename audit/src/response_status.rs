@@ -1,4 +1,4 @@
-//! The result of a request.
+//! The result of a request in its audit event.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use tributary_apimachinery::StatusDetails;
 
 use crate::json;
 
-/// The result of a request: a `metav1.Status`. A success has only the code.
+/// The result of a request: a `metav1.Status`. The status of a successful request only has the code.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ResponseStatus {
@@ -19,7 +19,7 @@ pub struct ResponseStatus {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
-    /// The details with the fields of Kubernetes' own type. Further fields in a member's Status are dropped.
+    /// The details with the fields of Kubernetes' own type. Additional fields in a member's Status are dropped.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_details")]
     pub(crate) details: Option<Box<StatusDetails>>,
     /// The HTTP status code.
@@ -27,13 +27,12 @@ pub struct ResponseStatus {
 }
 
 impl ResponseStatus {
-    /// Parses the body of a response; `None` if it is not a Status.
+    /// Parses the body of a response; `None` if the body is not a Status.
     pub(crate) fn read(json: &[u8]) -> Option<Self> {
         let Kind { kind } = serde_json::from_slice(json).ok()?;
         (kind == "Status").then(|| serde_json::from_slice(json).ok()).flatten()
     }
 
-    /// Appends the status as JSON.
     pub(crate) fn write_to(&self, line: &mut Vec<u8>) {
         let says_more = !self.status.is_empty() || !self.message.is_empty() || !self.reason.is_empty();
         if says_more || self.details.is_some() || self.code >= 1000 {
@@ -45,17 +44,16 @@ impl ResponseStatus {
     }
 }
 
-/// Deserializes the details of a Status. Details of an unexpected form are dropped, and the other fields stay.
+/// Deserializes the details of a Status. Invalid details are dropped, so that the other fields of the Status are
+/// recorded.
 fn known_details<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<StatusDetails>>, D::Error> {
     let said = Option::<Box<RawValue>>::deserialize(deserializer)?;
     Ok(said.and_then(|said| serde_json::from_str(said.get()).ok()))
 }
 
-/// The metadata of a Status, which is always present and empty.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct StatusMetadata {}
 
-/// The kind of a body, to detect a Status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Kind<'a> {

@@ -1,4 +1,5 @@
-//! Secrets in requests: tokens, the data of Secrets, and bodies with either are never written, whatever the policy is.
+//! Removes secrets from audit events. Tokens, the data of Secrets, and bodies that contain them are never recorded,
+//! whatever the policy is.
 
 use std::borrow::Cow;
 
@@ -9,8 +10,8 @@ use tributary_apimachinery::RequestedResource;
 
 use crate::Level;
 
-/// Query parameters whose values are credentials, in lower case: kube-apiserver's `access_token` and `token`
-/// (`NewWebSocketRequest`), and common parameters of servers behind the `proxy` subresource.
+/// Query parameters whose values are credentials, in lower case. The list has kube-apiserver's `access_token` and
+/// `token` (`NewWebSocketRequest`), and common parameters of servers behind the `proxy` subresource.
 const TOKEN_PARAMETERS: [&str; 12] = [
     "access_token",
     "api_key",
@@ -26,10 +27,9 @@ const TOKEN_PARAMETERS: [&str; 12] = [
     "token",
 ];
 
-/// The replacement for a confidential value.
 const REDACTED: &str = "REDACTED";
 
-/// The kind and the API group of objects that contain data of Secrets or tokens.
+/// The kinds of objects that contain secret data or tokens, with their API groups.
 const SECRET_KINDS: [(&str, &str); 4] = [
     ("Secret", ""),
     ("SecretList", ""),
@@ -37,7 +37,7 @@ const SECRET_KINDS: [(&str, &str); 4] = [
     ("TokenRequest", "authentication.k8s.io"),
 ];
 
-/// Whether the bodies of requests for a resource, or of their responses, contain data of Secrets or tokens.
+/// Returns whether the bodies of requests for a resource, or of their responses, contain data of Secrets or tokens.
 pub(crate) fn holds_secrets(resource: &RequestedResource<'_>) -> bool {
     match (resource.group, resource.resource) {
         ("", "secrets") | ("authentication.k8s.io", "tokenreviews") => true,
@@ -46,12 +46,12 @@ pub(crate) fn holds_secrets(resource: &RequestedResource<'_>) -> bool {
     }
 }
 
-/// Limits the level of a request: requests for Secrets or tokens get Metadata at most.
+/// Limits the level of a request: requests for Secrets or tokens get the level Metadata at most.
 pub(crate) fn cap(level: Level, holds_secrets: bool) -> Level {
     if holds_secrets { level.min(Level::Metadata) } else { level }
 }
 
-/// Whether a body contains a Secret or a token at any depth. A client may send one to any path.
+/// Returns whether a body contains a Secret or a token at any depth. A client may send a Secret to any path.
 pub(crate) fn is_in(body: &Value) -> bool {
     match body {
         Value::Array(items) => items.iter().any(is_in),
@@ -64,8 +64,8 @@ pub(crate) fn is_in(body: &Value) -> bool {
     }
 }
 
-/// The path and query of a request, with the values of token parameters replaced. Borrows the text if there are none.
-/// The names of parameters are compared decoded and without regard to case.
+/// Replaces the values of token parameters in the path and query of a request. Borrows the text if there are none.
+/// Parameter names are compared decoded, and upper and lower case are equal.
 pub fn without_tokens(uri: &str) -> Cow<'_, str> {
     let Some(begins) = uri.bytes().position(|byte| byte == b'?') else { return Cow::Borrowed(uri) };
     let (path, query) = (&uri[..begins], &uri[begins + 1..]);
@@ -79,11 +79,11 @@ pub fn without_tokens(uri: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
 }
 
-/// Whether the name of a parameter is that of a token. Some servers also separate parameters with `;`.
+/// Returns whether a query has a parameter for a token. Some servers also separate parameters with `;`.
 fn holds_token(pairs: &str) -> bool {
     pairs.as_bytes().split(|byte| matches!(byte, b'&' | b';')).any(|pair| {
         let Some(end) = pair.iter().position(|byte| *byte == b'=') else { return false };
-        // The bytes are cut at ASCII characters, so they are valid UTF-8.
+        // The bytes are split at ASCII characters, so each part is valid UTF-8.
         let name = std::str::from_utf8(&pair[..end]).unwrap_or_default();
         let name = decoded(name);
         let name = name.trim();
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_and_tokens_get_metadata_at_most() {
+    fn requests_for_secrets_and_tokens_have_level_metadata() {
         for (group, resource, subresource, expected) in [
             ("", "secrets", "", true),
             ("", "secrets", "status", true),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_is_found_at_any_depth() {
+    fn secret_in_a_body_is_found_at_any_depth() {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}});
         let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"});
         for (body, expected) in [
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_in_queries_are_replaced() {
+    fn tokens_in_query_parameters_are_redacted() {
         for (uri, expected) in [
             ("/api/v1/pods?limit=1&watch=true", "/api/v1/pods?limit=1&watch=true"),
             ("/healthz", "/healthz"),
@@ -153,7 +153,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_token_value_remains_in_a_query(before in "[a-z=&;%?]{0,20}", value in "[A-Z]{8,12}", after in "[a-z=&;%]{0,20}") {
+        fn redacted_query_contains_no_token(before in "[a-z=&;%?]{0,20}", value in "[A-Z]{8,12}", after in "[a-z=&;%]{0,20}") {
             let uri = format!("/x?{before}&access_token={value}&{after}");
             proptest::prop_assert!(!without_tokens(&uri).contains(&value), "{uri}");
         }

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-/// The addresses through which a request came, the nearest last: those of `X-Forwarded-For`, then that of `X-Real-Ip`
-/// unless it is among them, then that of the connection unless it is already the last. Only the last one is verified;
-/// the client can forge the others. Invalid addresses are ignored.
+/// Returns the addresses of a request's client and proxies, the nearest last. The addresses of `X-Forwarded-For` come
+/// first. The address of `X-Real-Ip` follows unless it is already in the list. The address of the connection follows
+/// unless it is already the last. Only the last address is verified; the client can forge the others. Invalid addresses
+/// are ignored.
 pub fn source_ips(forwarded_for: &str, real_ip: &str, peer: IpAddr) -> Vec<IpAddr> {
     let mut addresses = Vec::with_capacity(1);
     addresses.extend(forwarded_for.split(',').filter_map(address));
@@ -23,7 +24,7 @@ pub fn source_ips(forwarded_for: &str, real_ip: &str, peer: IpAddr) -> Vec<IpAdd
 /// Parses an address. An IPv4 address in IPv6 notation becomes an IPv4 address.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
-    // Most requests have none of the headers.
+    // Most requests have no `X-Forwarded-For` and no `X-Real-Ip`, so the text is empty.
     let address = if text.is_empty() { None } else { text.parse::<IpAddr>().ok() };
     address.map(|address| address.to_canonical())
 }
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_address_comes_last_and_once() {
+    fn peer_is_the_last_source_address_and_occurs_once() {
         for (forwarded, real, peer, expected) in [
             ("", "", "127.0.0.1", &["127.0.0.1"][..]),
             ("10.0.0.1, 10.0.0.2", "", "127.0.0.1", &["10.0.0.1", "10.0.0.2", "127.0.0.1"]),

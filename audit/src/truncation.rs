@@ -1,6 +1,7 @@
 //! The truncation of events that are too long for their receiver. It follows kube-apiserver's truncating backend
-//! (`plugin/pkg/audit/truncate`), but that backend drops an event that is too long even without its bodies. Here other
-//! texts are cut as well, so that a client cannot keep its request out of the log with a long query.
+//! (`plugin/pkg/audit/truncate`), with one difference. kube-apiserver drops an event that is too long without its
+//! bodies. Tributary then also cuts other texts, so that a client cannot keep its request out of the log with a long
+//! query.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,14 +9,14 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The annotation of an event that was cut, as in kube-apiserver.
+/// The annotation that marks a truncated event, as in kube-apiserver.
 pub(crate) const TRUNCATED_ANNOTATION: &str = "audit.k8s.io/truncated";
-/// The end of a text that was cut, for example of a user agent.
+/// The suffix of a truncated text, for example of a user agent.
 const TRUNCATED_SUFFIX: &str = "...TRUNCATED";
-/// The fields with the bodies of the request and the response.
+/// The fields that contain the bodies of the request and the response.
 const BODIES: [&str; 2] = ["requestObject", "responseObject"];
-/// The limits that are applied in turn until an event without its bodies is short enough. Texts of groups are shortened
-/// before groups are dropped, and all long lists are cut before the names of the user and the object.
+/// The limits are applied one after another until an event without its bodies is short enough. Long texts are cut
+/// before long lists. Lists are cut before the names of the user and the object.
 const CUTS: [Cut; 6] = [
     Cut { text: 1024, entries: 512, name: 1024 },
     Cut { text: 256, entries: 512, name: NAME_MAX },
@@ -24,30 +25,29 @@ const CUTS: [Cut; 6] = [
     Cut { text: 64, entries: 4, name: NAME_MAX },
     Cut { text: 64, entries: 4, name: 64 },
 ];
-/// The maximum length of a name of an object and of a ServiceAccount's user name (339 bytes at most), in bytes.
+/// The minimum limit for an object's name and a ServiceAccount's user name (339 bytes at most), in bytes.
 const NAME_MAX: usize = 384;
-/// The number of fields that an object keeps at least. No type of an event has more fields.
+/// The minimum number of fields that remain in a JSON object. No type in an event has more fields.
 const FIELDS: usize = 16;
 
-/// The limits for the values of an event.
 #[derive(Clone, Copy)]
 struct Cut {
     /// The maximum length of a text, in bytes.
     text: usize,
     /// The maximum number of entries in a list.
     entries: usize,
-    /// The maximum length of a name of the user or of the object, in bytes.
+    /// The maximum length of the user's name and of the texts in the object reference, in bytes.
     name: usize,
 }
 
-/// Shortens the line of an event to a number of bytes: removes the bodies and, if necessary, cuts texts and lists.
-/// `None` if the line is too long even then, or is not an event.
+/// Shortens the line of an event to a number of bytes. Removes the bodies and, if necessary, cuts texts and lists.
+/// Returns `None` if the line is not an event, or is still too long.
 pub fn truncated_line(line: &[u8], bytes: usize) -> Option<Vec<u8>> {
-    // Bodies are skipped and not parsed: they may be nested deeper than serde_json allows.
+    // Bodies are skipped without parsing, because they may be nested deeper than serde_json allows.
     let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(line).ok()?;
     let kept = fields.into_iter().filter(|(name, _)| !BODIES.contains(&name.as_str()));
     let read = |(name, text): (String, Box<RawValue>)| Some((name, serde_json::from_str(text.get()).ok()?));
-    // A field that is nested too deeply, which does not occur here, must not hide the others.
+    // A field that is nested too deeply is dropped, so that the event keeps the other fields.
     let mut event: Map<String, Value> = kept.filter_map(read).collect();
     let annotations = event.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
     annotations.as_object_mut()?.insert(TRUNCATED_ANNOTATION.to_owned(), "true".into());
@@ -60,7 +60,7 @@ pub fn truncated_line(line: &[u8], bytes: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// The line of an event, if it is short enough.
+/// Returns the line of an event if the line is short enough.
 fn fitting(event: &Map<String, Value>, bytes: usize) -> Option<Vec<u8>> {
     let mut line = serde_json::to_vec(event).ok()?;
     line.push(b'\n');
@@ -68,7 +68,6 @@ fn fitting(event: &Map<String, Value>, bytes: usize) -> Option<Vec<u8>> {
 }
 
 impl Cut {
-    /// Applies the limits to an event.
     fn shorten_event(self, event: &mut Map<String, Value>) {
         let of_names = Self { text: self.name, ..self };
         for (key, field) in event.iter_mut() {
@@ -84,7 +83,6 @@ impl Cut {
         }
     }
 
-    /// Applies the limits to a value.
     fn shorten(self, value: &mut Value) {
         match value {
             Value::String(own) => shorten_text(own, self.text),
@@ -113,7 +111,7 @@ fn shorten_text(own: &mut String, bytes: usize) {
     }
 }
 
-/// Shortens a text that is longer than a number of bytes, and marks it as cut.
+/// Shortens a text that is longer than a number of bytes, and adds a mark.
 pub(crate) fn shortened(text: &str, bytes: usize) -> Cow<'_, str> {
     match text.len() > bytes {
         true => format!("{}{TRUNCATED_SUFFIX}", &text[..text.floor_char_boundary(bytes)]).into(),
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn shortened_text_has_the_truncation_suffix() {
+    fn truncated_text_has_a_suffix() {
         for (text, expected) in
             [("kubectl", "kubectl"), ("12345678", "12345678"), ("123456789", "12345678"), ("1234567ü", "1234567")]
         {
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn long_event_loses_its_bodies_and_has_short_texts() {
+    fn truncated_event_has_no_bodies_and_short_texts() {
         let long = "x".repeat(300);
         let short = format!("{}{TRUNCATED_SUFFIX}", "x".repeat(64));
         for (event, expected) in [
@@ -162,33 +160,34 @@ mod tests {
                 json!({"requestURI": long}),
                 Some(json!({"requestURI": short, "annotations": {TRUNCATED_ANNOTATION: "true"}})),
             ),
-            // A client cannot cause this.
+            // No client can cause this event.
             (json!({"a": short, "b": short, "c": short}), None),
         ] {
             assert_eq!(truncated_line(&line(&event), 200), expected.as_ref().map(line), "{event}");
         }
     }
 
-    /// A body may have the maximum depth of its own tree; in an event it is one level deeper.
+    /// The parser limits the nesting of a body, and in an event the body is nested one level deeper.
     #[test]
-    fn deeply_nested_body_does_not_hide_other_fields() {
+    fn truncation_ignores_deeply_nested_bodies() {
         let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
         let cut = truncated_line(format!("{{\"auditID\":\"a\",\"requestObject\":{deep}}}\n").as_bytes(), 200);
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
     }
 
-    /// A cluster's answer fills `responseStatus`; it must not make the auditor lose the remaining fields.
+    /// `responseStatus` contains text from a cluster. Deep nesting in this field must not remove the other fields from
+    /// the event.
     #[test]
-    fn deeply_nested_field_is_dropped_alone() {
+    fn truncation_drops_only_the_deeply_nested_field() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let text = format!("{{\"auditID\":\"a\",\"responseStatus\":{{\"code\":409,\"details\":{deep}}}}}\n");
         let cut = truncated_line(text.as_bytes(), 200);
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
     }
 
-    /// JSON doubles a backslash, and needs six bytes for a control character.
+    /// The test uses backslashes and control characters, because JSON encodes them with two and six bytes.
     #[test]
-    fn client_input_cannot_suppress_an_event() {
+    fn event_with_long_client_input_is_truncated_and_not_dropped() {
         const BYTES: usize = 100 << 10;
         let groups = |count: usize, length: usize, byte: &str| vec![byte.repeat(length); count];
         let extra: Map<String, Value> =
@@ -218,9 +217,8 @@ mod tests {
         }
     }
 
-    /// The name of the impersonated user is also cut last.
     #[test]
-    fn impersonated_user_name_is_cut_last() {
+    fn truncation_preserves_the_impersonated_user_name() {
         let name = format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253));
         assert_eq!(name.len(), 339);
         let event = json!({
@@ -236,9 +234,9 @@ mod tests {
         assert_eq!(cut["impersonatedUser"]["username"], format!("{}{TRUNCATED_SUFFIX}", &name[..64]));
     }
 
-    /// A client cannot hide its name, or the name of the object, by sending much data.
+    /// A client must not be able to hide its user name or the object's name by sending much data.
     #[test]
-    fn user_and_object_names_are_cut_last() {
+    fn truncation_preserves_the_user_and_object_names() {
         let (name, user) = ("n".repeat(253), format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253)));
         let event = json!({
             "impersonatedUser": {"groups": vec!["\\".repeat(128); 512]},

@@ -8,28 +8,29 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde::Deserialize;
 
-/// The message for CEL expressions, with the alternative.
+/// The error message for CEL expressions. It also names the alternatives to CEL.
 const NO_EXPRESSIONS: &str = "CEL expressions are not supported here; map a claim, or have the issuer compute one";
 
-/// The validated contents of the file.
+/// The validated contents of the file of `--authentication-config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticationConfiguration {
-    /// The issuers; their URLs are distinct.
+    /// The issuers of JSON Web Tokens. Each issuer has a different URL.
     pub jwt: Vec<JwtAuthenticator>,
 }
 
-/// An issuer, and the mapping of its claims to a user.
+/// An issuer of JSON Web Tokens, and the mapping of its claims to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtAuthenticator {
     /// The exact `iss` claim of the issuer's tokens.
     pub issuer_url: String,
-    /// The URL of the discovery document.
+    /// The URL of the issuer's OpenID discovery document.
     pub discovery_url: String,
-    /// PEM certificates of the authorities for the issuer's server; `None` for the system's authorities.
+    /// PEM certificates of the authorities that may sign the certificate of the issuer's server. `None` selects the
+    /// authorities of the operating system.
     pub certificate_authority: Option<String>,
     /// The accepted audiences: `aud` must contain at least one of them.
     pub audiences: Vec<String>,
-    /// Claims that must be present with exactly this value.
+    /// The claims that a token must contain, each with exactly this value.
     pub required_claims: BTreeMap<String, String>,
     /// The claim that becomes the user's name.
     pub username: ClaimMapping,
@@ -39,7 +40,7 @@ pub struct JwtAuthenticator {
     pub uid: Option<String>,
 }
 
-/// A claim, and the prefix for its values.
+/// A claim of a token, and the prefix that is added to each of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimMapping {
     /// The name of the claim.
@@ -48,7 +49,7 @@ pub struct ClaimMapping {
     pub prefix: String,
 }
 
-/// All problems of a file, one per line: `FIELD: PROBLEM`.
+/// All problems of a configuration file, one per line: `FIELD: PROBLEM`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct InvalidConfiguration(pub Vec<String>);
@@ -121,7 +122,8 @@ struct Mapping {
     expression: String,
 }
 
-/// Collects problems, in the words of kube-apiserver (apimachinery `field.Error`).
+/// Collects the problems of a configuration file in the format of kube-apiserver's messages (apimachinery
+/// `field.Error`).
 #[derive(Default)]
 struct Problems(Vec<String>);
 
@@ -145,12 +147,12 @@ impl Problems {
 }
 
 impl AuthenticationConfiguration {
-    /// Parses and validates a file, YAML or JSON. Issuers in `disallowed` are rejected, because another authenticator
-    /// verifies their tokens: ServiceAccounts'.
+    /// Parses and validates a configuration file in YAML or JSON. The issuers in `disallowed` are rejected, because
+    /// another authenticator verifies their tokens: the tokens of ServiceAccounts.
     ///
     /// # Errors
-    /// [`InvalidConfiguration`] with all problems. Unknown fields are errors, and so are CEL expressions and anonymous
-    /// users, which this endpoint does not support.
+    /// [`InvalidConfiguration`] with all problems. Unknown fields, CEL expressions and settings for anonymous users are
+    /// errors.
     pub fn parse(text: &str, disallowed: &[String]) -> Result<Self, InvalidConfiguration> {
         let file: File = serde_saphyr::from_str(text).map_err(|error| InvalidConfiguration(vec![error.to_string()]))?;
         let mut problems = Problems::default();
@@ -260,7 +262,8 @@ fn validate_issuer(issuer: &Issuer, field: &str, disallowed: &[String], problems
     if !issuer.certificate_authority.is_empty() {
         let mut found = CertificateDer::pem_slice_iter(issuer.certificate_authority.as_bytes()).peekable();
         if found.peek().is_none() || found.any(|certificate| certificate.is_err()) {
-            // kube-apiserver's message, and a hint: the usual cause is the name of a file.
+            // The first half is kube-apiserver's message. The second half is a hint: the usual cause is a file name
+            // instead of PEM text.
             let detail = "data does not contain any valid RSA or ECDSA certificates; it holds the PEM text itself, not the name of \
                           a file";
             problems.invalid(format_args!("{field}.certificateAuthority"), "<omitted>", detail);

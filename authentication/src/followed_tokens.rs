@@ -1,8 +1,8 @@
-//! Repeated reviews of the tokens of open streams. A cluster that has reviewed a token is asked again, so that a stream
-//! ends when the cluster revokes its token, even if the token expires much later or never.
+//! Repeated TokenReviews of the tokens of open streams. A stream ends when its cluster revokes the token, even if the
+//! token expires much later or never.
 //!
-//! A stream holds a [`FollowedToken`] as long as it is open. There is one for each token and user, however many streams
-//! there are, and the token's text is stored nowhere else.
+//! An open stream keeps a [`FollowedToken`]. All streams with the same token and user share one `FollowedToken`, which
+//! contains the only copy of the token's text.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -20,23 +20,24 @@ use crate::user::UserInfo;
 /// The minimum time between two reviews of a token.
 const ASKED_EACH: Duration = Duration::from_secs(60);
 
-/// The time for which the last answer of a cluster stays valid while the cluster cannot answer. An hour: an upgrade of
-/// the cluster must not close shells, and a token that was revoked in the meantime must not stay usable for a day.
+/// The time for which the last TokenReview of a cluster stays valid while the cluster does not answer. One hour: an
+/// upgrade of the cluster must not close `kubectl exec` sessions, and a revoked token must not stay usable for a day.
 const HOLDS_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The token of an open stream. It is reviewed again as long as someone holds the `Arc`.
+/// The token of an open stream. The token is reviewed again until the last `Arc` of the `FollowedToken` is dropped.
 pub struct FollowedToken {
     /// The cluster that vouches for the token.
     pub(crate) cluster: ClusterName,
-    /// The TokenReview, which contains the token's text.
+    /// The JSON of the TokenReview, which contains the token's text.
     pub(crate) question: Vec<u8>,
-    /// The user that the first review named.
+    /// The user in the first TokenReview's response.
     user: UserInfo,
     is_lost: AtomicBool,
     said: Mutex<TokenTimes>,
 }
 
-/// The times when the token last was due, when its cluster was last asked, and when the cluster last confirmed it.
+/// `turn`: the time when the token was last due for a review. `asked`: the time of the last request. `known`: the time
+/// when the cluster last confirmed the token.
 #[derive(Clone, Copy)]
 struct TokenTimes {
     turn: Instant,
@@ -57,13 +58,13 @@ impl FollowedToken {
         Self { cluster, question, user, is_lost, said: Mutex::new(TokenTimes { turn: now, asked: now, known: now }) }
     }
 
-    /// Whether the last review confirmed the token and its user.
+    /// Returns whether the last TokenReview confirmed the token and its user.
     pub fn is_known(&self) -> bool {
         !self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Whether the token is due for a review. If it is, it is next due in a minute, even if its cluster is not asked
-    /// now: a cluster that does not answer is not asked about all of its tokens.
+    /// Returns whether the token is due for a review, and if so, makes the token due again in a minute. The minute also
+    /// passes if no review is sent, so that a cluster that does not answer is not asked about all of its tokens.
     fn is_due(&self, now: Instant) -> bool {
         let mut said = self.said.lock();
         let is_due = self.is_known() && now.duration_since(said.turn) >= ASKED_EACH;
@@ -73,13 +74,13 @@ impl FollowedToken {
         is_due
     }
 
-    /// Records that the cluster is being asked about the token.
+    /// Records that a TokenReview is sent to the cluster.
     pub(crate) fn record_review(&self) {
         self.said.lock().asked = Instant::now();
     }
 
-    /// Applies an answer of the cluster: a user, no user (`Some(None)`), or no answer (`None`). Returns whether the
-    /// token is lost from now on.
+    /// Applies the response to a TokenReview: a user, no user (`Some(None)`), or no response (`None`). Returns whether
+    /// this response makes the token invalid.
     pub(crate) fn update_user(&self, answer: Option<Option<&UserInfo>>) -> bool {
         let (mut said, now) = (self.said.lock(), Instant::now());
         let is_lost = match answer {
@@ -95,24 +96,23 @@ impl FollowedToken {
         false
     }
 
-    /// The user that the first review named.
     pub(crate) fn user(&self) -> &UserInfo {
         &self.user
     }
 }
 
-/// Whether two users are equal for every rule. A verifier may list the groups in any order.
+/// Returns whether two users are equal. The order of the groups is ignored, because a verifier may list the groups in
+/// any order.
 fn is_same(one: &UserInfo, other: &UserInfo) -> bool {
     let groups = |user: &UserInfo| user.groups.iter().cloned().collect::<BTreeSet<_>>();
     (&one.username, &one.uid, &one.extra) == (&other.username, &other.uid, &other.extra) && groups(one) == groups(other)
 }
 
-/// The tokens of all open streams.
 #[derive(Default)]
 pub(crate) struct FollowedTokens(Mutex<HashMap<TokenKey, Weak<FollowedToken>>>);
 
 impl FollowedTokens {
-    /// Follows a token that a cluster has just reviewed. `key` identifies the pair of token and user.
+    /// Adds a token that a cluster has just reviewed. `key` identifies the pair of token and user.
     pub(crate) fn follow(
         &self,
         key: TokenKey,
@@ -121,7 +121,7 @@ impl FollowedTokens {
         question: impl FnOnce() -> Vec<u8>,
     ) -> Arc<FollowedToken> {
         let mut by_key = self.0.lock();
-        // A token that was lost may be valid again; then it gets a new entry.
+        // A token that was revoked may be valid again. The new stream then gets a new entry.
         if let Some(known) = by_key.get(&key).and_then(Weak::upgrade).filter(|known| known.is_known()) {
             return known;
         }
@@ -130,15 +130,15 @@ impl FollowedTokens {
         followed
     }
 
-    /// Marks the followed tokens of a cluster as lost. Returns whether the cluster had such tokens.
+    /// Marks all followed tokens of a cluster as invalid. Returns whether the cluster had followed tokens.
     pub(crate) fn lose(&self, cluster: &ClusterName) -> bool {
         let by_key = self.0.lock();
         let of_cluster = by_key.values().filter_map(Weak::upgrade).filter(|followed| followed.cluster == *cluster);
         of_cluster.fold(false, |any, followed| any | !followed.is_lost.swap(true, Ordering::AcqRel))
     }
 
-    /// The tokens that are due for a review, by cluster. The least recently reviewed come first, so that tokens without
-    /// an answer cannot starve others. Removes the tokens that no stream holds any more.
+    /// Returns the tokens that are due for a review, by cluster. The least recently reviewed tokens come first, so that
+    /// tokens without a response cannot starve other tokens. Removes the tokens that no stream uses.
     pub(crate) fn due(&self) -> BTreeMap<ClusterName, Vec<Arc<FollowedToken>>> {
         let (mut by_cluster, now) = (BTreeMap::<_, Vec<_>>::new(), Instant::now());
         self.0.lock().retain(|_, followed| {

@@ -1,5 +1,5 @@
-//! The identity under which a member cluster sees a user. The security of impersonation rests on these pure functions,
-//! so tests cover them with tables.
+//! The identity under which a member cluster sees a user. The security of impersonation depends on these pure
+//! functions, so their tests are tables of cases.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,52 +12,52 @@ use tributary_apimachinery::{
 use crate::user::{Authority, Reach, UserInfo};
 use crate::verifier_name::VerifierName;
 
-/// Names that no member is ever told, as groups or as users: `system:masters` is allowed everything, and `system:nodes`
-/// is the group of kubelets.
+/// Users and groups that are never sent to a member. `system:masters` may do everything, and `system:nodes` is the
+/// group of kubelets.
 const NEVER_SENT: [&str; 2] = [MASTERS_GROUP, NODES_GROUP];
 /// The user and the group of anonymous requests. No verifier may name them: the group would displace
 /// `system:authenticated`.
 const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 
-/// The parts of a user that one member is told, if the member does not vouch for the user itself.
+/// The parts of a user that are sent to a member, if the member itself has not authenticated the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberRules {
-    /// Whether the member is told the uid.
+    /// Whether the uid is sent to the member.
     pub uid: bool,
-    /// The keys of the extra fields that the member is told, in lower case. Keys in the domains kubernetes.io and
-    /// k8s.io are never sent, even if listed: they name pods and nodes of one cluster, and admission in that cluster
-    /// trusts them.
+    /// The keys of the extra fields that are sent to the member, in lower case. Keys in the domains kubernetes.io and
+    /// k8s.io are never sent, even if listed: these keys name pods and nodes of one cluster, and admission in that
+    /// cluster trusts them.
     pub extra: BTreeSet<String>,
 }
 
-/// The reason why a request must not be sent to a member in the user's name.
+/// The reason why a request must not be sent to a member under the user's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotSent {
-    /// Another cluster vouches for the user, and its word is valid only there.
+    /// Another cluster authenticated the user by a TokenReview. Its users are valid only in that cluster.
     #[error("cluster {0} vouches for the user, so the user is valid only in that cluster")]
     OfAnotherCluster(ClusterName),
-    /// The name begins with `system:`, and each cluster gives such names a meaning of its own.
+    /// The user's name begins with `system:`. Each cluster has its own meaning for these names.
     #[error("user {0:?} has a system name, which only its own cluster may be told")]
     SystemName(String),
     /// The user or the group is never sent to any cluster.
     #[error("{what} {name:?} is never sent to a cluster, so that nobody acts as such through this endpoint")]
     Never {
-        /// The kind of the name: `user` or `group`.
+        /// The kind of the name that is never sent: `user` or `group`.
         what: &'static str,
-        /// The name.
+        /// The name of the user or group that is never sent.
         name: String,
     },
-    /// The user has no name to impersonate.
+    /// The user's name is empty, so there is no user to impersonate.
     #[error("the user has no name")]
     NoName,
 }
 
-/// The identity of a user for `member`, from which the impersonation headers are made.
+/// Returns the identity of a user in `member`, from which the impersonation headers are made.
 ///
-/// Names of nodes and of anonymous users are never sent. Groups that must not be sent are left out, because groups can
-/// only add rights. A member that does not vouch for the user is not told names that begin with `system:`, and gets
-/// only the extra fields of the allow-list. The member that vouches for the user is told everything that it said
-/// itself, even if its word is valid in other members too.
+/// Names of nodes and of anonymous users are never sent. Groups that must not be sent are left out, because a missing
+/// group can only remove rights. A member that has not authenticated the user gets no name that begins with `system:`,
+/// and only the extra fields of the allow-list. A member that has authenticated the user gets every attribute from its
+/// own TokenReview, even if the user is valid in other members too.
 ///
 /// # Errors
 /// [`NotSent`] if the user must not act in this member.
@@ -74,7 +74,7 @@ pub fn identity_for(
     identity_for_member(user, own, rules)
 }
 
-/// The identity of a user for members that do not vouch for the user.
+/// Returns the identity of a user in members that have not authenticated the user.
 ///
 /// # Errors
 /// [`NotSent`], except [`NotSent::OfAnotherCluster`].
@@ -82,7 +82,7 @@ pub fn identity_for_other_members(user: &UserInfo, rules: &MemberRules) -> Resul
     identity_for_member(user, false, rules)
 }
 
-/// The identity of a user for one member. `own` is true if the member itself vouches for the user.
+/// Returns the identity of a user for one member. `own` is true if this member has authenticated the user.
 fn identity_for_member(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, NotSent> {
     let name = sent_name(&user.username, own)?;
     let groups = user.groups.iter().filter(|group| is_sent_group(group, own)).cloned().collect();
@@ -90,9 +90,9 @@ fn identity_for_member(user: &UserInfo, own: bool, rules: &MemberRules) -> Resul
     Ok(UserInfo { username: name.to_owned(), uid, groups, extra: extra(&user.extra, own, rules) })
 }
 
-/// The name and the groups that at least one member can be told. Only these count for privileges in this process: names
-/// that no member is told give no rights there, and an issuer may let its users choose any group name. The name is
-/// empty if it is never sent. The names of an anonymous user count, because this endpoint sets them itself.
+/// Returns the user's name and groups that may be sent to at least one member. Only these names give privileges in
+/// Tributary itself, because an issuer may let its users choose any group name. The name is empty if it is never sent.
+/// The names of an anonymous user give privileges, because Tributary itself sets them.
 pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
     if authority.verifier == VerifierName::anonymous() {
         return (&user.username, Cow::Borrowed(&user.groups));
@@ -106,11 +106,10 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str,
     (name, groups)
 }
 
-/// The name and the groups that count for privileges which are not in the hands of one member: names that
-/// [count](counted_names) in some member. If only one member vouches for the user, all names except `system:` names
-/// are dropped: they are names of people, which this endpoint's own authorities assign, and the member could give
-/// them to anyone. A `system:` name stands for whichever user a cluster gives it to, and no central authority assigns
-/// it. The name is empty if it does not count.
+/// Returns the name and the groups that give privileges beyond one member: [`counted_names`], and a condition. If only
+/// one member has authenticated the user, all names except `system:` names are dropped. The member could give a
+/// person's name, which Tributary's own authorities assign, to anyone. A `system:` name has a meaning in each cluster,
+/// and no central authority assigns it. The returned name is empty if the user's name gives no privileges.
 pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
     let (name, groups) = counted_names(user, authority);
     if !matches!(authority.reach, Reach::Member(_)) {
@@ -123,11 +122,11 @@ pub fn names_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'
     (name, groups.iter().filter(|group| group.starts_with(SYSTEM_PREFIX)).cloned().collect())
 }
 
-/// The identity of the user whom a client asks to impersonate, where the member's own rules decide about it. It is sent
-/// as a whole or not at all: a requested part is never dropped silently.
+/// Returns the identity that a client asks to impersonate, if the member's own RBAC decides about impersonation. The
+/// identity is sent completely or not at all: a requested part is never dropped silently.
 ///
 /// # Errors
-/// [`NotSent`] if a part of it is never sent.
+/// [`NotSent`] if a part of the identity is never sent.
 pub fn impersonated_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
     let name = sent_name(&asked.username, true)?;
     // An empty group counts as a requested group: a kube-apiserver then adds no groups of its own. Some HTTP stacks
@@ -138,7 +137,7 @@ pub fn impersonated_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
     Ok(UserInfo { username: name.to_owned(), ..asked.clone() })
 }
 
-/// The user's name, if the member may be told it. `own` is true if the member itself vouches for the user.
+/// Returns the user's name if it may be sent to the member. `own` is true if this member has authenticated the user.
 fn sent_name(name: &str, own: bool) -> Result<&str, NotSent> {
     match name {
         "" => Err(NotSent::NoName),
@@ -148,19 +147,18 @@ fn sent_name(name: &str, own: bool) -> Result<&str, NotSent> {
     }
 }
 
-/// Whether the member may be told a group.
+/// Returns whether a group may be sent to the member. `own` is true if this member has authenticated the user.
 fn is_sent_group(group: &str, own: bool) -> bool {
     let is_known = own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM_PREFIX);
     !group.is_empty() && !is_never_sent(group) && is_known
 }
 
-/// Whether a name of a user or group is never sent to any member.
+/// Returns whether a user or group is never sent to any member.
 fn is_never_sent(name: &str) -> bool {
     name.starts_with(NODE_USER_PREFIX) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name)
 }
 
-/// The extra fields to send. Keys are in lower case, as in headers: `A` and `a` arrive as one key, so the rules treat
-/// them as one key.
+/// Returns the extra fields to send. Keys are in lower case as in headers, so `A` and `a` are one key.
 fn extra(extra: &BTreeMap<String, Vec<String>>, own: bool, rules: &MemberRules) -> BTreeMap<String, Vec<String>> {
     let mut sent: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (key, values) in extra {
@@ -172,7 +170,7 @@ fn extra(extra: &BTreeMap<String, Vec<String>>, own: bool, rules: &MemberRules) 
     sent
 }
 
-/// Whether a key is in a domain that Kubernetes reserves (apiserver `validation.isKubernetesDomainPrefix`).
+/// Returns whether a key is in a domain that Kubernetes reserves (apiserver `validation.isKubernetesDomainPrefix`).
 pub(crate) fn is_kubernetes(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return false };
     ["kubernetes.io", "k8s.io"]
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_for_follows_the_rules_of_the_member() {
+    fn identity_sent_to_a_member_obeys_its_rules() {
         let everywhere = Reach::Everywhere;
         let a = Reach::Member(cluster("a"));
         let account = "system:serviceaccount:kube-system:default";
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_member_is_told_do_not_count() {
+    fn names_that_are_never_sent_give_no_privileges() {
         let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
         for (reach, name, groups, expected) in [
             (&everywhere, "ann", &["dev", "system:authenticated"][..], ("ann", &["dev", "system:authenticated"][..])),
@@ -249,7 +247,7 @@ mod tests {
             let (name, groups) = counted_names(&who, &authority);
             assert_eq!((name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
         }
-        // Anonymous names count only if this endpoint assigned them.
+        // The names of anonymous users give privileges only if Tributary itself assigned them.
         let nobody = UserInfo::anonymous();
         for (verifier, expected) in [
             (VerifierName::anonymous(), ("system:anonymous", vec!["system:unauthenticated".to_owned()])),
@@ -262,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn member_users_keep_only_system_names_for_shared_privileges() {
+    fn users_of_one_member_have_only_system_names_elsewhere() {
         let a = || cluster("a");
         let robot = "system:serviceaccount:n:robot";
         let known = "system:authenticated";
@@ -292,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn user_of_one_member_is_not_sent_to_another() {
+    fn user_of_one_member_is_not_impersonated_in_another() {
         let authority = Authority { verifier: "a".into(), reach: Reach::Member(cluster("a")) };
         let sent = identity_for(&user("ann", &[]), &authority, &cluster("b"), &MemberRules::default());
         assert_eq!(sent, Err(NotSent::OfAnotherCluster(cluster("a"))));
     }
 
     #[test]
-    fn uid_and_extra_fields_follow_the_member_rules() {
+    fn uid_and_extra_fields_are_sent_as_configured() {
         let listed = ["scopes.example.com/a", "authentication.kubernetes.io/node-name"];
         let rules = MemberRules { uid: true, extra: listed.iter().map(|&key| key.to_owned()).collect() };
         let table: &[(Reach, MemberRules, &str, &[&str])] = &[
@@ -327,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonated_user_is_sent_whole_or_not_at_all() {
+    fn impersonated_user_is_sent_completely_or_not_at_all() {
         let asked = user("System:bob", &["dev", "system:serviceaccounts"]);
         assert_eq!(impersonated_identity(&asked).as_ref(), Ok(&asked));
         for group in
@@ -346,7 +344,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn masters_and_nodes_are_never_sent(
+        fn system_masters_and_nodes_are_never_sent_to_members(
             name in "(system:(node:|nodes|masters|x)?)?[a-z]{0,2}",
             groups in proptest::collection::vec("(system:(node:|nodes|masters|x)?)?[a-z]{0,2}", 0..6),
             own: bool,

@@ -1,9 +1,9 @@
-//! The keys of an issuer: fetched when a token needs them, and cached.
+//! The public keys of an issuer, which are fetched when a token needs them, and cached.
 //!
-//! As in kube-apiserver and go-oidc (`RemoteKeySet`), an unknown key causes a fetch that all waiting requests share,
-//! and the last known keys stay in use while the issuer does not answer. Two rules are stricter: the issuer is asked at
-//! most once per [`FETCH_INTERVAL`], so that invented key ids cost it nothing, and keys older than [`KEYS_AGE`] are
-//! fetched again, so that withdrawn keys end.
+//! As in kube-apiserver and go-oidc (`RemoteKeySet`), an unknown key causes one fetch for all waiting requests, and the
+//! last keys stay in use while the issuer does not answer. Two rules are stricter. An issuer gets at most one fetch per
+//! [`FETCH_INTERVAL`], so that invented key ids cost the issuer nothing. Keys older than [`KEYS_AGE`] are fetched
+//! again, so that withdrawn keys become invalid.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::jwt::{Token, TokenError, Verified};
 
 /// The minimum time between two fetches from an issuer. kube-apiserver retries every 10 s until the first success.
 const FETCH_INTERVAL: Duration = Duration::from_secs(10);
-/// The age at which the next use of the keys fetches them again in the background.
+/// The age at which the next use of the keys starts another fetch in the background.
 const KEYS_AGE: Duration = Duration::from_secs(300);
-/// The timeout for a fetch: clients wait for it.
+/// The timeout for one fetch of an issuer's keys. Clients wait for the fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Fetches documents from issuers.
+/// Fetches documents from issuers over HTTPS.
 pub trait FetchDocument: Send + Sync + fmt::Debug {
     /// Fetches a document over HTTPS and returns the body of a 200 response, of bounded length. The server's
     /// certificate must be issued by `certificate_authority` (PEM) or by an authority of the system. Redirects are not
@@ -40,7 +40,7 @@ pub trait FetchDocument: Send + Sync + fmt::Debug {
 /// The reason why a token of an issuer is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerError {
-    /// The token is invalid.
+    /// The token itself is invalid.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// No keys of the issuer are known, so the token cannot be verified.
@@ -48,7 +48,7 @@ pub enum IssuerError {
     NoKeys {
         /// The URL of the issuer.
         issuer: String,
-        /// The reason why the fetch failed.
+        /// The reason why the fetch of the keys failed.
         problem: Arc<str>,
     },
 }
@@ -56,7 +56,6 @@ pub enum IssuerError {
 type Keys = Arc<JsonWebKeySet>;
 type KeyFetch = Shared<BoxFuture<'static, Result<Keys, Arc<str>>>>;
 
-/// An issuer with its cached keys.
 #[derive(Debug)]
 pub(crate) struct IssuerKeys {
     pub(crate) issuer: Arc<JwtAuthenticator>,
@@ -67,14 +66,13 @@ pub(crate) struct IssuerKeys {
 #[derive(Debug, Default)]
 struct IssuerState {
     keys: Option<Keys>,
-    /// The time of the last fetch, and its error.
     asked: Option<Instant>,
     problem: Option<Arc<str>>,
     flight: Option<KeyFetch>,
 }
 
 impl IssuerState {
-    /// Whether [`FETCH_INTERVAL`] has passed since the last fetch.
+    /// Returns whether [`FETCH_INTERVAL`] has passed since the last fetch.
     fn may_ask(&self) -> bool {
         self.asked.is_none_or(|asked| asked.elapsed() >= FETCH_INTERVAL)
     }
@@ -85,9 +83,9 @@ impl IssuerKeys {
         Arc::new(Self { issuer: Arc::new(issuer), documents, state: Mutex::default() })
     }
 
-    /// Verifies a token. Waits for a fetch if the key of the token is unknown, and also if no known key verifies the
-    /// signature: a token need not name its key, and an issuer may reuse an id for a new key. If the caller stops
-    /// waiting, the fetched keys are still cached. Must be called within a tokio runtime.
+    /// Verifies a token. Waits for a fetch if the token's key is unknown, and also if no known key verifies the
+    /// signature: a token need not name its key, and an issuer may reuse an id for a new key. Must be called within a
+    /// tokio runtime. Cancel: the fetched keys are still cached.
     pub(crate) async fn verify(self: &Arc<Self>, token: &Token<'_>) -> Result<Verified, IssuerError> {
         let keys = self.keys_for(token.key_id()).await?;
         let verified = token.verify(&self.issuer, &keys, SystemTime::now());
@@ -99,7 +97,8 @@ impl IssuerKeys {
         Ok(verified?)
     }
 
-    /// Keys newer than `than`: from the cache, or fetched if a fetch is allowed now.
+    /// Returns keys that are newer than `than`: from the cache, or from a fetch if [`FETCH_INTERVAL`] allows a fetch
+    /// now.
     async fn newer(self: &Arc<Self>, than: &Keys) -> Option<Keys> {
         let flight = {
             let mut state = self.state.lock();
@@ -142,7 +141,7 @@ impl IssuerKeys {
         IssuerError::NoKeys { issuer: self.issuer.issuer_url.clone(), problem }
     }
 
-    /// Starts a fetch in a task of its own, which outlives the callers that wait for it.
+    /// Starts a fetch in a separate task. The fetch continues if all waiting callers are cancelled.
     fn start(self: &Arc<Self>, state: &mut IssuerState) -> KeyFetch {
         let own = Arc::clone(self);
         let task = tokio::spawn(async move {
@@ -168,7 +167,7 @@ impl IssuerKeys {
     }
 }
 
-/// Fetches the discovery document, and the keys that it points to.
+/// Fetches the discovery document, and then the keys from the `jwks_uri` in this document.
 async fn fetch(issuer: &JwtAuthenticator, documents: &dyn FetchDocument) -> Result<JsonWebKeySet, String> {
     #[derive(Deserialize)]
     struct Discovery {

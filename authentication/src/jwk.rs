@@ -11,8 +11,8 @@ const MAX_KEYS: usize = 64;
 /// The maximum number of keys with the same id. A token with that `kid`, from any client, is tried with each of them.
 const MAX_KEYS_OF_ONE_ID: usize = 4;
 
-/// The algorithms that kube-apiserver accepts with `--authentication-config` (oidc `allowedSigningAlgs`). Neither
-/// `none` nor HMAC is among them, so a token cannot use a public key as an HMAC secret.
+/// The signature algorithms that kube-apiserver accepts with `--authentication-config` (oidc `allowedSigningAlgs`).
+/// `none` and HMAC are missing, so a token cannot use a public key as an HMAC secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names of RFC 7518")]
 pub enum SigningAlgorithm {
@@ -27,7 +27,7 @@ pub enum SigningAlgorithm {
     Ps512,
 }
 
-/// The algorithms by their names in RFC 7518.
+/// The algorithms and their names in RFC 7518.
 const ALGORITHMS: [(&str, SigningAlgorithm); 9] = [
     ("RS256", SigningAlgorithm::Rs256),
     ("RS384", SigningAlgorithm::Rs384),
@@ -40,16 +40,15 @@ const ALGORITHMS: [(&str, SigningAlgorithm); 9] = [
     ("PS512", SigningAlgorithm::Ps512),
 ];
 
-/// The curves by their names in RFC 7518, with the length of a coordinate in bytes.
+/// The elliptic curves with their names in RFC 7518, and the length of a coordinate in bytes.
 const CURVES: [(&str, usize); 3] = [("P-256", 32), ("P-384", 48), ("P-521", 66)];
 
 impl SigningAlgorithm {
-    /// Parses the `alg` of a header, in exactly the spelling of RFC 7518.
+    /// Parses the `alg` field of a token's header, in exactly the spelling of RFC 7518.
     pub fn parse(text: &str) -> Option<Self> {
         ALGORITHMS.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)
     }
 
-    /// The name in RFC 7518.
     fn name(self) -> &'static str {
         ALGORITHMS.iter().find(|(_, algorithm)| *algorithm == self).map_or("", |(name, _)| name)
     }
@@ -64,7 +63,7 @@ pub struct JsonWebKeySet(Vec<JsonWebKey>);
 #[serde(try_from = "KeyText", into = "KeyText")]
 pub(crate) struct JsonWebKey {
     id: String,
-    /// The only algorithm for which the key may be used, if it is limited to one.
+    /// The only algorithm that the key's `alg` field allows; `None` if the field is missing.
     algorithm: Option<SigningAlgorithm>,
     key: PublicKey,
 }
@@ -104,11 +103,11 @@ struct KeyText {
 }
 
 impl JsonWebKeySet {
-    /// Parses a key set. Skips keys of unsupported types, keys that are not for signatures or are for another
-    /// algorithm, and malformed keys: an issuer may serve keys for other purposes.
+    /// Parses a JSON Web Key Set. Keys of unsupported types, keys for other purposes than signatures, and malformed
+    /// keys are skipped, because an issuer may serve keys for other purposes.
     ///
     /// # Errors
-    /// The parser's error, if the text is not a key set.
+    /// The error of the JSON parser, if the text is not a key set.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct SetText {
@@ -133,13 +132,13 @@ impl JsonWebKeySet {
         self.0.into_iter()
     }
 
-    /// Whether a key has this id. Every key matches if `id` is `None`.
+    /// Returns whether the set contains a key with this id. Every key matches if `id` is `None`.
     pub fn has(&self, id: Option<&str>) -> bool {
         self.0.iter().any(|key| key.has_id(id))
     }
 
-    /// Whether a key with this id (every key if `None`) verifies a signature. Takes 0.03 to 0.3 ms per key that is
-    /// tried.
+    /// Returns whether a key with this id (every key if `None`) verifies a signature. Takes 0.03 to 0.3 ms for each
+    /// matching key.
     pub fn verifies(&self, algorithm: SigningAlgorithm, id: Option<&str>, message: &[u8], signature: &[u8]) -> bool {
         self.0.iter().any(|key| key.verifies(algorithm, id, message, signature))
     }
@@ -154,12 +153,12 @@ impl JsonWebKey {
         Some(Self { key: PublicKey::new(&text)?, id: text.kid, algorithm })
     }
 
-    /// Whether the key has this id. Every key matches `None`.
+    /// Returns whether the key has this id. Every key matches `None`.
     pub(crate) fn has_id(&self, id: Option<&str>) -> bool {
         id.is_none_or(|id| self.id == id)
     }
 
-    /// Whether the key has this id, allows this algorithm, and verifies the signature.
+    /// Returns whether the key has this id, allows this algorithm, and verifies the signature.
     pub(crate) fn verifies(
         &self,
         algorithm: SigningAlgorithm,
@@ -218,7 +217,8 @@ impl PublicKey {
         }
     }
 
-    /// Whether the key verifies the signature. RSA keys need at least 2,048 bits, and each curve has its own hash.
+    /// Returns whether the key verifies the signature. RSA keys need at least 2,048 bits, and each curve has its own
+    /// hash.
     fn verifies(&self, algorithm: SigningAlgorithm, message: &[u8], made: &[u8]) -> bool {
         use SigningAlgorithm as A;
         match self {

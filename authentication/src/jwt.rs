@@ -1,4 +1,5 @@
-//! JSON Web Tokens of issuers (apiserver `plugin/pkg/authenticator/token/oidc`, go-oidc `verify.go`).
+//! Parses and verifies JSON Web Tokens of issuers (apiserver `plugin/pkg/authenticator/token/oidc`, go-oidc
+//! `verify.go`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,18 +18,19 @@ use crate::user::{CREDENTIAL_ID, UserInfo};
 /// The maximum length of a token, in bytes. Directories with hundreds of groups issue tokens of some 20 KB.
 pub(crate) const MAX_TOKEN: usize = 32 * 1024;
 
-/// The tolerance for `nbf`, because clocks differ. It is go-oidc's, which has no tolerance for `exp`.
+/// The tolerance for the `nbf` claim, because clocks differ. The value is from go-oidc, which has no tolerance for
+/// `exp`.
 const NOT_BEFORE_LEEWAY: Duration = Duration::from_secs(60);
 
-/// The claims that decide whether a token is valid. Go matches their names in any case, so a second spelling of one of
-/// them could mean different things here and there.
+/// The claims that decide whether a token is valid. Go matches their names in any case, so a second spelling of a claim
+/// could have another meaning in kube-apiserver than in Tributary.
 const REGISTERED: [&str; 10] =
     ["iss", "sub", "aud", "exp", "nbf", "iat", "nonce", "at_hash", "_claim_names", "_claim_sources"];
 
-/// The reason why a token is rejected. It contains no text of the token except the issuer and names of claims.
+/// The reason why a token is rejected. The reason contains no text of the token except the issuer and names of claims.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// The token does not have three parts, or its header or claims are not JSON objects.
+    /// The token does not have three parts, or the header or the claims are not a JSON object.
     #[error("oidc: malformed jwt: {0}")]
     Malformed(&'static str),
     /// The algorithm is not RS, ES or PS with 256, 384 or 512.
@@ -37,16 +39,16 @@ pub enum TokenError {
     /// No key of the issuer verifies the signature.
     #[error("failed to verify signature: failed to verify id token signature")]
     Signature,
-    /// Another issuer issued the token.
+    /// The `iss` claim names another issuer than the expected one.
     #[error("oidc: id token issued by a different provider")]
     Issuer,
-    /// The token is for other audiences.
+    /// The `aud` claim contains none of the accepted audiences.
     #[error("oidc: expected audience in the issuer's audiences")]
     Audience,
-    /// The token has expired, or has no `exp`.
+    /// The token has expired, or has no `exp` claim.
     #[error("oidc: token is expired")]
     Expired,
-    /// The token is not valid yet.
+    /// The `nbf` claim is in the future.
     #[error("oidc: current time is before the nbf (not before) time")]
     NotYet,
     /// A claim is missing or has a value that the configuration does not allow.
@@ -75,7 +77,7 @@ impl fmt::Debug for Token<'_> {
     }
 }
 
-/// The user of a verified token, and its expiry.
+/// The user of a verified token, and the token's expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// The user that the claims name.
@@ -95,12 +97,12 @@ struct Header {
     b64: Option<Value>,
 }
 
-/// The claims by name; each name occurs once.
+/// The claims of a token. Each claim occurs only once.
 struct Claims(BTreeMap<String, Value>);
 
 impl<'a> Token<'a> {
-    /// Parses a token without verifying it. `kid` only selects among the keys of the configured issuer. `jwk`, `jku`
-    /// and `x5u`, with which a token could supply its own key, are ignored.
+    /// Parses a token without verifying it. `kid` only selects among the keys of the configured issuer. The header
+    /// fields `jwk`, `jku` and `x5u`, with which a token could supply its own key, are ignored.
     ///
     /// # Errors
     /// [`TokenError::Malformed`], [`TokenError::Algorithm`]. Critical extensions (`crit`, `b64`) and duplicate claims
@@ -133,11 +135,11 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// The unverified `iss` claim. It may only be used to choose the verifier.
+    /// The unverified `iss` claim. Callers may use the claim only to choose the verifier.
     pub fn unverified_issuer(&self) -> Option<&str> {
         match self.claims.0.get("iss")?.as_str() {
-            // Google also issues the name without a scheme (`untrustedIssuer` in apiserver's `oidc.go`; OpenID Connect
-            // Core, "GoogleIss").
+            // Google issues tokens with the name with and without a scheme (`untrustedIssuer` in apiserver's `oidc.go`;
+            // OpenID Connect Core, "GoogleIss").
             Some("accounts.google.com") => Some("https://accounts.google.com"),
             issuer => issuer,
         }
@@ -153,21 +155,21 @@ impl<'a> Token<'a> {
         self.claims.time("exp").ok().flatten()
     }
 
-    /// Whether one of these keys verifies the signature. The claims are not checked.
+    /// Returns whether one of these keys verifies the token's signature. The claims are not checked.
     pub fn is_signed_by(&self, keys: &JsonWebKeySet) -> bool {
         keys.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature)
     }
 
-    /// Whether this key verifies the signature. The claims are not checked.
+    /// Returns whether this key verifies the token's signature. The claims are not checked.
     pub(crate) fn is_signed_by_key(&self, key: &JsonWebKey) -> bool {
         key.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature)
     }
 
     /// Verifies the token with the keys and rules of an issuer. The signature is checked first: the error for a token
-    /// without a valid signature discloses nothing else.
+    /// without a valid signature discloses nothing about the claims.
     ///
-    /// Stricter than kube-apiserver: an empty or null name claim, a null among the groups, times in strings and
-    /// distributed claims (`_claim_names`) are rejected.
+    /// The rules are stricter than kube-apiserver's: an empty or null name claim, a null among the groups, times in
+    /// strings and distributed claims (`_claim_names`) are rejected.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -243,7 +245,8 @@ impl Claims {
         claim.as_str().ok_or_else(|| problem(name, "is not text"))
     }
 
-    /// The strings of a claim that is a string or a list of strings; empty if it is missing or null.
+    /// Returns the strings of a claim that is a string or a list of strings. The result is empty if the claim is
+    /// missing or null.
     fn strings(&self, name: &str) -> Result<Vec<String>, TokenError> {
         let wrong = || problem(name, "is neither a string nor a list of strings");
         match self.0.get(name) {
@@ -256,7 +259,8 @@ impl Claims {
         }
     }
 
-    /// A time claim in seconds since 1970, without fractions, limited to the years 1970 to 9999.
+    /// Returns a claim that contains a time in seconds since 1970. Fractions are dropped, and the time is limited to
+    /// the years 1970 to 9999.
     fn time(&self, name: &str) -> Result<Option<SystemTime>, TokenError> {
         /// The year 9999, in seconds since 1970.
         const LAST: u64 = 253_402_300_799;

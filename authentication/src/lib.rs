@@ -1,13 +1,12 @@
-//! Authentication of requests. It turns a client certificate, a bearer token or the headers of a front proxy into a
-//! [`UserInfo`] with the [`Authority`] that vouches for it, and decides which parts of it a member cluster may be told
-//! ([`identity_for`]).
+//! Authentication of requests. The crate converts a client certificate, a bearer token or the headers of a front proxy
+//! into a [`UserInfo`] and an [`Authority`]. [`identity_for`] decides which parts of the user are sent to a member
+//! cluster.
 //!
-//! The crate decides and does no I/O: keys and files are arguments, and remote questions about a token go through
-//! traits ([`FetchDocument`], [`TokenReviewer`]). The server calls it once per request, before the router sees the
-//! request.
+//! The crate does no I/O. Keys and files are arguments, and remote requests about a token go through traits
+//! ([`FetchDocument`], [`TokenReviewer`]). The server authenticates each request before the router gets the request.
 //!
-//! It is never more permissive than kube-apiserver; each known difference is stricter. The cases of
-//! `e2e/tests/e2e/authentication.rs` give the same certificates and tokens to both.
+//! Authentication is never more permissive than in kube-apiserver; each known difference is stricter. The test cases of
+//! `e2e/tests/e2e/authentication.rs` send the same certificates and tokens to both servers.
 
 mod configuration;
 mod followed_tokens;

@@ -1,7 +1,7 @@
-//! The keys by which members sign their ServiceAccounts' tokens, as each member last served them.
+//! The keys with which members sign the tokens of their ServiceAccounts, as each member last served them.
 //!
-//! A key is public, so any member can serve a copy of another's. A key therefore identifies a member only if exactly
-//! one member serves it and every other member has said which keys it has.
+//! A key is public, so any member can serve a copy of another member's key. A key therefore identifies a member only if
+//! exactly one member serves the key, and the keys of all other members are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,25 +11,25 @@ use tributary_apimachinery::ClusterName;
 use crate::jwk::{JsonWebKey, JsonWebKeySet};
 use crate::jwt::Token;
 
-/// The keys of each member at `/openid/v1/jwks`; `None` for a member that has not answered yet. Serializes, so that the
-/// keys of a member that is down are known after a restart.
+/// The keys of each member from `/openid/v1/jwks`; `None` for a member that has not answered yet. Serializes, so that
+/// the keys of an unreachable member are known after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberKeys(BTreeMap<ClusterName, Option<Vec<JsonWebKey>>>);
 
-/// The member whose key has signed a token.
+/// The result of the search for the member that signed a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signer<'a> {
-    /// No known key has signed the token.
+    /// No known key verifies the token's signature.
     Nobody,
-    /// This member alone serves the key.
+    /// Only this member serves the key of the token.
     Member(&'a ClusterName),
-    /// Several members serve the key.
+    /// Several members serve the key of the token.
     Several,
 }
 
 impl MemberKeys {
-    /// Removes members that are not in this list, and adds new members with unknown keys. Returns true if the set of
+    /// Removes members that are not in `members`, and adds new members with unknown keys. Returns whether the set of
     /// members changed.
     pub fn follow(&mut self, members: &[ClusterName]) -> bool {
         let before = self.0.len();
@@ -42,13 +42,13 @@ impl MemberKeys {
         changed
     }
 
-    /// Replaces the keys of a member. Returns whether they differ from the keys before.
+    /// Replaces the keys of a member. Returns whether the new keys differ from the previous keys.
     pub fn set(&mut self, member: ClusterName, keys: JsonWebKeySet) -> bool {
         let keys = Some(keys.into_keys().collect());
         self.0.insert(member, keys.clone()) != Some(keys)
     }
 
-    /// Records that a member answers and serves no keys. Its previous keys are kept. Returns whether its keys were
+    /// Records that a member answers and serves no keys. The member's previous keys stay. Returns whether the keys were
     /// unknown.
     pub fn set_without_keys(&mut self, member: ClusterName) -> bool {
         let own = self.0.entry(member).or_default();
@@ -57,12 +57,12 @@ impl MemberKeys {
         is_new
     }
 
-    /// Whether these keys differ from the known keys of a member, or its keys are unknown.
+    /// Returns whether these keys differ from the known keys of a member, or the member's keys are unknown.
     pub fn differ(&self, member: &ClusterName, keys: &JsonWebKeySet) -> bool {
         !self.0.get(member).and_then(Option::as_ref).is_some_and(|known| known.iter().eq(keys.keys()))
     }
 
-    /// Pairs of members that serve the same key. The merged endpoint rejects tokens that are signed with such a key.
+    /// Returns pairs of members that serve the same key. The merged view rejects tokens that are signed with this key.
     pub fn sharing(&self) -> BTreeSet<(&ClusterName, &ClusterName)> {
         let all: Vec<_> = self.keys().collect();
         let mut sharing = BTreeSet::new();
@@ -73,35 +73,36 @@ impl MemberKeys {
         sharing
     }
 
-    /// The members whose keys are unknown.
+    /// Returns the members whose keys are unknown.
     pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
         self.0.iter().filter(|(_, keys)| keys.is_none()).map(|(name, _)| name)
     }
 
-    /// Whether the keys of a member are known. A member without keys counts as known.
+    /// Returns whether the keys of a member are known. The keys of a member that serves none are known.
     pub(crate) fn know(&self, member: &ClusterName) -> bool {
         self.0.get(member).is_some_and(Option::is_some)
     }
 
-    /// Forgets the keys of a member whose name now stands for another cluster.
+    /// Removes the keys of a member, because its name now stands for another cluster.
     pub fn forget(&mut self, member: &ClusterName) {
         self.0.entry(member.clone()).and_modify(|keys| *keys = None);
     }
 
-    /// Whether any member serves a key with this id.
+    /// Returns whether any member serves a key with this id.
     pub(crate) fn has(&self, id: Option<&str>) -> bool {
         self.keys().any(|(_, key)| key.has_id(id))
     }
 
-    /// Whether a key of the member verifies the signature of a token.
+    /// Returns whether a key of the member verifies the signature of a token.
     pub(crate) fn has_signed(&self, member: &ClusterName, token: &Token<'_>) -> bool {
         self.0.get(member).into_iter().flatten().flatten().any(|key| token.is_signed_by_key(key))
     }
 
-    /// The member whose key verifies the signature of a token. Takes 0.03 to 0.3 ms for each key with the token's key
-    /// id.
+    /// Finds the member whose key verifies the signature of a token. Takes 0.03 to 0.3 ms for each key with the token's
+    /// key id.
     pub(crate) fn signer(&self, token: &Token<'_>) -> Signer<'_> {
-        // A kube-apiserver always writes a key id. Without one, any client could make this try every key of the fleet.
+        // A kube-apiserver always writes a key id. Without this check, a client could make this function try the keys
+        // of all members.
         if token.key_id().is_none() {
             return Signer::Nobody;
         }
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(keys.signer(&Token::parse(&without_id).unwrap()), Signer::Nobody);
     }
 
-    /// A copied public key can be served, even before its owner serves it.
+    /// Another member can copy and serve a public key, even before the key's owner serves the key.
     #[test]
     fn key_that_two_members_serve_identifies_no_member() {
         let of_v = testing::TestSigner::new("k");
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_member_are_kept_until_they_change_or_it_leaves() {
+    fn member_keys_stay_until_changed_or_the_member_is_removed() {
         let (first, second) = (testing::TestSigner::new("k"), testing::TestSigner::new("l"));
         let (v, a) = (cluster("v"), cluster("a"));
         let mut keys = MemberKeys::default();

@@ -1,4 +1,4 @@
-//! Users that a front proxy names in headers (apiserver `pkg/authentication/request/headerrequest`).
+//! Authenticates users that a front proxy names in headers (apiserver `pkg/authentication/request/headerrequest`).
 
 use std::collections::BTreeMap;
 
@@ -13,46 +13,47 @@ use crate::x509::{CertificateError, ClientCertificates, common_name};
 /// The settings of the `--requestheader-*` flags. Header names are in lower case, as in [`HeaderName`].
 #[derive(Debug)]
 pub struct RequestHeaders {
-    /// `--requestheader-client-ca-file`.
+    /// The authorities of `--requestheader-client-ca-file`, which sign the certificates of front proxies.
     pub authorities: ClientCertificates,
-    /// `--requestheader-allowed-names`; if empty, every name in a certificate of the authorities is allowed.
+    /// The certificate names of `--requestheader-allowed-names`. If the list is empty, every certificate of the
+    /// authorities is allowed.
     pub allowed_names: Vec<String>,
-    /// `--requestheader-username-headers`.
+    /// The headers of `--requestheader-username-headers`.
     pub username: Vec<HeaderName>,
-    /// `--requestheader-uid-headers`.
+    /// The headers of `--requestheader-uid-headers`.
     pub uid: Vec<HeaderName>,
-    /// `--requestheader-group-headers`.
+    /// The headers of `--requestheader-group-headers`.
     pub group: Vec<HeaderName>,
-    /// `--requestheader-extra-headers-prefix`, in lower case.
+    /// The prefixes of `--requestheader-extra-headers-prefix`, in lower case.
     pub extra_prefixes: Vec<String>,
 }
 
 /// The reason why headers that name a user are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrontProxyError {
-    /// The sender is not the proxy.
+    /// The client's certificate is not a valid certificate of a front proxy.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The sender's certificate is valid, but its name is not in the allowed list.
+    /// The client's certificate is valid, but its name is not in `--requestheader-allowed-names`.
     #[error("x509: subject with cn={0} is not in the allowed list")]
     Name(String),
-    /// A header value is not UTF-8.
+    /// The value of a header is not UTF-8.
     #[error("header {0} is not text")]
     NotText(HeaderName),
-    /// A header for the user or the uid occurs twice. If a proxy appends its header to the client's, the client's value
-    /// could win.
+    /// A header for the user or the uid occurs twice. If a proxy appends its header to the client's header, the
+    /// client's value could win.
     #[error("header {0} is given more than once")]
     Twice(HeaderName),
 }
 
 impl RequestHeaders {
-    /// Whether headers name a user. The sender is not checked.
+    /// Returns whether the headers name a user. The client's certificate is not checked.
     pub fn name_a_user(&self, headers: &HeaderMap) -> bool {
         self.username.iter().any(|name| headers.contains_key(name))
     }
 
-    /// Verifies that the sender is the proxy. Returns the time until which this holds while the bundle is unchanged.
-    /// Takes about 0.1 ms.
+    /// Verifies that the client is the front proxy. Returns the time until which the result is valid while the bundle
+    /// is unchanged. Takes about 0.1 ms.
     ///
     /// # Errors
     /// [`FrontProxyError::Certificate`], [`FrontProxyError::Name`].
@@ -67,7 +68,7 @@ impl RequestHeaders {
         Ok(until)
     }
 
-    /// The user that the headers name, or `None`. The caller must have verified the proxy.
+    /// Returns the user in the headers, or `None`. The caller must have verified the front proxy.
     ///
     /// # Errors
     /// [`FrontProxyError::NotText`], [`FrontProxyError::Twice`].
@@ -99,7 +100,7 @@ impl RequestHeaders {
         Ok(extra)
     }
 
-    /// Removes these headers from every request, so that later stages cannot trust them.
+    /// Removes the headers that name a user from a request, so that later stages cannot trust them.
     pub fn remove_from(&self, headers: &mut HeaderMap) {
         let ours = |name: &HeaderName| {
             [&self.username, &self.uid, &self.group].iter().any(|names| names.contains(name))
@@ -112,7 +113,7 @@ impl RequestHeaders {
     }
 }
 
-/// The value of the first header that is present and not empty; otherwise the empty string.
+/// Returns the value of the first of these headers that is present and not empty, or the empty string.
 fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<String, FrontProxyError> {
     for name in names {
         let mut values = headers.get_all(name).iter();
@@ -131,8 +132,8 @@ fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, FrontProxyErro
     String::from_utf8(value.as_bytes().to_vec()).map_err(|_| FrontProxyError::NotText(name.clone()))
 }
 
-/// A percent-decoded key of an extra field. It stays as it is if a `%` is not followed by two hex digits, because Go's
-/// `url.PathUnescape` fails there.
+/// Percent-decodes the key of an extra field. The key stays unchanged if a `%` is not followed by two hex digits,
+/// because Go's `url.PathUnescape` fails for such keys.
 fn unescaped(key: &str) -> String {
     let whole = key.split('%').skip(1).all(|rest| {
         let digits = rest.as_bytes().get(..2);
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_count_only_from_a_verified_proxy() {
+    fn user_headers_are_valid_only_from_a_verified_proxy() {
         let (authority, stranger) = (TestAuthority::new(), TestAuthority::new());
         let now = UnixTime::now();
         let ours = request_headers(&authority, &["front"]);
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_as_by_kube_apiserver() {
+    fn user_headers_are_read_as_by_kube_apiserver() {
         let ours = request_headers(&TestAuthority::new(), &[]);
         let headers = map(&[
             ("X-Remote-User", b""),
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_with_two_users_or_invalid_utf8_are_rejected() {
+    fn user_headers_with_two_users_or_invalid_utf8_are_rejected() {
         let ours = request_headers(&TestAuthority::new(), &[]);
         let name = HeaderName::from_static("x-remote-user");
         let twice = map(&[("X-Remote-User", b"ann"), ("X-Remote-User", b"eve")]);

@@ -1,4 +1,4 @@
-//! The request for a client certificate in a TLS handshake.
+//! The server's request for a client certificate in a TLS handshake.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -9,7 +9,8 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use crate::version_one::{verify_tls12_signature, verify_tls13_signature};
 
 /// Accepts any certificate whose private key the client has, as Go's `tls.RequestClientCert` does in kube-apiserver.
-/// The authority is checked per request, so a client with a stale certificate and a valid token is accepted.
+/// The certificate's authority is checked for each request, so that a client with an expired certificate and a valid
+/// token is accepted.
 #[derive(Debug)]
 pub struct RequestedCertificate {
     /// The names of the accepted authorities, which are sent to the client.
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
     use crate::version_one::tests::{as_version_one, named};
 
-    /// Whether a handshake succeeds if the client presents this certificate and signs with this key.
+    /// Returns whether a TLS handshake succeeds for a client with this certificate and this signing key.
     fn shakes_hands(
         version: &'static SupportedProtocolVersion,
         certificate: &CertificateDer<'static>,
@@ -92,7 +93,7 @@ mod tests {
         trusted.add(serving.clone())?;
         let server = server.with_single_cert(vec![serving], own_key(&own).unwrap())?;
         let signing = provider.key_provider.load_private_key(own_key(key).unwrap())?;
-        // The key may differ from the key in the certificate.
+        // In some test cases the signing key differs from the key in the certificate.
         let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate.clone()], signing));
         let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version])?;
         let client = client.with_root_certificates(trusted).with_client_cert_resolver(Arc::new(shown));
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake_proves_the_key_of_a_version_1_certificate() {
+    fn handshake_requires_the_private_key_of_a_version_1_certificate() {
         let key = || KeyPair::generate().unwrap();
         let authority = Issuer::new(named("people"), key());
         let (own, other) = (key(), key());

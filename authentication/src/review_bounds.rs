@@ -1,9 +1,9 @@
-//! Bounds for reviews of tokens: a review costs a request to a cluster before the sender is known.
+//! Limits for TokenReviews. A review costs a request to a cluster before the client is authenticated.
 //!
-//! Tokens that no cluster knows are counted by two rates: that of the client's address, and that of all addresses. A
-//! token that a cluster knows is given back to both rates, so that many users behind one address are not bounded. A
-//! token with the signature of a cluster's key counts by its address alone, so that random tokens from everywhere do
-//! not keep ServiceAccounts out. A cluster that does not answer delays only the reviews that it is sent.
+//! A token that no cluster accepts spends from two token buckets: the bucket of the client's address, and the bucket of
+//! all addresses. A token that a cluster accepts refunds both buckets, so that many users behind one address are not
+//! limited. A token with the signature of a cluster's key spends from the address's bucket only, so that random tokens
+//! from everywhere do not block ServiceAccounts. A cluster that does not answer delays only its own reviews.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,41 +17,40 @@ use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_limiters::{SpentTokens, TokenRate};
 
-/// The reviews that one cluster is sent at once. A kube-apiserver answers one in some milliseconds.
+/// The maximum number of concurrent reviews at one cluster. A kube-apiserver answers a review in some milliseconds.
 const AT_A_CLUSTER: usize = 32;
-/// The reviews that all clusters are sent at once, some 10 KB each: more than strangers cause while clusters do not
-/// answer.
+/// The maximum number of concurrent reviews at all clusters, of some 10 KB each. Unauthenticated clients cannot reach
+/// this number, even while clusters do not answer.
 const IN_FLIGHT: usize = 1024;
-/// The unknown tokens from one address: 50 at once, and 5 a second. A person with an expired token sends one every now
-/// and then.
+/// The limit for unaccepted tokens from one address: a burst of 50, and 5 per second. A person with an expired token
+/// sends about one request at a time.
 const ADDRESS_BURST: NonZeroU32 = NonZeroU32::new(50).unwrap();
 const ADDRESS_INTERVAL: Duration = Duration::from_millis(200);
-/// The unknown tokens from all addresses: 500 at once, and 100 a second.
+/// The limit for unaccepted tokens from all addresses: a burst of 500, and 100 per second.
 const TOTAL_BURST: NonZeroU32 = NonZeroU32::new(500).unwrap();
 const TOTAL_INTERVAL: Duration = Duration::from_millis(10);
-/// The addresses with buckets of their own; all further ones share one bucket.
+/// The maximum number of addresses with their own token bucket. All other addresses share one bucket.
 const MAX_ADDRESSES: usize = 10_000;
 
 const ONE: NonZeroU32 = NonZeroU32::MIN;
 
-/// A review is not sent.
+/// The limit that prevents a TokenReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooManyReviews {
-    /// The limit of reviews in flight is reached.
+    /// Too many reviews are in flight at all clusters.
     #[error("the limit of token reviews in flight is reached; try again")]
     InFlight,
-    /// The limit of reviews in flight at one cluster is reached.
+    /// Too many reviews are in flight at one cluster.
     #[error("the limit of token reviews in flight at this cluster is reached; try again")]
     AtCluster,
-    /// The cluster has rejected too many tokens of one address.
+    /// Clusters have rejected too many tokens from one address.
     #[error("too many tokens from this address were rejected recently; try again")]
     OfAddress,
-    /// Clusters have rejected too many tokens of all addresses together.
+    /// Clusters have rejected too many tokens from all addresses together.
     #[error("too many tokens were rejected recently; try again")]
     OfAll,
 }
 
-/// The bounds.
 pub(crate) struct ReviewBounds {
     places: Arc<Semaphore>,
     of_address: TokenRate,
@@ -60,14 +59,14 @@ pub(crate) struct ReviewBounds {
     at_clusters: Mutex<HashMap<ClusterName, usize>>,
 }
 
-/// The buckets of tokens that no cluster knows.
+/// The token buckets that unaccepted bearer tokens spend from.
 #[derive(Default)]
 struct UnknownTokens {
     of_all: SpentTokens,
     of_addresses: HashMap<Option<IpAddr>, SpentTokens>,
 }
 
-/// A review that may be sent.
+/// A review that the limits of rate and memory admit.
 pub(crate) struct Admitted {
     bounds: Arc<ReviewBounds>,
     address: Option<IpAddr>,
@@ -75,7 +74,7 @@ pub(crate) struct Admitted {
     _place: OwnedSemaphorePermit,
 }
 
-/// A review that a cluster is sent.
+/// A review in flight at one cluster.
 pub(crate) struct SentReview<'a> {
     bounds: &'a ReviewBounds,
     cluster: &'a ClusterName,
@@ -92,7 +91,8 @@ impl ReviewBounds {
         })
     }
 
-    /// Admits the review of a token from this address. `is_signed`: the token has the signature of a cluster's key.
+    /// Admits the review of a token from this address. `is_signed` is true if the token has the signature of a
+    /// cluster's key.
     ///
     /// # Errors
     /// [`TooManyReviews`].
@@ -113,7 +113,7 @@ impl ReviewBounds {
 }
 
 impl Admitted {
-    /// Takes one of a cluster's places.
+    /// Counts a review as in flight at a cluster, until the returned value is dropped.
     ///
     /// # Errors
     /// [`TooManyReviews::AtCluster`].
@@ -127,7 +127,7 @@ impl Admitted {
         Ok(SentReview { bounds: &self.bounds, cluster })
     }
 
-    /// A cluster knows the token: it does not count.
+    /// Refunds the token buckets, because a cluster accepted the bearer token.
     pub(crate) fn give_back(self) {
         let ReviewBounds { of_address, of_all, unknown_tokens, .. } = &*self.bounds;
         let mut unknown_tokens = unknown_tokens.lock();
@@ -153,8 +153,8 @@ impl Drop for SentReview<'_> {
 }
 
 impl UnknownTokens {
-    /// The address whose bucket counts: of IPv6 the first 64 bits, which are one client's network. `None` for the
-    /// bucket of all further addresses.
+    /// Returns the address whose bucket the request spends from. IPv6 addresses are cut to the first 64 bits, which are
+    /// one client's network. `None` selects the common bucket of the addresses above [`MAX_ADDRESSES`].
     fn bucket_address(&mut self, address: IpAddr, now: Instant) -> Option<IpAddr> {
         let address = match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// The time until all buckets are full.
+    /// The time after which all token buckets are full.
     const RECOVERY: Duration = Duration::from_secs(10);
 
     fn address(last: u32) -> IpAddr {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unknown_tokens_are_bounded_by_address_and_in_all() {
+    async fn rejected_tokens_are_limited_by_address_and_in_total() {
         let bounds = ReviewBounds::new();
         let admit = |last| bounds.admit(address(last), false).map(drop);
         for _ in 0..50 {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn known_tokens_are_bounded_by_reviews_in_flight_alone() {
+    async fn accepted_tokens_are_limited_only_by_reviews_in_flight() {
         let bounds = ReviewBounds::new();
         for _ in 0..10_000 {
             bounds.admit(address(1), false).unwrap().give_back();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_cluster_has_places_of_its_own() {
+    async fn reviews_in_flight_are_limited_per_cluster() {
         let bounds = ReviewBounds::new();
         let [hung, other] = ["hung", "other"].map(|name| ClusterName::new(name).unwrap());
         let admitted = bounds.admit(address(1), true).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn addresses_of_a_network_share_a_bucket_and_buckets_are_bounded() {
+    async fn addresses_of_one_network_share_a_token_bucket() {
         let bounds = ReviewBounds::new();
         let bucket_address = |address| bounds.unknown_tokens.lock().bucket_address(address, Instant::now());
         let known = |text: &str| bucket_address(text.parse().unwrap()).map(|address| address.to_string());

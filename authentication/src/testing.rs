@@ -1,4 +1,4 @@
-//! An issuer for tests, which has a key, serves it and signs tokens.
+//! A test issuer of JSON Web Tokens with one signing key.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use crate::configuration::{ClaimMapping, JwtAuthenticator};
 use crate::jwk::JsonWebKeySet;
 
-/// A key pair with a key id.
 pub(crate) struct TestSigner {
     pair: EcdsaKeyPair,
     id: &'static str,
@@ -23,7 +22,7 @@ impl TestSigner {
         Self { pair: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), id }
     }
 
-    /// The public key as an issuer serves it.
+    /// Returns the public key in the JSON of RFC 7517.
     pub(crate) fn key(&self) -> Value {
         let (x, y) = self.pair.public_key().as_ref()[1..].split_at(32);
         let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
@@ -34,12 +33,12 @@ impl TestSigner {
         JsonWebKeySet::parse(json!({"keys": [self.key()]}).to_string().as_bytes()).unwrap()
     }
 
-    /// A signed token with these claims.
+    /// Returns a signed token with these claims.
     pub(crate) fn signed(&self, claims: &str) -> String {
         self.signed_under(&json!({"alg": "ES256", "kid": self.id}), claims)
     }
 
-    /// A signed token with these claims and another header.
+    /// Returns a signed token with this header and these claims.
     pub(crate) fn signed_under(&self, header: &Value, claims: &str) -> String {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims));
         let made = self.pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
@@ -47,7 +46,7 @@ impl TestSigner {
     }
 }
 
-/// An issuer with the audience `me` whose `sub` claim is the user's name.
+/// Returns an issuer with the audience `me`, whose `sub` claim becomes the user's name.
 pub(crate) fn issuer(url: &str) -> JwtAuthenticator {
     JwtAuthenticator {
         issuer_url: url.to_owned(),
@@ -61,7 +60,7 @@ pub(crate) fn issuer(url: &str) -> JwtAuthenticator {
     }
 }
 
-/// Valid claims of a token that expires after some seconds.
+/// Returns valid claims of a token that expires after this number of seconds.
 pub(crate) fn claims(issuer: &str, user: &str, seconds: u64) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     json!({"iss": issuer, "aud": "me", "sub": user, "exp": now + seconds}).to_string()

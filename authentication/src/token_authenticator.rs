@@ -5,8 +5,7 @@
 //!          (TokenCache)                    (pure)                └─▶ clusters: ReviewBounds ─▶ TokenReviewer
 //! ```
 //!
-//! A token that is malformed or expired causes no request. The token of an open stream is [reviewed
-//! again](FollowedToken) as long as the stream is open.
+//! A malformed or expired token causes no request. The token of an open stream is [reviewed repeatedly](FollowedToken).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,59 +32,61 @@ use crate::token_review::{TokenReviewer, bytes, review_answer, review_request};
 use crate::user::{Authority, UserInfo};
 use crate::verifiers::{Addressed, BearerToken, TokenRefused, Verifier, VerifierRules};
 
-/// The time for which a token that was verified here is cached: kube-apiserver's `TokenSuccessCacheTTL`. Invalid tokens
-/// are not cached (its `TokenFailureCacheTTL` is 0), because verifying them again costs no request.
+/// The time for which a token that this process verified is cached: kube-apiserver's `TokenSuccessCacheTTL`. Invalid
+/// tokens are not cached (kube-apiserver's `TokenFailureCacheTTL` is 0), because verifying them again costs no request.
 const VERIFIED_TTL: Duration = Duration::from_secs(10);
 /// The timeout for a review by one cluster.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// The number of attempts to authenticate a token while the rules change. 3: the rules change a few times a minute at
-/// most.
+/// The number of attempts to authenticate a token while the verifiers' configuration changes. 3: the configuration
+/// changes a few times a minute at most.
 const TRIES: usize = 3;
-/// The number of concurrent repeated reviews per cluster. It is small, so that reviews which clients wait for go first.
+/// The maximum number of concurrent repeated reviews per cluster. The number is small, so that the reviews of waiting
+/// clients are not delayed.
 const FOLLOWED_AT_ONCE: usize = 8;
 
 /// The user of an authenticated token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
-    /// The user with the attributes from the verifier.
+    /// The user with the attributes from the verifier's response or the token.
     pub user: UserInfo,
     /// The authority that vouches for the user.
     pub authority: Authority,
     /// The expiry of the token, if it has one.
     pub expires: Option<SystemTime>,
-    /// The configuration of the issuer, if the token was verified here.
+    /// The configuration of the issuer; `None` if a cluster reviewed the token.
     issuer: Option<Arc<JwtAuthenticator>>,
-    /// For the cluster that reviewed the token, the value of `Rules::forgotten` at that time.
+    /// The value of `Rules::forgotten` for the cluster at the time of the review.
     forgotten: u64,
 }
 
-/// The reason why a token is answered with 401. Safe to log: it contains no text of the token except names of claims.
+/// The reason for a 401 response to a request with a token. The reason may be logged: it contains no text of the token
+/// except names of claims.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenAuthenticationError {
     /// The token is malformed or expired.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The keys or the rules of the issuer reject the token.
+    /// The keys or the configuration of the issuer reject the token.
     #[error(transparent)]
     Issuer(#[from] IssuerError),
-    /// No verifier may be asked about the token.
+    /// No verifier is allowed for this token.
     #[error(transparent)]
     Refused(#[from] TokenRefused),
-    /// Too many reviews are running.
+    /// A limit for TokenReviews is reached.
     #[error(transparent)]
     TooManyReviews(#[from] TooManyReviews),
-    /// A cluster could not be asked, or could not answer.
+    /// The TokenReview could not be sent to the cluster, or the cluster did not answer.
     #[error("cluster {cluster} could not review the token: {problem}")]
     NotReviewed {
-        /// The name of the cluster.
+        /// The name of the cluster that should review the token.
         cluster: ClusterName,
-        /// The reason why there is no answer.
+        /// The reason why there is no response.
         problem: Arc<str>,
     },
-    /// No verifier knows the token.
+    /// No verifier accepts the token.
     #[error("invalid bearer token")]
     Unknown,
-    /// The review was cancelled by a failure of this process, or the rules kept changing.
+    /// The review was cancelled by a failure of this process, or the configuration changed during each attempt.
     #[error("the review of the token was interrupted; try again")]
     BrokenOff,
 }
@@ -93,19 +94,21 @@ pub enum TokenAuthenticationError {
 /// The settings for reviews of tokens by clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenReviews {
-    /// `--token-review-cluster`.
+    /// The cluster of `--token-review-cluster`.
     pub cluster: Option<ClusterName>,
-    /// `--api-audiences`: a reviewed token must be for one of them. If empty, it must be for the cluster itself.
+    /// The audiences of `--api-audiences`. A reviewed token must be for one of them. If the list is empty, the token
+    /// must be for the cluster itself.
     pub audiences: Vec<String>,
-    /// The time for which a review is cached, whatever its result: `--authentication-token-webhook-cache-ttl`.
+    /// The time for which the result of a review is cached, positive or negative:
+    /// `--authentication-token-webhook-cache-ttl`.
     pub cache_ttl: Duration,
 }
 
 impl Default for TokenReviews {
     fn default() -> Self {
         // The default of API servers that delegate authentication (apiserver
-        // `options.NewDelegatingAuthenticationOptions`), as this one does. kube-apiserver's own webhook caches for 2
-        // min, in which a deleted ServiceAccount stays valid.
+        // `options.NewDelegatingAuthenticationOptions`). kube-apiserver's own webhook caches for 2 min, in which a
+        // deleted ServiceAccount would stay valid.
         Self { cluster: None, audiences: Vec::new(), cache_ttl: Duration::from_secs(10) }
     }
 }
@@ -124,17 +127,16 @@ pub struct TokenAuthenticator {
     unknown_key: Notify,
 }
 
-/// The configured verifiers. They are replaced as a whole; results under earlier rules are not cached.
+/// The configured verifiers. An update replaces the whole value. Results from a previous value are not cached.
 #[derive(Clone, Default)]
 struct Rules {
     generation: u64,
     issuers: Vec<JwtAuthenticator>,
-    /// The keys of `issuers`, at the same index.
     keys: Vec<Arc<IssuerKeys>>,
     members: Arc<MemberKeys>,
-    /// The members that review tokens of requests to their own path or host.
+    /// The members that review the tokens of requests to their own path or host.
     reviewing: Arc<BTreeSet<ClusterName>>,
-    /// For each member, the number of times that its name began to stand for another cluster.
+    /// For each member, the number of times that its name was reassigned to another cluster.
     forgotten: Arc<BTreeMap<ClusterName, u64>>,
 }
 
@@ -145,7 +147,7 @@ impl fmt::Debug for TokenAuthenticator {
 }
 
 impl TokenAuthenticator {
-    /// An authenticator without issuers and members.
+    /// Creates an authenticator without issuers and members.
     pub fn new(reviews: TokenReviews, documents: Arc<dyn FetchDocument>, reviewer: Arc<dyn TokenReviewer>) -> Self {
         let bytes_of = |outcome: &ReviewOutcome| outcome.as_ref().map_or(0, |known| bytes(&known.user));
         let (cache, bounds, followed) = (TokenCache::new(bytes_of), ReviewBounds::new(), FollowedTokens::default());
@@ -153,7 +155,7 @@ impl TokenAuthenticator {
         Self { reviews, documents, reviewer, rules, cache, bounds, followed, unknown_key }
     }
 
-    /// Replaces the issuers by those of a configuration. The cached keys of unchanged issuers are kept.
+    /// Replaces the issuers by the issuers of a configuration. The cached keys of unchanged issuers stay.
     pub fn set_issuers(&self, configuration: &AuthenticationConfiguration) {
         self.exchange(|rules| {
             let known = |issuer: &JwtAuthenticator| rules.keys.iter().find(|keys| *keys.issuer == *issuer).cloned();
@@ -169,8 +171,8 @@ impl TokenAuthenticator {
         self.exchange(|rules| Rules { members: Arc::clone(&members), ..rules.clone() });
     }
 
-    /// Forgets the answers and keys of a cluster whose name now stands for another cluster. Returns whether a stream is
-    /// open with a token of the earlier cluster: such a token counts as lost.
+    /// Removes the reviews and keys of a cluster whose name now stands for another cluster. Returns whether a stream
+    /// with a token of the previous cluster is open. Such a token becomes invalid.
     pub fn forget_cluster(&self, cluster: &ClusterName) -> bool {
         self.exchange(|rules| {
             let mut members = (*rules.members).clone();
@@ -194,13 +196,13 @@ impl TokenAuthenticator {
         self.rules.rcu(|rules| Rules { generation: rules.generation + 1, ..change(rules) });
     }
 
-    /// Waits for a token with a key that no member is known to have: a member may have a new key. Cancel: safe.
+    /// Waits for a token whose key id is unknown. A member may have a new key then. Cancel: safe.
     pub async fn unknown_key(&self) {
         self.unknown_key.notified().await;
     }
 
-    /// Whether the verifier of a token is still configured as it was. A token that a cluster reviewed is [reviewed
-    /// again](Self::follow).
+    /// Returns whether the verifier of a token still has the same configuration. A token that a cluster reviewed is
+    /// [reviewed again](Self::follow).
     pub fn is_verifier_unchanged(&self, known: &Authenticated) -> bool {
         let rules = self.rules.load();
         let home = known.authority.reach.home().and_then(|home| rules.forgotten.get(home));
@@ -210,8 +212,8 @@ impl TokenAuthenticator {
         known.issuer.as_ref().is_none_or(|issuer| rules.issuers.contains(issuer))
     }
 
-    /// Follows the token of a stream that is being opened, if a cluster reviewed the token. The cluster is asked again
-    /// in [each round](Self::review_followed) as long as the returned value is held. Costs some 2 µs.
+    /// Follows the token of a new stream, if a cluster reviewed the token. Each [round](Self::review_followed) sends
+    /// the token to the cluster again, until the returned value is dropped. Costs some 2 µs.
     pub fn follow(&self, token: &[u8], known: &Authenticated) -> Option<Arc<FollowedToken>> {
         let cluster = known.authority.reach.home().filter(|_| known.issuer.is_none())?;
         let text = std::str::from_utf8(token).ok()?;
@@ -221,15 +223,15 @@ impl TokenAuthenticator {
         Some(self.followed.follow(key, cluster, &known.user, question))
     }
 
-    /// Reviews the followed tokens again, each at most once a minute. Returns whether a token is no longer valid or has
-    /// another user. A cluster that does not answer is not asked further in this round, and a slow cluster is not asked
-    /// after 10 s; so the round takes at most 20 s. Cancel: safe.
+    /// Reviews the followed tokens again, each at most once a minute. Returns whether a token has become invalid or has
+    /// another user. A cluster that does not answer gets no further request in this round, and a slow cluster gets no
+    /// further request after 10 s. The round takes at most 20 s. Cancel: safe.
     pub async fn review_followed(&self) -> bool {
         let due = self.followed.due().into_iter();
         join_all(due.map(|(cluster, tokens)| self.review_tokens(cluster, tokens))).await.contains(&true)
     }
 
-    /// Reviews these tokens of one cluster. Returns whether one of them is lost.
+    /// Reviews these tokens of one cluster. Returns whether one of the tokens has become invalid.
     async fn review_tokens(&self, cluster: ClusterName, tokens: Vec<Arc<FollowedToken>>) -> bool {
         let (cluster, is_silent) = (&cluster, &AtomicBool::new(false));
         let begun = Instant::now();
@@ -267,9 +269,9 @@ impl TokenAuthenticator {
     /// Authenticates a token. `addressed` is the cluster whose own path or host the request uses, and `client` is the
     /// address of the client. Must be called within a tokio runtime.
     ///
-    /// Costs some 2 µs if the token is cached, a signature check (0.05 to 0.3 ms) if the issuer's keys are cached, and
-    /// otherwise a request to the issuer or to one or two clusters, shared by all concurrent requests with the same
-    /// token. Cancel: safe; the result of a started request is still cached.
+    /// A cached token costs some 2 µs. With cached keys of the issuer, a token costs a signature check (0.05 to 0.3
+    /// ms). Otherwise, all concurrent requests with the same token share one request to the issuer, or to one or two
+    /// clusters. Cancel: safe; the result of a started request is still cached.
     ///
     /// # Errors
     /// [`TokenAuthenticationError`].
@@ -282,7 +284,8 @@ impl TokenAuthenticator {
         for _ in 0..TRIES {
             let rules = self.rules.load_full();
             let outcome = self.authenticate_by(&rules, token, addressed, client).await;
-            // The rules may have changed while a cluster answered; then another cluster may have this name.
+            // The configuration may have changed during the review. The cluster's name could stand for another cluster
+            // then.
             if self.rules.load().generation == rules.generation {
                 return outcome;
             }
@@ -324,7 +327,7 @@ impl TokenAuthenticator {
         }
     }
 
-    /// The expiry of a JWT. If no verifier has its key, wakes [`Self::unknown_key`].
+    /// Returns the `exp` claim of a JWT. Wakes [`Self::unknown_key`] if no verifier has the token's key.
     fn check_claimed_expiry(&self, token: &Token<'_>, rules: &Rules) -> Result<Option<SystemTime>, TokenError> {
         let expires = token.unverified_expiry();
         if expires.is_some_and(|expires| expires < SystemTime::now()) {
@@ -338,7 +341,6 @@ impl TokenAuthenticator {
         Ok(expires)
     }
 
-    /// Verifies a token with the keys of its issuer.
     async fn verify(
         &self,
         token: &Token<'_>,
@@ -357,7 +359,7 @@ impl TokenAuthenticator {
         Ok(known)
     }
 
-    /// Lets clusters review a token, in this order.
+    /// Sends a token to clusters for review, in this order.
     async fn review(
         &self,
         token: &str,
@@ -384,23 +386,22 @@ impl TokenAuthenticator {
     }
 }
 
-/// The text of a token with an acceptable length.
+/// Returns the text of a token, and rejects tokens that are too long.
 fn token_text(token: &[u8]) -> Result<&str, TokenAuthenticationError> {
     if token.len() > MAX_TOKEN {
         return Err(TokenError::Malformed("it is longer than 32 KiB").into());
     }
-    // An empty token is never valid.
     let text = std::str::from_utf8(token).ok().filter(|text| !text.is_empty());
     text.ok_or(TokenAuthenticationError::Unknown)
 }
 
-/// The time for which a result is cached: at most until the token expires.
+/// Returns the time for which a result is cached, which ends at the token's expiry at the latest.
 fn until(ttl: Duration, expires: Option<SystemTime>) -> Duration {
     let left = expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
     left.map_or(ttl, |left| left.min(ttl))
 }
 
-/// The cluster of a verifier, and whether it is the token-review cluster. `None` for an issuer.
+/// Returns the cluster of a verifier, and whether this cluster is the token-review cluster. `None` for an issuer.
 fn reviewing_cluster(verifier: &Verifier<'_>) -> Option<(ClusterName, bool)> {
     match verifier {
         Verifier::Issuer(_) => None,
@@ -409,7 +410,7 @@ fn reviewing_cluster(verifier: &Verifier<'_>) -> Option<(ClusterName, bool)> {
     }
 }
 
-/// A review in progress. It does not depend on the request that started it.
+/// A review in progress. The review continues if the request that started it is cancelled.
 struct Review {
     clusters: Vec<(ClusterName, bool)>,
     body: Vec<u8>,
@@ -420,8 +421,8 @@ struct Review {
 }
 
 impl Review {
-    /// Asks the clusters in order until one knows the token. If a cluster cannot answer, the review ends: the next
-    /// cluster might know the token as another user.
+    /// Sends the token to the clusters in order, until one of them accepts the token. If a cluster fails, the review
+    /// ends: the next cluster might return another user for the token.
     async fn run(self, admitted: Admitted) -> CachedToken<ReviewOutcome> {
         for (cluster, is_hub) in &self.clusters {
             match self.review_token(cluster, &admitted).await {
@@ -435,7 +436,7 @@ impl Review {
                     let known = Authenticated { user, authority, expires: self.expires, issuer: None, forgotten };
                     return (Ok(Arc::new(known)), Some(until(self.reviews.cache_ttl, self.expires)));
                 }
-                // As in kube-apiserver, a failure to review is not cached.
+                // As in kube-apiserver, a failed review is not cached.
                 Err(problem) => {
                     let cluster = cluster.clone();
                     return (Err(TokenAuthenticationError::NotReviewed { cluster, problem }), None);

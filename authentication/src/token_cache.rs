@@ -1,8 +1,8 @@
 //! A cache for the results of token checks, for some seconds (apiserver `pkg/authentication/token/cache`).
 //!
-//! Tokens are stored only as keyed hashes, and each process generates its own key, so neither a memory dump nor the
-//! time of a lookup discloses tokens. Concurrent requests with the same token share one check. The check goes on if all
-//! of them are cancelled, and its result is cached.
+//! The cache stores only keyed hashes of tokens, with a new key for each process. A memory dump or the duration of a
+//! lookup therefore discloses no tokens. Concurrent requests with the same token share one check. The check continues
+//! if all of these requests are cancelled, and its result is cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,55 +15,55 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The maximum number of cached tokens, of some 300 bytes each. kube-apiserver caches 4,096 in each of 32 stripes. Here
-/// fewer are enough: an uncached token costs a review, and the bounds allow fewer reviews than this within a lifetime.
+/// The maximum number of cached tokens, of some 300 bytes each. kube-apiserver caches 4,096 in each of 32 stripes.
+/// Tributary needs fewer: the limits for reviews allow fewer than this number of reviews within a lifetime.
 const MAX_TOKENS: usize = 16 * 1024;
 
-/// The maximum size of all cached results, in bytes. A cluster decides how long a user's data is. 64 MiB are
+/// The maximum size of all cached results, in bytes. A cluster decides the size of a user's data. 64 MiB are
 /// [`MAX_TOKENS`] users of 4 KB each, with some hundred groups.
 const MAX_BYTES: usize = 64 << 20;
 
-/// The hash of a token and of the context that its result depends on.
+/// The keyed hash of a token and its context, such as the cluster in the request's path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenKey([u8; 32]);
 
-/// The result of a check, and its lifetime; without a lifetime it is not cached.
+/// The result of a check, and the time for which it is cached. `None` means that it is not cached.
 pub(crate) type CachedToken<T> = (T, Option<Duration>);
 
 type TokenCheck<T> = Shared<BoxFuture<'static, Option<T>>>;
 
 pub(crate) struct TokenCache<T> {
     key: hmac::Key,
-    /// The size of a result in bytes.
     bytes_of: fn(&T) -> usize,
     entries: Mutex<TokenEntries<T>>,
 }
 
 struct TokenEntries<T> {
     known: HashMap<TokenKey, (T, Instant)>,
-    /// The keys of `known` in the order of insertion, with their expiry at that time.
+    /// The keys of `known` in the order of insertion, with the expiry at the time of insertion.
     order: VecDeque<(TokenKey, Instant)>,
-    /// The total size of the results in `known`.
+    /// The total size of the results in `known`, in bytes.
     bytes: usize,
     flights: HashMap<TokenKey, TokenCheck<T>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
-    /// An empty cache. `bytes_of` returns the size of a result in bytes.
+    /// Creates an empty cache. `bytes_of` returns the size of a result in bytes.
     pub(crate) fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
-        // Generation fails only if the system has no random numbers, and then TLS would not work either.
+        // The generation of a key fails only if the system has no random numbers. TLS would not work in that case
+        // either.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
         let entries = TokenEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, flights: HashMap::new() };
         Arc::new(Self { key, bytes_of, entries: Mutex::new(entries) })
     }
 
-    /// The key of a token. `context` is everything else that the result depends on. Costs about 1 µs for a token of 1
-    /// KB.
+    /// Returns the cache key of a token. `context` contains all other values that the result depends on. Costs about 1
+    /// µs for a token of 1 KB.
     pub(crate) fn key(&self, context: &[&[u8]], token: &[u8]) -> TokenKey {
         let mut hash = hmac::Context::with_key(&self.key);
         for part in context {
-            // The length separates the parts.
+            // The length separates the parts of the context.
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -73,23 +73,21 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         TokenKey(key)
     }
 
-    /// The cached result for a token.
     pub(crate) fn get(&self, key: &TokenKey) -> Option<T> {
         let entries = self.entries.lock();
         let (found, until) = entries.known.get(key)?;
         (Instant::now() < *until).then(|| found.clone())
     }
 
-    /// Caches the result for a token.
     pub(crate) fn put(&self, key: TokenKey, (found, lasts): CachedToken<T>) {
         if let Some(lasts) = lasts.filter(|lasts| !lasts.is_zero()) {
             self.entries.lock().put(key, found, Instant::now() + lasts, self.bytes_of);
         }
     }
 
-    /// Returns the result of a check that all concurrent callers share. The first caller starts it with `begin`, which
-    /// may also refuse. Returns `None` if the check panicked. Must be called within a tokio runtime. Cancel: a started
-    /// check goes on.
+    /// Returns the result of a check that all concurrent callers share. The first caller starts the check with `begin`,
+    /// which may fail. Returns `None` if the check panicked. Must be called within a tokio runtime. Cancel: a started
+    /// check continues.
     ///
     /// # Errors
     /// The error of `begin`.
@@ -124,7 +122,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     }
 }
 
-/// Removes a running check when it has finished or panicked.
+/// A guard that removes a running check when the check has finished or panicked.
 struct Landing<T> {
     cache: Arc<TokenCache<T>>,
     key: TokenKey,
@@ -149,7 +147,7 @@ impl<T> TokenEntries<T> {
             || self.order.front().is_some_and(|(_, until)| *until <= now)
         {
             let Some((first, until)) = self.order.pop_front() else { break };
-            // A result that was cached again later stays.
+            // An expiry that differs from the current one belongs to a result that was cached again later, which stays.
             if self.known.get(&first).is_some_and(|(_, current)| *current == until)
                 && let Some((gone, _)) = self.known.remove(&first)
             {
@@ -171,7 +169,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn result_is_cached_for_its_lifetime() {
+    async fn token_check_is_cached_for_its_lifetime() {
         let cache = TokenCache::new(|_| 0);
         let [a, b, c] = ["a", "b", "c"].map(|token| cache.key(&[], token.as_bytes()));
         cache.put(a, (1, Some(SECOND * 10)));
@@ -185,13 +183,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cache_is_bounded_in_entries() {
+    async fn token_cache_limits_its_entries() {
         let cache = TokenCache::new(|_| 0);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..MAX_TOKENS {
             cache.put(key(number), (number, Some(SECOND)));
         }
-        // Cached again: the entry is the newest now.
+        // Caching a token again makes its entry the newest.
         cache.put(key(1), (1, Some(SECOND * 5)));
         assert_eq!((cache.get(&key(0)), cache.get(&key(1))), (None, Some(1)));
         cache.put(key(MAX_TOKENS), (0, Some(SECOND)));
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cache_is_bounded_in_bytes() {
+    async fn token_cache_limits_its_bytes() {
         let cache = TokenCache::new(|bytes| *bytes);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..100 {
@@ -226,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cache_keys_differ_by_token_and_context() {
+    async fn token_cache_key_depends_on_token_and_context() {
         let cache = TokenCache::<()>::new(|()| 0);
         let key = |context: &[&[u8]], token: &str| cache.key(context, token.as_bytes()).0;
         let keys = [
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn concurrent_callers_share_a_check_that_survives_their_cancellation() {
+    async fn token_check_is_shared_and_survives_cancellation() {
         let (cache, asked) = (TokenCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
         let key = cache.key(&[], b"a");
         let find = || {
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_or_panicked_check_is_started_again() {
+    async fn failed_token_check_is_started_again() {
         let cache = TokenCache::<u8>::new(|_| 0);
         let key = cache.key(&[], b"a");
         assert_eq!(cache.find(key, || Err("busy")).await, Err("busy"));

@@ -1,5 +1,5 @@
-//! The TokenReview of authentication.k8s.io/v1: makes the request and interprets the response. Pure; a
-//! [`TokenReviewer`] sends it.
+//! Makes the request of a TokenReview of authentication.k8s.io/v1, and interprets the response. These functions are
+//! pure; a [`TokenReviewer`] sends the request.
 
 use std::fmt;
 
@@ -11,24 +11,24 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::user::UserInfo;
 
-/// The maximum number of groups and values of extra fields that a cluster may report for a user. 1,024: a directory can
-/// give a user about as many groups (Active Directory: 1,015). Each request carries all of them, and open streams keep
-/// them in memory.
+/// The maximum number of groups and values of extra fields that a cluster may report for a user. 1,024: a directory
+/// limits a user to about as many groups (Active Directory: 1,015). Each request contains all of these values, and open
+/// streams keep them in memory.
 const VALUES_MAX: usize = 1_024;
 /// The maximum size of a user's data in a review, in bytes.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Sends TokenReviews.
+/// Sends TokenReviews to clusters.
 pub trait TokenReviewer: Send + Sync + fmt::Debug {
-    /// Posts a TokenReview (JSON) to a cluster under this endpoint's own identity, and returns the body of a 200 or 201
+    /// Posts a TokenReview (JSON) to a cluster under Tributary's own identity, and returns the body of a 200 or 201
     /// response. The caller sets a timeout. Cancel: safe, because a review changes nothing.
     ///
     /// # Errors
-    /// The reason why there is no response. It contains no text of the token.
+    /// The reason why there is no response. The reason contains no text of the token.
     fn review(&self, cluster: &ClusterName, body: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>>;
 }
 
-/// The reason why a response is invalid.
+/// The reason why the response to a TokenReview is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
     /// The response is not a TokenReview with a status.
@@ -37,7 +37,7 @@ pub enum ReviewError {
     /// The token is valid, but the review names no user.
     #[error("the TokenReview names no user")]
     NoName,
-    /// The review reports more data about the user than is accepted.
+    /// The review reports more data about the user than the limits allow.
     #[error(
         "the TokenReview has too much data about the user: at most {values} groups and extra values, and {bytes} bytes, are accepted",
         values = VALUES_MAX,
@@ -46,7 +46,8 @@ pub enum ReviewError {
     TooMuch,
 }
 
-/// The TokenReview to post. Without `audiences`, the cluster checks whether the token is for itself.
+/// Returns the TokenReview to post. Without `audiences`, the cluster checks whether the token is for the cluster
+/// itself.
 pub fn review_request(token: &str, audiences: &[String]) -> Vec<u8> {
     let mut spec = json!({"token": token});
     if !audiences.is_empty() {
@@ -55,14 +56,15 @@ pub fn review_request(token: &str, audiences: &[String]) -> Vec<u8> {
     json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}).to_string().into_bytes()
 }
 
-/// The user in a response; `None` if the cluster does not know the token, or the token is for other audiences.
+/// Returns the user in a response, or `None` if the cluster rejects the token, or the token is for other audiences.
 ///
-/// `status.error` is not passed on: a kube-apiserver sets it for each unknown token, and another implementation could
-/// quote the token there. If the response names no audiences, the cluster has not checked them (according to the API
-/// reference), which is not enough if audiences are required. kube-apiserver's webhook would compare them with its own.
+/// `status.error` is not passed on: a kube-apiserver sets this field for each unknown token, and another implementation
+/// could quote the token. According to the API reference, a response without audiences means that the cluster has not
+/// checked them. Such a response is rejected if audiences are required, although kube-apiserver's webhook accepts it
+/// for its own audiences.
 ///
 /// # Errors
-/// [`ReviewError`] if the cluster has not said whether it knows the token.
+/// [`ReviewError`] if the response does not say whether the cluster accepts the token.
 pub fn review_answer(body: &[u8], audiences: &[String]) -> Result<Option<UserInfo>, ReviewError> {
     #[derive(Deserialize)]
     struct Review {
@@ -97,7 +99,7 @@ pub fn review_answer(body: &[u8], audiences: &[String]) -> Result<Option<UserInf
     Ok(Some(status.user))
 }
 
-/// The size of a user's data in bytes, including the overhead per string.
+/// Returns the size of a user's data in bytes, including the overhead of each string.
 pub(crate) fn bytes(user: &UserInfo) -> usize {
     let extras = user.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
     let texts = [&user.username, &user.uid].into_iter().chain(&user.groups).chain(extras);
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn review_request_has_token_and_audiences() {
+    fn token_review_request_has_token_and_audiences() {
         let asked =
             |wanted: &[&str]| -> Value { serde_json::from_slice(&review_request("t\"", &audiences(wanted))).unwrap() };
         let review =
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn review_answer_returns_user_unknown_or_error() {
+    fn token_review_response_is_a_user_none_or_error() {
         let ann = || UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
         let known = |more: Value| {
             let mut status = json!({"authenticated": true, "user": {"username": "ann"}});
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn review_with_too_much_data_is_rejected() {
+    fn token_review_with_too_much_user_data_is_rejected() {
         let said = |user: Value| {
             let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});
             review_answer(answer.to_string().as_bytes(), &[]).map(|user| user.unwrap().groups.len())
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn review_answer_keeps_all_fields_of_the_user() {
+    fn token_review_response_has_all_fields_of_the_user() {
         let user = json!({"username": "system:serviceaccount:a:b", "uid": "u", "groups": ["g", "system:authenticated"],
             "extra": {"authentication.kubernetes.io/pod-name": ["p"]}});
         let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});

@@ -1,4 +1,4 @@
-//! A user, and the authority that vouches for it.
+//! A user, and the authority that authenticated the user.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ pub struct UserInfo {
     /// The name of the user.
     #[serde(deserialize_with = "null_is_default")]
     pub username: String,
-    /// An id that differs if another user later gets the same name; empty if the verifier gives none.
+    /// An id that distinguishes successive users with the same name. The id is empty if the verifier provides none.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_is_default")]
     pub uid: String,
-    /// The groups, in the order of the verifier.
+    /// The user's groups, in the order of the verifier.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
     pub groups: Vec<String>,
-    /// Further attributes from the verifier, by key.
+    /// Extra fields from the verifier, by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "extras")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
@@ -36,7 +36,7 @@ fn extras<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String,
 }
 
 impl UserInfo {
-    /// The user of a request without credentials, as in kube-apiserver (apiserver
+    /// Returns the user of a request without credentials, as in kube-apiserver (apiserver
     /// `pkg/authentication/request/anonymous`).
     pub fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED_GROUP.to_owned()];
@@ -72,25 +72,26 @@ impl UserInfo {
     }
 }
 
-/// The members in which the word of a verifier is valid.
+/// The members in which an authenticated user is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// All members: this endpoint's own configuration vouches for the user.
+    /// All members, because Tributary's own configuration authenticates the user.
     Everywhere,
-    /// All members, because this endpoint's configuration trusts this cluster to name users: it is the token-review
-    /// cluster. Attributes that are meaningful in one cluster only are sent to this cluster alone.
+    /// All members, because the token-review cluster authenticated the user, and Tributary's configuration trusts this
+    /// cluster. Attributes that have a meaning only in one cluster are sent to this cluster alone.
     EverywhereFrom(ClusterName),
-    /// Only this member. Other members do not know the user, whatever the name is.
+    /// Only this member. In other members the user is not valid, whatever the user's name is.
     Member(ClusterName),
 }
 
 impl Reach {
-    /// Whether `member` itself vouches for the user. The member may then be told all that it reported.
+    /// Returns whether `member` authenticated the user. All attributes that the member reported may then be sent to the
+    /// member.
     pub fn is_word_of(&self, member: &ClusterName) -> bool {
         self.home() == Some(member)
     }
 
-    /// The member that vouches for the user, if a member does.
+    /// Returns the member that authenticated the user, if any.
     pub fn home(&self) -> Option<&ClusterName> {
         match self {
             Self::Everywhere => None,
@@ -99,7 +100,7 @@ impl Reach {
     }
 }
 
-/// The authority that vouches for a user.
+/// The authority that authenticated a user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Authority {
     /// The verifier that authenticated the user.
@@ -109,11 +110,12 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// The only member that vouches for the user, if it did so by a TokenReview. An administrator of such a member can
-    /// create any number of ServiceAccounts, so all its users together get one share of a resource that users share.
+    /// Returns the only member in which the user is valid, if this member authenticated the user by a TokenReview. An
+    /// administrator of such a member can create any number of ServiceAccounts, so all its users together get one share
+    /// of each limited resource.
     ///
-    /// `None` if this endpoint's own configuration vouches for the user. That includes certificate authorities that are
-    /// configured for the hosts of one cluster: the cluster cannot issue certificates of theirs.
+    /// Returns `None` if Tributary's own configuration authenticates the user. That includes certificate authorities
+    /// for the hosts of one cluster, because the cluster cannot issue certificates of these authorities.
     pub fn vouching_member(&self) -> Option<&ClusterName> {
         match &self.reach {
             Reach::Member(cluster) if self.verifier.is_cluster() => Some(cluster),

@@ -1,6 +1,6 @@
 //! The name of the verifier that authenticated a user. Users of the same name from different verifiers are different
-//! users, so two verifiers never share a name: a cluster may be called `x509` or `front-proxy` and is still distinct
-//! from them.
+//! users, so two verifiers never have the same name. The name of a cluster may be `x509` or `front-proxy` without a
+//! conflict.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ enum Kind {
     Cluster,
 }
 
-/// The name of a verifier. Equal names are the same verifier.
+/// The name of a verifier. Equal names mean the same verifier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VerifierName {
     kind: Kind,
@@ -28,66 +28,66 @@ impl VerifierName {
         Self { kind, text: text.into() }
     }
 
-    /// The single credential of the personal mode.
+    /// The name of the single credential of the personal mode.
     pub fn personal() -> Self {
         Self::new(Kind::Personal, "personal")
     }
 
-    /// The verifier of anonymous users.
+    /// The name of the verifier of anonymous users.
     pub fn anonymous() -> Self {
         Self::new(Kind::Anonymous, "anonymous")
     }
 
-    /// Whether the user is not authenticated.
+    /// Returns whether the user is not authenticated.
     pub fn is_anonymous(&self) -> bool {
         self.kind == Kind::Anonymous
     }
 
-    /// The authorities of `--client-ca-file`.
+    /// The name of the authorities of `--client-ca-file`.
     pub fn client_certificates() -> Self {
         Self::new(Kind::ClientCertificate, "x509")
     }
 
-    /// The authorities of client certificates for the hosts of one cluster.
+    /// The name of the authorities of client certificates for the hosts of one cluster.
     pub fn client_certificates_of(cluster: &ClusterName) -> Self {
         Self::new(Kind::ClientCertificate, format!("x509:{cluster}"))
     }
 
-    /// A front proxy, with a certificate of `--requestheader-client-ca-file`.
+    /// The name of a front proxy, with a certificate of `--requestheader-client-ca-file`.
     pub fn front_proxy() -> Self {
         Self::new(Kind::FrontProxy, "front-proxy")
     }
 
-    /// An issuer of JSON Web Tokens, identified by its URL.
+    /// The name of an issuer of JSON Web Tokens, identified by its URL.
     pub fn issuer(url: &str) -> Self {
         Self::new(Kind::Issuer, url)
     }
 
-    /// A cluster that reviews tokens.
+    /// The name of a cluster that reviews tokens.
     pub fn cluster(cluster: &ClusterName) -> Self {
         Self::new(Kind::Cluster, format!("cluster:{cluster}"))
     }
 
-    /// The name as text, which distinguishes users of different verifiers. For an issuer it is the configured URL: no
-    /// other verifier's name begins with `https`.
+    /// The name of the verifier as text. For an issuer the text is the configured URL: no other verifier's name begins
+    /// with `https`.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether the verifier is a cluster that reviewed a token.
+    /// Returns whether the verifier is a cluster that reviewed a token.
     pub(crate) fn is_cluster(&self) -> bool {
         self.kind == Kind::Cluster
     }
 
-    /// Whether a connection belongs to a single user. It does not if a front proxy sends the requests of many users,
-    /// nor in personal mode, in which all connections belong to one person.
+    /// Returns whether all requests of one connection come from a single user. A front proxy sends the requests of many
+    /// users on one connection. In personal mode, all connections belong to one person, so no connection has its own
+    /// user.
     pub fn has_own_connection(&self) -> bool {
         !matches!(self.kind, Kind::Personal | Kind::FrontProxy)
     }
 }
 
 impl From<&str> for VerifierName {
-    /// The name of an issuer with this URL.
     fn from(url: &str) -> Self {
         Self::issuer(url)
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_name_never_equals_another_verifier() {
+    fn verifier_names_of_different_kinds_never_collide() {
         let others = [
             VerifierName::personal(),
             VerifierName::anonymous(),

@@ -1,5 +1,5 @@
-//! The choice of the verifiers for a bearer token, and their order. Pure: it runs before any request is sent for a
-//! token.
+//! The choice of the verifiers for a bearer token, and their order. The functions are pure, and no request is sent
+//! before them.
 
 use tributary_apimachinery::{ClusterName, SYSTEM_PREFIX};
 
@@ -9,18 +9,18 @@ use crate::member_keys::{MemberKeys, Signer};
 use crate::user::{Authority, Reach, UserInfo};
 use crate::verifier_name::VerifierName;
 
-/// A bearer token, by its format.
+/// A bearer token, classified by its format.
 #[derive(Debug)]
 pub enum BearerToken<'a> {
-    /// A JSON Web Token, which names its claimed issuer.
+    /// A JSON Web Token, which names its issuer.
     Jwt(Token<'a>),
-    /// A token in any other format: only clusters that review tokens can know it.
+    /// A token in any other format. Only a TokenReview can verify the token.
     Opaque,
 }
 
 impl<'a> BearerToken<'a> {
-    /// Detects the format of a token. A token with three parts is a JWT. If it is malformed it is rejected, and not
-    /// passed on as opaque: another verifier might read an issuer in it that is invisible here.
+    /// Detects the format of a token. A token with three parts is a JWT. A malformed JWT is rejected and not reviewed
+    /// as an opaque token: a cluster might read an issuer that Tributary cannot read.
     ///
     /// # Errors
     /// [`TokenError::Malformed`], [`TokenError::Algorithm`].
@@ -32,24 +32,24 @@ impl<'a> BearerToken<'a> {
     }
 }
 
-/// A verifier that is asked about a token.
+/// A verifier of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verifier<'a> {
     /// An issuer of the AuthenticationConfiguration. Its keys verify the token in this process.
     Issuer(&'a JwtAuthenticator),
-    /// The cluster of `--token-review-cluster`, which the configuration trusts to name users.
+    /// The cluster of `--token-review-cluster`, whose users are valid in all members.
     TokenReviewCluster(&'a ClusterName),
     /// The member whose key signed the token of a ServiceAccount.
     Signer(&'a ClusterName),
-    /// A member that reviews tokens of its own users.
+    /// A member that reviews the tokens of requests to its own path or host.
     Member(&'a ClusterName),
 }
 
 impl Verifier<'_> {
-    /// The authority for a user whom this verifier has named.
+    /// Returns the authority for a user from this verifier.
     ///
-    /// A name that begins with `system:` is valid only in the cluster that reported it, even for the token-review
-    /// cluster: `system:serviceaccount:kube-system:default` is another account in each cluster.
+    /// A name that begins with `system:` is valid only in the cluster that reported the name, even for the token-review
+    /// cluster: `system:serviceaccount:kube-system:default` is a different account in each cluster.
     pub fn authority(&self, user: &UserInfo) -> Authority {
         match self {
             Self::Issuer(issuer) => {
@@ -70,7 +70,7 @@ impl Verifier<'_> {
 pub struct Addressed<'a> {
     /// The name of the cluster.
     pub cluster: &'a ClusterName,
-    /// Whether the UpstreamCluster configures reviews of tokens by the cluster.
+    /// Whether the UpstreamCluster object enables reviews of tokens by the cluster.
     pub reviews_tokens: bool,
 }
 
@@ -79,16 +79,18 @@ pub struct Addressed<'a> {
 pub struct VerifierRules<'a> {
     /// The issuers of the AuthenticationConfiguration.
     pub issuers: &'a [JwtAuthenticator],
-    /// `--token-review-cluster`.
+    /// The cluster of `--token-review-cluster`.
     pub token_review_cluster: Option<&'a ClusterName>,
     /// The keys that members serve at `/openid/v1/jwks`.
     pub members: &'a MemberKeys,
 }
 
-/// The reason why no verifier is asked about a token. It names no cluster, because an unauthenticated client reads it.
+/// The reason why no verifier may verify a token. The reason names no cluster, because an unauthenticated client reads
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefused {
-    /// Several clusters serve the key that signed the token: they are clones, or one copied the key of another.
+    /// Several clusters serve the key that signed the token. The clusters are clones, or one cluster copied the key of
+    /// another.
     #[error(
         "several clusters serve the key that signed the token, so it identifies none of them; use the token at its \
          cluster's own path, /clusters/NAME"
@@ -100,25 +102,25 @@ pub enum TokenRefused {
          token at its cluster's own path, /clusters/NAME"
     )]
     Unsettled,
-    /// The token belongs to a ServiceAccount of another cluster than the one in the request's path or host.
+    /// The token belongs to a ServiceAccount of another cluster than the cluster in the request's path or host.
     #[error("the token belongs to another cluster than the one in the path or host of the request")]
     OfAnotherCluster,
-    /// No verifier is configured for such a token.
+    /// No verifier is configured for the issuer or the format of the token.
     #[error("no verifier is configured for the token")]
     Nobody,
 }
 
 impl<'a> VerifierRules<'a> {
-    /// The verifiers of a token, in the order in which they are asked; never empty. The next verifier is asked only if
-    /// the previous one does not know the token. If a verifier fails, the token must not be tried elsewhere, where it
-    /// could belong to another user.
+    /// Returns the verifiers of a token in the order of use; never an empty list. The next verifier is used only if the
+    /// previous verifier rejects the token. If a verifier fails, the token must not be sent to another verifier, where
+    /// the token could belong to another user.
     ///
-    /// A token of a configured issuer is verified by that issuer alone, and a token that a member's key signed is
-    /// reviewed by that member alone: no cluster is shown a token for another cluster. On a cluster's own path no other
-    /// member is asked, even if it serves the key, because keys are public. A token without a key id, or with an
-    /// unknown key, can be reviewed by the cluster whose path it is used on.
+    /// A token of a configured issuer is verified by that issuer alone. A token that a member's key signed is reviewed
+    /// by that member alone: no cluster gets a token of another cluster. On a cluster's own path no other member
+    /// reviews a token, even if that member serves the key, because keys are public. A token without a key id, or with
+    /// an unknown key, may be reviewed by the cluster in the request's path.
     /// # Errors
-    /// [`TokenRefused`]: the request is answered with 401, and nothing is sent.
+    /// [`TokenRefused`]: the request is answered with 401, and no request is sent for the token.
     pub fn order(
         &self,
         token: &BearerToken<'_>,
@@ -144,7 +146,7 @@ impl<'a> VerifierRules<'a> {
         if order.is_empty() { Err(TokenRefused::Nobody) } else { Ok(order) }
     }
 
-    /// The verifier of a token that a member's key signed; `None` if no member serves the key.
+    /// Returns the verifier of a token that a member's key signed, or `None` if no member serves the key.
     fn order_by_key(
         &self,
         token: &Token<'_>,
@@ -160,9 +162,10 @@ impl<'a> VerifierRules<'a> {
         }
     }
 
-    /// As [`Self::order_by_key`], for the merged endpoint. While the keys of a cluster are unknown, any key may be a
-    /// copy of one of them. Then only the token-review cluster is asked: about its own key, and about all keys while
-    /// its own keys are unknown. It is shown every token without a known key anyway.
+    /// Chooses the verifier like [`Self::order_by_key`], for the merged view. While the keys of a cluster are unknown,
+    /// any key may be a copy of a key of this cluster. Then only the token-review cluster gets the token: for its own
+    /// key, and for all keys while its own keys are unknown. The token-review cluster gets every token without a known
+    /// key anyway.
     fn order_by_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let hub = self.token_review_cluster;
         let unknown_hub = hub.filter(|hub| !self.members.know(hub));

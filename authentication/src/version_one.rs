@@ -1,8 +1,8 @@
 //! Client certificates of X.509 version 1, which `openssl x509 -req` without `-extfile` makes (OpenSSL before 3.2).
 //!
-//! Go, and so kube-apiserver, takes them. webpki, and so rustls, reads version 3 alone. Version 1 has no extensions, so
-//! only the issuer, the time and the signature are to be checked; webpki checks the signature. Versions 1 and 2 differ
-//! in unique identifiers alone, which nobody uses.
+//! Go, and so kube-apiserver, accepts these certificates. webpki, and so rustls, reads only version 3. Version 1 has no
+//! extensions, so only the issuer, the time and the signature need a check; webpki checks the signature. Version 2
+//! differs from version 1 only by unique identifiers, which no certificate uses in practice.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
@@ -17,10 +17,10 @@ use x509_parser::x509::{AlgorithmIdentifier, X509Version};
 /// The reason why a certificate of version 1 is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VersionOneError {
-    /// The issuer of the certificate is another authority.
+    /// The certificate names another authority as its issuer.
     #[error("it is of X.509 version 1, and no authority in the bundle issued it itself")]
     OtherIssuer,
-    /// The certificate, or its authority, breaks a rule.
+    /// The certificate, or the certificate of its authority, breaks a rule.
     #[error("it is of X.509 version 1, and {0}")]
     Unusable(&'static str),
 }
@@ -28,9 +28,9 @@ pub(crate) enum VersionOneError {
 /// The tag of an OBJECT IDENTIFIER (ITU-T X.690).
 const OBJECT_IDENTIFIER: u8 = 6;
 
-/// The name and the key of an authority. Each certificate of the authority contains the name as its issuer.
+/// The name and the key of an authority. Each certificate of the authority contains this name as its issuer.
 pub(crate) struct AuthorityKey<'a> {
-    /// The name, as DER.
+    /// The name of the authority, as DER.
     pub(crate) subject: &'a [u8],
     pub(crate) key: &'a SubjectPublicKeyInfoDer<'static>,
 }
@@ -48,7 +48,7 @@ pub(crate) fn verify_tls12_signature(
     let Some(key) = key(certificate) else {
         return rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms);
     };
-    // rustls verifies by a key alone in TLS 1.3 only.
+    // For TLS 1.2, rustls has no function that verifies a signature with a key instead of a certificate.
     let advertised = algorithms.mapping.iter().find(|(scheme, _)| *scheme == signature.scheme);
     let (_, candidates) = advertised.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
     let bad = rustls::CertificateError::BadSignature;
@@ -74,14 +74,14 @@ pub(crate) fn verify_tls13_signature(
     }
 }
 
-/// The key of a certificate of version 1 or 2, which webpki does not read; `None` for version 3.
+/// Returns the key of a certificate of version 1 or 2, which webpki does not read, or `None` for version 3.
 fn key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     (parsed.version() != X509Version::V3).then(|| parsed.public_key().raw.to_vec().into())
 }
 
-/// Verifies that an authority itself signed a certificate of version 1. Returns the end of the certificate, in seconds
-/// since 1970; the caller checks the time.
+/// Verifies that the authority signed a certificate of version 1 directly. Returns the end of the certificate's
+/// validity, in seconds since 1970; the caller checks the time.
 ///
 /// # Errors
 /// [`VersionOneError`].
@@ -114,7 +114,8 @@ fn is_signed(
 ) -> bool {
     let identifier = algorithm.algorithm.as_bytes();
     let Ok(length) = u8::try_from(identifier.len()) else { return false };
-    // Parameters follow the identifier. RSA-PSS has several algorithms that differ in parameters alone.
+    // The parameters of the algorithm follow the identifier. The algorithms of RSA-PSS have the same identifier and
+    // differ only in their parameters.
     let named = [&[OBJECT_IDENTIFIER, length], identifier].concat();
     let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
     let mut candidates = algorithms.iter().filter(|own| own.signature_alg_id().as_ref().starts_with(&named));
@@ -129,13 +130,13 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The tags of a SEQUENCE, a BIT STRING, and the version and extensions of a certificate.
+    /// The tags of a SEQUENCE, a BIT STRING, and of a certificate's version and extensions.
     const SEQUENCE: u8 = 0x30;
     const BIT_STRING: u8 = 3;
     const VERSION: u8 = 0xa0;
     const EXTENSIONS: u8 = 0xa3;
 
-    /// The first element of DER, its contents, and the bytes after it.
+    /// Splits DER: the first element, the contents of this element, and the bytes after it.
     fn element(der: &[u8]) -> (&[u8], &[u8], &[u8]) {
         let (head, length) = match der[1] {
             short @ 0..0x80 => (2, usize::from(short)),
@@ -203,11 +204,11 @@ pub(crate) mod tests {
         changed[name] = b'b';
         let longer = [&good[..], &[5, 0]].concat();
         let other_algorithm = as_version_one_with(ann.der(), authority.key(), |fields| {
-            // ecdsa-with-SHA384 in the signed part, and SHA256 outside.
+            // The certificate names ecdsa-with-SHA384 in the signed part, and ecdsa-with-SHA256 outside.
             *fields[1].last_mut().unwrap() = 3;
         });
         let with_extensions = as_version_one_with(ann.der(), authority.key(), |fields| {
-            // basicConstraints.
+            // The extension basicConstraints.
             let extension = wrap(SEQUENCE, &[6, 3, 0x55, 0x1d, 0x13, 4, 2, 0x30, 0]);
             fields.push(wrap(EXTENSIONS, &wrap(SEQUENCE, &extension)));
         });

@@ -1,4 +1,4 @@
-//! Client certificates (apiserver `pkg/authentication/request/x509`).
+//! Authentication by client certificates (apiserver `pkg/authentication/request/x509`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 use crate::user::{CREDENTIAL_ID, UserInfo};
 use crate::version_one::{self, AuthorityKey, VersionOneError};
 
-/// The attribute of a subject that holds the user's uid, which kube-apiserver 1.33 and later read by default
-/// (apimachinery `pkg/apis/asn1`, 1.3.6.1.4.1.57683.2).
+/// The object identifier of the subject's attribute for the user's uid, which kube-apiserver 1.33 and later read by
+/// default (apimachinery `pkg/apis/asn1`, 1.3.6.1.4.1.57683.2).
 const UID: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
 
-/// The maximum number of intermediate certificates from a client. A chain has one or two, and each costs a signature
-/// check.
+/// The maximum number of intermediate certificates from a client. A usual chain has one or two, and each costs a
+/// signature check.
 const MAX_INTERMEDIATES: usize = 8;
 
 /// The reason why a certificate, or a bundle of authorities, is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// The bundle is malformed, or contains no certificate.
+    /// The bundle of authorities is malformed, or contains no certificate.
     #[error("the client CA bundle cannot be used: {0}")]
     Bundle(String),
     /// The client sent no certificate.
@@ -42,10 +42,10 @@ pub enum CertificateError {
     /// The client sent too many intermediate certificates.
     #[error("the client sent more than {MAX_INTERMEDIATES} intermediate certificates")]
     TooMany,
-    /// The certificate has expired.
+    /// The client's certificate has expired.
     #[error("the client certificate expired at {0}")]
     Expired(String),
-    /// The certificate is not valid yet.
+    /// The client's certificate is not valid yet.
     #[error("the client certificate is not valid before {0}")]
     NotYetValid(String),
     /// The certificate is not valid DER.
@@ -62,57 +62,58 @@ pub enum CertificateError {
     NoName,
 }
 
-/// The certificate authorities for clients. They can be replaced while requests run.
+/// The certificate authorities for clients. The authorities can be replaced while requests run.
 ///
-/// The expiry and the authority are checked per request: a connection can outlive its certificate, and a resumed TLS
-/// session does not check the certificate again.
+/// The expiry and the authority of a client's certificate are checked for each request: a connection can outlive its
+/// certificate, and a resumed TLS session does not check the certificate again.
 #[derive(Debug)]
 pub struct ClientCertificates {
     authorities: ArcSwap<Vec<TrustedAuthority>>,
     generation: AtomicU64,
 }
 
-/// A number that no bundle of this process has had before.
+/// Returns a number that no other bundle in this process has.
 fn next_generation() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
 }
 
-/// An authority with its validity and constraints. webpki accepts any certificate as a root; Go checks a root like the
-/// other authorities of a chain (`crypto/x509`, `Certificate.isValid`, `CheckSignatureFrom`).
+/// An authority with its validity and constraints. webpki accepts any certificate as a root, so this type repeats Go's
+/// checks of a root (`crypto/x509`, `Certificate.isValid`, `CheckSignatureFrom`).
 #[derive(Debug)]
 struct TrustedAuthority {
-    /// The name, as DER.
+    /// The subject of the authority's certificate, as DER.
     subject: Vec<u8>,
-    /// The name in token_text form: `CN=people`.
+    /// The subject of the authority's certificate as text, for example `CN=people`.
     name: String,
     not_before: i64,
     not_after: i64,
-    /// The reason why the authority's own certificate excludes it as an authority for clients.
+    /// The reason why the authority's certificate does not allow signing client certificates.
     unfit: Option<&'static str>,
-    /// The maximum number of authorities between this one and a client's certificate; `None` for no limit.
+    /// The maximum number of intermediate authorities below this authority; `None` for no limit.
     path_length: Option<u32>,
     /// The authority's public key, which verifies certificates of version 1.
     key: SubjectPublicKeyInfoDer<'static>,
-    /// The trust anchor for webpki: this authority alone.
+    /// The trust anchor for webpki, which contains only this authority.
     anchor: [TrustAnchor<'static>; 1],
 }
 
-/// The reason why an authority does not vouch for a chain.
+/// The reason why an authority rejects a chain of certificates.
 struct Refusal {
     why: String,
     says: Says,
 }
 
-/// The length of a reason in characters. The refused client, which has no identity yet, gets the reason in its 401.
+/// The maximum length of a reason in characters. The rejected client, which is not authenticated, gets the reason in
+/// its 401.
 const WHY_CHARACTERS_MAX: usize = 200;
 
-/// The weight of a refusal when several authorities refuse, least first.
+/// The order of refusals if several authorities refuse a certificate. The largest value is reported.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Says {
     /// The issuer of the certificate is another authority.
     Stranger,
-    /// The authority cannot vouch for clients.
+    /// The authority's own certificate does not allow signing client certificates.
     Authority,
     /// The certificate itself is invalid.
     Certificate,
@@ -147,8 +148,8 @@ impl From<webpki::Error> for Refusal {
 }
 
 impl TrustedAuthority {
-    /// Verifies a chain up to this authority. Returns the earliest expiry among the certificates of the path, in
-    /// seconds since 1970.
+    /// Verifies a chain up to this authority. Returns the earliest expiry of the certificates on the path, in seconds
+    /// since 1970.
     fn verify(
         &self,
         leaf: &CertificateDer<'_>,
@@ -163,8 +164,8 @@ impl TrustedAuthority {
             return Err(Refusal::from_authority(unfit));
         }
         let parsed = match EndEntityCert::try_from(leaf) {
-            // A certificate of version 1 has no subjectAltName that an authority's constraints could apply to. webpki,
-            // which checks constraints on the subject, does not read the certificate.
+            // A certificate of version 1 has no subjectAltName that an authority's constraints could apply to. webpki
+            // checks constraints on the subject, but does not read a certificate of version 1.
             Err(webpki::Error::UnsupportedCertVersion) if self.anchor[0].name_constraints.is_some() => {
                 return Err(Refusal::from_authority(
                     "an authority with name constraints cannot verify certificates of X.509 version 1",
@@ -191,9 +192,9 @@ impl TrustedAuthority {
         })
     }
 
-    /// Checks the number of authorities between this one and a client's certificate. Only those on the path count, and
-    /// all of them: Go, and webpki for intermediate authorities, also count self-issued certificates, which RFC 5280
-    /// exempts (section 6.1.4 (l)).
+    /// Checks the number of intermediate authorities between this authority and a client's certificate. Only
+    /// authorities on the path count. Self-issued certificates count too, as in Go and in webpki, although RFC 5280
+    /// exempts them (section 6.1.4 (l)).
     fn allows_length_of(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
         match self.path_length {
             Some(length) if path.intermediate_certificates().count() > length as usize => {
@@ -216,40 +217,42 @@ impl ClientCertificates {
         })
     }
 
-    /// Replaces the bundle. It also applies to further requests on open connections.
+    /// Replaces the bundle of authorities. The new bundle also applies to further requests on open connections.
     ///
     /// # Errors
-    /// [`CertificateError::Bundle`]; the previous bundle stays in use then.
+    /// [`CertificateError::Bundle`]; the previous bundle then stays in use.
     pub fn reload(&self, bundle: &[u8]) -> Result<(), CertificateError> {
         self.authorities.store(Arc::new(authorities(bundle)?));
         self.generation.store(next_generation(), Ordering::Release);
         Ok(())
     }
 
-    /// A number that differs for each bundle and each reload. Results for a chain are cached per generation, so that a
-    /// result for one bundle is never used for another.
+    /// Returns a number that differs for each bundle and each reload. The number is part of the key of cached results,
+    /// so that a result for one bundle is never used for another.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The names of the authorities, as DER. The TLS handshake sends them, and clients choose a certificate by them.
+    /// Returns the subjects of the authorities, as DER. The TLS handshake sends them, and clients choose a certificate
+    /// by them.
     pub fn subjects(&self) -> Vec<Vec<u8>> {
         self.authorities.load().iter().map(|authority| authority.subject.clone()).collect()
     }
 
-    /// The certificates of the bundle that cannot be authorities for clients: their names (`CN=people`) and the
-    /// reasons.
+    /// Returns the certificates of the bundle that cannot sign client certificates: the subject (`CN=people`) and the
+    /// reason.
     pub fn unfit(&self) -> Vec<(String, &'static str)> {
         let authorities = self.authorities.load();
         authorities.iter().filter_map(|authority| Some((authority.name.clone(), authority.unfit?))).collect()
     }
 
     /// Verifies a chain, leaf first, for use by a client at this time (extended key usage clientAuth, or none). Returns
-    /// the time until which the result holds while the bundle is unchanged: the earliest expiry on the path, including
-    /// the authority's. Takes a signature check per certificate, about 0.1 ms.
+    /// the time until which the result is valid while the bundle is unchanged: the earliest expiry on the path,
+    /// including the authority's. Takes one signature check per certificate, about 0.1 ms.
     ///
-    /// Stricter than kube-apiserver: it rejects certificates with `anyExtendedKeyUsage` alone, certificates of version
-    /// 1 below an intermediate certificate, and an authority that is used as a client's certificate.
+    /// The rules are stricter than kube-apiserver's. Certificates with only `anyExtendedKeyUsage`, certificates of
+    /// version 1 below an intermediate certificate, and an authority that is used as a client's certificate are
+    /// rejected.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -258,7 +261,8 @@ impl ClientCertificates {
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertificateError::TooMany);
         }
-        // Go also checks the time first (`Certificate.isValid`): the owner of an expired certificate can renew it.
+        // Go also checks the time before the authority (`Certificate.isValid`): the owner of an expired certificate can
+        // renew it.
         check_time(leaf, now)?;
         let mut refusal: Option<Refusal> = None;
         for authority in self.authorities.load().iter() {
@@ -273,8 +277,8 @@ impl ClientCertificates {
         Err(CertificateError::NotVerified(refusal.map(|refusal| refusal.why).unwrap_or_default()))
     }
 
-    /// The user of a verified chain, and the time until which it holds. The name is the common name, the groups are the
-    /// organizations, and the credential id is the SHA-256 of the certificate.
+    /// Verifies a chain, and returns its user and the time until which the result is valid. The user's name is the
+    /// common name, the groups are the organizations, and the credential id is the SHA-256 of the certificate.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -330,7 +334,7 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
     Ok(found)
 }
 
-/// The reason why a certificate cannot be an authority for clients, and its limit for authorities below it.
+/// Returns the reason why a certificate cannot be an authority for clients, and its limit for authorities below it.
 /// Certificates of version 1 or 2 have no extensions and are accepted, as in Go.
 fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u32>) {
     let constraints = match certificate.basic_constraints() {
@@ -354,7 +358,7 @@ fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u
     (None, constraints.and_then(|own| own.path_len_constraint))
 }
 
-/// The common name of a certificate; the last one if there are several, as in Go.
+/// Returns the common name of a certificate. If there are several, returns the last one, as Go does.
 ///
 /// # Errors
 /// [`CertificateError::Subject`], [`CertificateError::NoName`].
@@ -362,7 +366,7 @@ pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Result<String, Ce
     user_of(certificate).map(|user| user.username)
 }
 
-/// The user that a certificate names. The certificate is not verified.
+/// Returns the user in a certificate's subject. The certificate is not verified.
 fn user_of(certificate: &CertificateDer<'_>) -> Result<UserInfo, CertificateError> {
     let unreadable = CertificateError::Subject("it is not a certificate");
     let (rest, parsed) = X509Certificate::from_der(certificate).map_err(|_| unreadable.clone())?;
@@ -410,7 +414,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::version_one::tests::as_version_one;
 
-    /// The beginning of the year 2040, in seconds since 1970.
+    /// The start of the year 2040, in seconds since 1970.
     const AUTHORITY_ENDS: u64 = 2_208_988_800;
 
     /// An authority whose certificate expires at the end of 2039.
@@ -429,7 +433,7 @@ pub(crate) mod tests {
             &self.0
         }
 
-        /// A chain of one client certificate, which expires at the end of 2049.
+        /// Returns a chain with only a client certificate, which expires at the end of 2049.
         pub(crate) fn client(&self, name: &str, others: &[(&[u64], &str)]) -> Vec<CertificateDer<'static>> {
             let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
             parameters.distinguished_name.push(DnType::CommonName, name);
@@ -443,7 +447,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn user_is_read_from_a_verified_chain() {
+    fn user_is_read_from_a_verified_certificate_chain() {
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         let chain = authority.client("ann", &[(&[2, 5, 4, 10], "dev"), (&UID, "u-1")]);
@@ -456,7 +460,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn unfit_names_certificates_that_are_not_authorities() {
+    fn bundle_reports_certificates_that_are_not_authorities() {
         let authority = TestAuthority::new();
         let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
         parameters.distinguished_name.push(DnType::CommonName, "ann");
@@ -469,8 +473,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn verify_checks_the_expiry_of_the_chain_and_its_authority() {
-        /// 2045 and 2055, in seconds since 1970: the authority has ended, then the certificate too.
+    fn certificate_chain_expires_with_any_of_its_certificates() {
+        /// Times in 2045 and 2055, in seconds since 1970. In 2045 the authority has expired. In 2055 the client
+        /// certificate has expired, too.
         const AFTER: [u64; 2] = [2_366_841_600, 2_682_374_400];
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
@@ -495,7 +500,7 @@ pub(crate) mod tests {
         let chain = |authority: &TestAuthority| {
             vec![as_version_one(&authority.client("ann", &[(&[2, 5, 4, 10], "dev")])[0], authority.1.key())]
         };
-        // Both authorities have the same name.
+        // The two authorities have the same name and different keys.
         let certificates = ClientCertificates::new(format!("{}{}", other.pem(), own.pem()).as_bytes()).unwrap();
         for authority in [&own, &other] {
             let (user, until) = certificates.user(&chain(authority), UnixTime::now()).unwrap();
@@ -507,13 +512,13 @@ pub(crate) mod tests {
         let alone = ClientCertificates::new(own.pem().as_bytes()).unwrap();
         let refused = alone.user(&chain(&other), UnixTime::now()).unwrap_err().to_string();
         assert!(refused.contains("its signature is not the authority's"), "{refused}");
-        // An intermediate certificate is not accepted.
+        // A client's intermediate certificate must not act as an authority of the bundle.
         let longer = [chain(&other), other.client("between", &[])].concat();
         assert!(alone.user(&longer, UnixTime::now()).is_err());
     }
 
     #[test]
-    fn reload_replaces_the_bundle_at_once_and_rejects_invalid_ones() {
+    fn bundle_reload_applies_immediately_and_rejects_invalid_bundles() {
         let (first, second) = (TestAuthority::new(), TestAuthority::new());
         let certificates = ClientCertificates::new(first.pem().as_bytes()).unwrap();
         let (old, new) = (first.client("ann", &[]), second.client("ann", &[]));
@@ -531,8 +536,7 @@ pub(crate) mod tests {
         assert_eq!(std::collections::BTreeSet::from(generations).len(), 3, "{generations:?}");
     }
 
-    /// Go checks the same for a root: whether it is an authority, may sign, may issue certificates for clients, and its
-    /// limit for the length of chains.
+    /// Go checks the same properties of a root: basicConstraints, the key usages, and the path length.
     #[test]
     fn authority_is_limited_by_its_own_certificate() {
         use rcgen::KeyUsagePurpose::{CrlSign, KeyCertSign};
@@ -573,8 +577,9 @@ pub(crate) mod tests {
         }
     }
 
-    /// As in Go (`crypto/x509`, `Certificate.isValid`), the length counts the path from the client's certificate to the
-    /// root, including self-issued certificates, and ignores certificates that were sent but are not on the path.
+    /// As in Go (`crypto/x509`, `Certificate.isValid`), the path length counts all certificates from the client's
+    /// certificate to the root, including self-issued certificates. Certificates that were sent but are not on the path
+    /// do not count.
     #[test]
     fn path_length_counts_the_certificates_on_the_path() {
         let key = || KeyPair::generate().unwrap();
@@ -612,7 +617,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn invalid_chains_are_rejected() {
+    fn invalid_certificate_chains_are_rejected() {
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         assert_eq!(certificates.verify(&[], UnixTime::now()), Err(CertificateError::Missing));

@@ -1,4 +1,4 @@
-//! The reasons of RBAC decisions, in the words of kube-apiserver (the text after `RBAC:`).
+//! The reasons of RBAC decisions, in the format of kube-apiserver (the text after `RBAC:`).
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use tributary_apimachinery::status::go_quote;
 
 use crate::object::{Binding, RbacKind, Subject};
 
-/// The reason why a request is allowed.
+/// The reason why RBAC allows a request.
 #[derive(Clone, Copy, Debug)]
 pub enum AllowedBy<'a> {
-    /// The user is in `system:masters`, a group that is allowed everything, whatever the roles are.
+    /// The user is in the group `system:masters`, which may do everything, whatever the roles are.
     Masters,
-    /// A binding grants the request.
+    /// A RoleBinding or ClusterRoleBinding grants the request.
     Binding(UserBinding<'a>),
 }
 
-/// A binding that names a user. Its `Display` is the text of kube-apiserver's `RBAC: allowed by …`.
+/// A binding, and its subject that matches a user. `Display` formats the text of kube-apiserver's `RBAC: allowed by …`.
 #[derive(Clone, Copy, Debug)]
 pub struct UserBinding<'a> {
     pub(crate) binding: &'a Binding,
@@ -29,7 +29,7 @@ impl<'a> UserBinding<'a> {
         &self.binding.place.namespace
     }
 
-    /// The name of the binding.
+    /// The name of the RoleBinding or ClusterRoleBinding.
     pub fn name(&self) -> &'a str {
         &self.binding.place.name
     }
@@ -40,7 +40,8 @@ impl<'a> UserBinding<'a> {
     }
 }
 
-/// The message of kube-apiserver for a role that does not exist (`NewNotFound` with the resource of the lister).
+/// Returns the message of kube-apiserver for a binding to a role that does not exist (`NewNotFound` with the resource
+/// of the lister).
 pub(crate) fn role_not_found(binding: &Binding) -> String {
     let Some(role) = &binding.role else { return "unsupported role reference kind".to_owned() };
     let resource = if role.namespace.is_empty() { "clusterrole" } else { "role" };

@@ -1,25 +1,25 @@
-//! The user and the attributes of a request, with the names of kube-apiserver's `authorizer.Attributes`.
+//! The user and the attributes of a request. The names are from kube-apiserver's `authorizer.Attributes`.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource, ResourceRequest};
 
-/// The user of a request. RBAC ignores the uid and the extra fields.
+/// The user of a request, as RBAC sees it. RBAC ignores the uid and the extra fields.
 #[derive(Clone, Copy, Debug)]
 pub struct RbacUser<'a> {
     /// The user's name. A ServiceAccount has the name `system:serviceaccount:NAMESPACE:NAME`.
     pub name: &'a str,
-    /// All groups of the user, including `system:authenticated` if bindings to it are to count.
+    /// All groups of the user. Bindings to `system:authenticated` apply only if this group is included.
     pub groups: &'a [String],
 }
 
-/// The subject of an authorization question: a resource or a path.
+/// The attributes that RBAC decides about: a resource or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attributes<'a> {
     /// A request for an object, a collection or a subresource.
     Resource(ResourceAttributes<'a>),
-    /// A request for any other path.
+    /// A request for a path outside the resources, for example `/healthz`.
     NonResource {
         /// The HTTP method in lower case.
         verb: &'a str,
@@ -28,28 +28,29 @@ pub enum Attributes<'a> {
     },
 }
 
-/// The attributes of a request for an object, a collection or a subresource. An empty string means "not given".
+/// The attributes of a request for an object, a collection or a subresource. An empty string means that the request
+/// does not contain the attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceAttributes<'a> {
-    /// `get`, `list`, `create`, …
+    /// The verb of the API, for example `get`, `list` or `create`.
     pub verb: &'a str,
     /// The API group; empty for the core group.
     pub group: &'a str,
-    /// The requested API version; empty for any. Roles ignore it, but a webhook authorizer may use it.
+    /// The requested API version; empty for any version. Roles ignore the version, but a webhook authorizer may use it.
     pub version: &'a str,
-    /// The resource, as in the path.
+    /// The resource in the plural, as in the path.
     pub resource: &'a str,
-    /// The subresource; empty for the object itself.
+    /// The subresource; empty for a request without a subresource.
     pub subresource: &'a str,
     /// The namespace; empty for all namespaces and for cluster-scoped resources. A request for a Namespace object has
-    /// the name of that Namespace here.
+    /// the name of the Namespace in this field.
     pub namespace: &'a str,
     /// The name of the object. For a list or watch, the name in the field selector `metadata.name=…`.
     pub name: &'a str,
 }
 
 impl<'a> ResourceAttributes<'a> {
-    /// The attributes of a resource request, with the given verb.
+    /// Returns the attributes of a resource request, with this verb.
     pub fn from_request(request: &'a ResourceRequest, verb: &'a str) -> Self {
         let RequestedResource { group, resource, subresource, namespace, name } =
             RequestedResource::from_request(request);
@@ -58,7 +59,7 @@ impl<'a> ResourceAttributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// The attributes of a request, as kube-apiserver passes them to its authorizers.
+    /// Returns the attributes of a request, as kube-apiserver passes them to its authorizers.
     pub fn from_request(info: &'a RequestInfo) -> Self {
         match &info.target {
             RequestTarget::Resource(request) => {
@@ -71,14 +72,14 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The verb of the request.
+    /// The verb of the request. For a path, this is the HTTP method in lower case.
     pub fn verb(&self) -> &str {
         match self {
             Self::Resource(ResourceAttributes { verb, .. }) | Self::NonResource { verb, .. } => verb,
         }
     }
 
-    /// The same attributes with another verb.
+    /// Returns the attributes with another verb.
     pub fn with_verb<'b>(&'b self, verb: &'b str) -> Attributes<'b> {
         match self {
             Self::Resource(own) => Attributes::Resource(ResourceAttributes { verb, ..*own }),
@@ -86,7 +87,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The namespace whose RoleBindings apply; empty if only ClusterRoleBindings apply.
+    /// Returns the namespace whose RoleBindings apply; empty if only ClusterRoleBindings apply.
     pub(crate) fn namespace(&self) -> &str {
         match self {
             Self::Resource(attributes) => attributes.namespace,
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_equal_those_of_kube_apiserver() {
+    fn authorization_attributes_equal_those_of_kube_apiserver() {
         type Row = (&'static str, &'static str, Option<&'static str>, [&'static str; 6]);
         let rows: [Row; 8] = [
             ("GET", "/api/v1/namespaces/a/pods/p/log", None, ["get", "", "pods", "log", "a", "p"]),
@@ -115,7 +116,7 @@ mod tests {
             ("DELETE", "/api/v1/namespaces/a/pods", None, ["deletecollection", "", "pods", "", "a", ""]),
             ("GET", "/api/v1/namespaces/a", None, ["get", "", "namespaces", "", "a", "a"]),
             ("PUT", "/api/v1/namespaces/a/finalize", None, ["update", "", "namespaces", "finalize", "a", "a"]),
-            // A name in a field selector sets no namespace: kube-apiserver reads the namespace from the path alone.
+            // A name in a field selector sets no namespace: kube-apiserver reads the namespace only from the path.
             (
                 "GET",
                 "/api/v1/namespaces",

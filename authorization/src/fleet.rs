@@ -13,7 +13,7 @@ use crate::rights::{ClusterIndex, FleetRights, Principal};
 use crate::rule::Rules;
 use crate::share::{Grant, Share};
 
-/// The RBAC objects of many clusters, with the compiled rights.
+/// The roles and bindings of many clusters, with the compiled rights of their subjects.
 #[derive(Debug, Default)]
 pub struct Fleet {
     members: Vec<Option<ClusterObjects>>,
@@ -24,7 +24,7 @@ pub struct Fleet {
     shares: Interner<Share>,
 }
 
-/// A `Fleet` answers questions through its current [`FleetRights`].
+/// `Deref` gives access to the queries of the current [`FleetRights`].
 impl Deref for Fleet {
     type Target = FleetRights;
 
@@ -33,22 +33,20 @@ impl Deref for Fleet {
     }
 }
 
-/// The parts of a cluster that a batch of changes affects.
+/// The roles, bindings and subjects of a cluster that a batch of changes affects.
 #[derive(Default)]
 struct Changed {
-    /// The roles whose rules changed.
     roles: HashSet<Arc<ObjectPlace>>,
-    /// The places at which a binding was added, replaced or removed.
+    /// The namespaces and names of the bindings that were added, replaced or removed.
     bindings: HashSet<Arc<ObjectPlace>>,
-    /// The subjects of the replaced and removed bindings.
     principals: HashSet<Principal>,
 }
 
-/// Changes. A changed binding costs the grants of its subjects in this cluster; a changed role costs the grants of all
-/// subjects that are bound to it. A subject is recompiled once per call.
+/// The methods of this block change the fleet. A changed binding costs the grants of its subjects in this cluster. A
+/// changed role costs the grants of all its bound subjects. Each call recompiles a subject only once.
 impl Fleet {
-    /// Adds a role or a binding to a cluster, or replaces the object of the same kind, namespace and name. A cluster
-    /// that was unknown becomes known. Returns whether any rights may have changed.
+    /// Adds a role or a binding to a cluster, or replaces the object of the same kind, namespace and name. An unknown
+    /// cluster is added. Returns whether any rights may have changed.
     pub fn upsert(&mut self, cluster: &ClusterName, object: RbacObject) -> bool {
         self.apply(cluster, [RbacChange::Put(object)])
     }
@@ -59,10 +57,10 @@ impl Fleet {
         self.apply(cluster, [RbacChange::Gone { kind, namespace: namespace.to_owned(), name: name.to_owned() }])
     }
 
-    /// Applies changes of one cluster in order. A cluster that was unknown becomes known if the changes contain a
+    /// Applies changes of one cluster in order. An unknown cluster is added if the changes contain a
     /// [`RbacChange::Put`]. Returns whether any rights may have changed.
     ///
-    /// Costs time per change, plus all grants of each affected subject once, however many changes affect the subject.
+    /// Costs time per change, plus all grants of each affected subject once, whatever the number of changes.
     pub fn apply(&mut self, cluster: &ClusterName, changes: impl IntoIterator<Item = RbacChange>) -> bool {
         let changes: Vec<_> = changes.into_iter().collect();
         if !self.knows(cluster) && !changes.iter().any(|change| matches!(change, RbacChange::Put(_))) {
@@ -72,7 +70,8 @@ impl Fleet {
     }
 
     /// Replaces all roles and bindings of a cluster. If several objects have the same kind, namespace and name, the
-    /// last counts. Returns whether any rights may have changed. Costs time linear in the old and the new objects.
+    /// last object is used. Returns whether any rights may have changed. Costs time linear in the old and the new
+    /// objects.
     pub fn replace(&mut self, cluster: &ClusterName, objects: impl IntoIterator<Item = RbacObject>) -> bool {
         self.change(cluster, |fleet, index| {
             let mut member = ClusterObjects::default();
@@ -93,11 +92,11 @@ impl Fleet {
         })
     }
 
-    /// Replaces all objects of one kind of a cluster and keeps the other kinds. If several objects have the same
-    /// namespace and name, the last counts; objects of other kinds are ignored. A cluster that was unknown becomes
-    /// known if there is any object. Returns whether any rights may have changed.
+    /// Replaces all objects of one kind in a cluster. Objects of other kinds stay, and `objects` of other kinds are
+    /// ignored. If several objects have the same namespace and name, the last object is used. An unknown cluster is
+    /// added if there is any object. Returns whether any rights may have changed.
     ///
-    /// Costs as much as [`Self::apply`], plus a walk over the old objects.
+    /// Costs as much as [`Self::apply`], plus an iteration over the old objects.
     pub fn replace_kind(
         &mut self,
         cluster: &ClusterName,
@@ -117,14 +116,14 @@ impl Fleet {
         self.apply(cluster, gone.into_iter().chain(objects.into_iter().map(RbacChange::Put)))
     }
 
-    /// Removes a cluster. Returns whether the cluster was known.
+    /// Removes a cluster. Returns whether the fleet contained the cluster.
     pub fn leave(&mut self, cluster: &ClusterName) -> bool {
         let Some(index) = self.rights.leave(cluster) else { return false };
         self.put_member(index, None);
         self.rights.close()
     }
 
-    /// Applies a change of one cluster, and gives all its effects the same generation.
+    /// Applies a change of one cluster. All effects of the change get the same generation.
     fn change(&mut self, cluster: &ClusterName, apply: impl FnOnce(&mut Self, ClusterIndex)) -> bool {
         let index = self.rights.index(cluster).unwrap_or_else(|| self.join(cluster));
         apply(self, index);
@@ -215,7 +214,7 @@ impl Fleet {
         }
     }
 
-    /// The new grants of each subject that a change affects.
+    /// Returns the new grants of each subject that a change affects.
     fn touched(&self, index: ClusterIndex, member: &ClusterObjects, changed: Changed) -> Vec<(Principal, Vec<Grant>)> {
         let Changed { roles, bindings, mut principals } = changed;
         let mut new: HashMap<Principal, Vec<Grant>> = HashMap::new();
@@ -250,7 +249,7 @@ impl Fleet {
     }
 
     /// Recompiles the grants of each subject of a cluster. `grants` has an empty entry for each subject that had grants
-    /// before. If the bindings name too many subjects, no subject has grants.
+    /// before. If the bindings name too many subjects, no subject gets grants.
     fn compile(&mut self, index: ClusterIndex, member: &ClusterObjects, mut grants: HashMap<Principal, Vec<Grant>>) {
         self.rights.set_unknown(index, member.names_too_many());
         for binding in member.bindings().filter(|_| !member.names_too_many()) {
@@ -262,13 +261,14 @@ impl Fleet {
     }
 
     fn set_share(&mut self, index: ClusterIndex, principal: &Principal, mut grants: Vec<Grant>) {
-        // A binding can name a ServiceAccount twice, as a user and as a ServiceAccount: it grants its role once.
+        // A binding can name a ServiceAccount twice, as a user and as a ServiceAccount. The binding still grants its
+        // role once.
         grants.dedup_by(|a, b| Arc::ptr_eq(&a.binding, &b.binding));
         let share = (!grants.is_empty()).then(|| self.shares.intern(Share::new(grants)));
         self.rights.set_share(index, principal, share);
     }
 
-    /// The grants of all bindings of a cluster, in an order that stays the same until the bindings change.
+    /// Returns the grants of all bindings of a cluster. The order stays the same until the bindings change.
     pub(crate) fn grants(&self, cluster: &ClusterName) -> impl Iterator<Item = Grant> {
         let member = self.rights.index(cluster).and_then(|index| self.members[index].as_ref());
         member.into_iter().flat_map(|member| member.bindings().map(|binding| member.grant(binding)))

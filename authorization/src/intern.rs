@@ -1,17 +1,18 @@
-//! Interning: equal values of many clusters share one allocation.
+//! Interning of values: equal values of many clusters share one allocation.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// The interner is not swept while it has fewer values than this: a sweep would free little memory.
+/// The minimum number of values for a sweep. A sweep of fewer values would free little memory.
 const SWEEP_MIN: usize = 1024;
 
-/// Keeps one `Arc` for each distinct value in use. Two interned values are equal exactly if their `Arc`s are the same.
+/// Keeps one `Arc` for each distinct value in use. Two interned values are equal exactly if their `Arc`s point to the
+/// same allocation.
 #[derive(Debug)]
 pub(crate) struct Interner<T> {
     values: HashSet<Arc<T>>,
-    /// The number of values at which the interner next drops the values that are no longer in use.
+    /// The number of values at which the interner next drops unused values.
     sweep_at: usize,
 }
 
@@ -22,7 +23,8 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Eq + Hash> Interner<T> {
-    /// The shared copy of a value. Costs its hash and, amortized over the added values, a walk over all values.
+    /// Returns the shared copy of a value. Costs the value's hash and, amortized over the added values, an iteration
+    /// over all values.
     pub(crate) fn intern(&mut self, value: T) -> Arc<T> {
         if let Some(known) = self.values.get(&value) {
             return Arc::clone(known);

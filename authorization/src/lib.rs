@@ -1,9 +1,8 @@
-//! RBAC for many clusters: compiles their roles and bindings, and decides which user may do what in which cluster.
+//! RBAC for many clusters: compiles roles and bindings, and decides which user may do what in which cluster.
 //!
 //! The decisions equal those of kube-apiserver's RBAC authorizer (`pkg/registry/rbac/validation/rule.go` and
-//! `plugin/pkg/auth/authorizer/rbac/rbac.go` of 1.36) and of the authorizer in front of it, which allows
-//! `system:masters` everything. In the shared mode, the router keeps a [`Fleet`] up to date with the objects of the
-//! clusters.
+//! `plugin/pkg/auth/authorizer/rbac/rbac.go` of 1.36). As in kube-apiserver, `system:masters` may do everything. In the
+//! shared mode, the router keeps a [`Fleet`] up to date with the objects of the clusters.
 //!
 //! ```
 //! use std::error::Error;
@@ -29,11 +28,11 @@
 //! # }
 //! ```
 //!
-//! A [`Fleet`] applies changes. Readers use its [`FleetRights`], an immutable snapshot: a reader clones it and never
-//! waits for a change. The snapshot has the grants of each subject in each cluster. Equal bindings, rules and lists of
-//! grants are stored once, so a thousand clusters with the same roles and bindings need little more memory than one
-//! cluster. On two shared cores (`cargo bench -p tributary-bench --bench authorization`; 1,000 clusters of 100 roles
-//! and 200 bindings each, a user with 50 groups):
+//! A [`Fleet`] applies changes. Readers use its [`FleetRights`], an immutable snapshot: a reader clones the snapshot
+//! and never waits for a change. The snapshot has the grants of each subject in each cluster. Equal bindings, rules and
+//! lists of grants are stored once. A thousand clusters with equal roles and bindings therefore need little more memory
+//! than one cluster. On two shared cores (`cargo bench -p tributary-bench --bench authorization`; 1,000 clusters of 100
+//! roles and 200 bindings each, a user with 50 groups):
 //!
 //! | operation | figure | goal |
 //! |---|---|---|
@@ -46,12 +45,12 @@
 //! | [`Scope::from_visible`] with some namespaces in all clusters | 65 µs | |
 //! | remove a binding and add it again | 3.3 µs | |
 //!
-//! A hostile cluster cannot slow down requests to the others: if the grants of a subject in a cluster exceed
-//! [`GRANTED_WORDS_MAX`], they are ignored and allow nothing there ([`FleetRights::rights_are_unknown`]). Nor can its
-//! bindings exhaust the memory: they are compiled for at most [`NAMED_SUBJECTS_MAX`] subjects, and for no subject if
-//! they name more. The compiled form takes less than four times the text of the bindings as a kube-apiserver stores
-//! them. At most it takes some 60 MB if large bindings name the subjects, and (estimated from the sizes of the
-//! structures) up to 190 MB if each subject has a binding of its own. Roles take at most four times their text
+//! A hostile cluster cannot slow down requests to other clusters. If the grants of a subject in a cluster exceed
+//! [`GRANTED_WORDS_MAX`], these grants are ignored and allow nothing ([`FleetRights::rights_are_unknown`]). Nor can the
+//! bindings of a hostile cluster exhaust the memory. They are compiled for at most [`NAMED_SUBJECTS_MAX`] subjects, and
+//! for no subject if they name more. The compiled form takes less than four times the text of the bindings as a
+//! kube-apiserver stores them. At most it takes some 60 MB if large bindings name the subjects, and (estimated from the
+//! sizes of the structures) up to 190 MB if each subject has its own binding. Roles take at most four times their text
 //! (`authorization/tests/hostile_roles.rs`).
 //!
 //! Invariant: the crate has only values, no I/O and no clock. An unknown cluster and an object that cannot be parsed

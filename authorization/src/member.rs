@@ -7,34 +7,32 @@ use crate::object::{Binding, ObjectPlace, RbacKind};
 use crate::rule::Rules;
 use crate::share::Grant;
 
-/// A role that exists or that bindings refer to.
 #[derive(Debug, Default)]
 struct RoleEntry {
     rules: Option<Arc<Rules>>,
-    /// The bindings that refer to the role. Some of them may be outdated or duplicates.
+    /// The bindings that refer to the role. The list may contain outdated bindings and duplicates.
     bindings: Vec<Arc<Binding>>,
-    /// The number of bindings that were replaced while they referred to the role. They are swept once they are more
-    /// than half of the list: to find each of them at once would cost a walk over all bindings of the role per change.
+    /// The number of outdated bindings in the list. They are removed when they are more than half of the list. Removing
+    /// each of them immediately would cost an iteration over all bindings of the role per change.
     stale: usize,
 }
 
 /// The maximum number of subjects in all bindings of one cluster; a subject counts once for each binding that names it.
 /// 250,000 is ten thousand namespaces whose bindings name 25 subjects each. The grants of a subject take some 200
-/// bytes, and a binding some 500. The bindings of a cluster with more subjects are not compiled, and its rights are
+/// bytes, and a binding some 500. If a cluster has more subjects, its bindings are not compiled, and its rights are
 /// unknown.
 pub const NAMED_SUBJECTS_MAX: usize = 250_000;
 
-/// The roles and bindings of one cluster.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterObjects {
     roles: HashMap<Arc<ObjectPlace>, RoleEntry>,
     bindings: HashMap<Arc<ObjectPlace>, Arc<Binding>>,
-    /// The number of subjects that the bindings name.
+    /// The number of subjects in all bindings. A subject counts once for each binding.
     named: usize,
 }
 
 impl ClusterObjects {
-    /// Whether the bindings name more than [`NAMED_SUBJECTS_MAX`] subjects.
+    /// Returns whether the bindings name more than [`NAMED_SUBJECTS_MAX`] subjects.
     pub(crate) fn names_too_many(&self) -> bool {
         self.named > NAMED_SUBJECTS_MAX
     }
@@ -43,7 +41,7 @@ impl ClusterObjects {
         self.bindings.values()
     }
 
-    /// The namespaces and names of all objects of a kind.
+    /// Returns the namespaces and names of all objects of a kind.
     pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &ObjectPlace> {
         let is_role = matches!(kind, RbacKind::Role | RbacKind::ClusterRole);
         let roles =
@@ -57,19 +55,19 @@ impl ClusterObjects {
         self.bindings.get(place)
     }
 
-    /// The bindings that refer to a role. A binding can occur twice.
+    /// Returns the bindings that refer to a role. A binding can occur twice.
     pub(crate) fn bindings_of(&self, role: &ObjectPlace) -> impl Iterator<Item = &Arc<Binding>> {
         let bindings = self.roles.get(role).into_iter().flat_map(|entry| &entry.bindings);
         bindings.filter(|binding| is_live(&self.bindings, binding))
     }
 
-    /// A binding with the current rules of its role.
+    /// Returns a binding with the current rules of its role.
     pub(crate) fn grant(&self, binding: &Arc<Binding>) -> Grant {
         let role = binding.role.as_ref().and_then(|role| self.roles.get(role));
         Grant { binding: Arc::clone(binding), rules: role.and_then(|role| role.rules.clone()) }
     }
 
-    /// Adds, replaces or removes (`None`) a role. Returns whether its rules changed.
+    /// Adds, replaces or removes (`None`) a role. Returns whether the rules of the role changed.
     pub(crate) fn set_role(&mut self, place: &Arc<ObjectPlace>, rules: Option<Arc<Rules>>) -> bool {
         let entry = self.roles.entry(Arc::clone(place)).or_default();
         let same = entry.rules.as_ref().map(Arc::as_ptr) == rules.as_ref().map(Arc::as_ptr);
@@ -78,8 +76,8 @@ impl ClusterObjects {
         !same
     }
 
-    /// Adds, replaces or removes (`None`) a binding. Returns the previous binding. Costs constant time, plus a walk
-    /// over the bindings of the role that is amortized over the changes.
+    /// Adds, replaces or removes (`None`) a binding. Returns the previous binding. Costs constant time, plus an
+    /// iteration over the bindings of the role that is amortized over the changes.
     pub(crate) fn set_binding(
         &mut self,
         place: &Arc<ObjectPlace>,
@@ -122,7 +120,7 @@ impl RoleEntry {
     }
 }
 
-/// Whether the table still has this binding at its namespace and name.
+/// Returns whether `bindings` still contains this binding under its namespace and name.
 fn is_live(bindings: &HashMap<Arc<ObjectPlace>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
     bindings.get(&binding.place).is_some_and(|own| Arc::ptr_eq(own, binding))
 }

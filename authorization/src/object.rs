@@ -1,4 +1,4 @@
-//! The RBAC objects (roles and bindings) as clusters store them.
+//! Parses RBAC objects (roles and bindings) in the form in which clusters store them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,28 +10,28 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::rule::{CompiledRule, rules};
 
-/// The kinds of `rbac.authorization.k8s.io/v1`.
+/// The four kinds of `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RbacKind {
-    /// Grants permissions within one namespace.
+    /// A Role, which grants permissions within one namespace.
     Role,
-    /// Binds subjects to a Role or a ClusterRole within one namespace.
+    /// A RoleBinding, which binds subjects to a Role or a ClusterRole within one namespace.
     RoleBinding,
-    /// Grants permissions wherever the role is bound. The rules of an aggregated ClusterRole are those that the
-    /// cluster's controller has stored in the object.
+    /// A ClusterRole, which grants permissions in the scope of its bindings. The rules of an aggregated ClusterRole are
+    /// the rules that the cluster's controller has stored in the object.
     ClusterRole,
-    /// Binds subjects to a ClusterRole in the whole cluster.
+    /// A ClusterRoleBinding, which binds subjects to a ClusterRole in the whole cluster.
     ClusterRoleBinding,
 }
 
 impl RbacKind {
-    /// The API group of all four kinds.
+    /// The API group of the four RBAC kinds.
     pub const GROUP: &str = "rbac.authorization.k8s.io";
 
-    /// All four kinds.
+    /// The four RBAC kinds.
     pub const ALL: [Self; 4] = [Self::Role, Self::RoleBinding, Self::ClusterRole, Self::ClusterRoleBinding];
 
-    /// The name of the kind.
+    /// The name of the kind, for example `RoleBinding`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Role => "Role",
@@ -41,7 +41,7 @@ impl RbacKind {
         }
     }
 
-    /// The plural resource name, as in paths.
+    /// The plural resource name in paths, for example `rolebindings`.
     pub fn resource(self) -> &'static str {
         match self {
             Self::Role => "roles",
@@ -51,7 +51,7 @@ impl RbacKind {
         }
     }
 
-    /// Whether the objects of the kind live in namespaces.
+    /// Returns whether the kind is namespaced.
     pub fn is_namespaced(self) -> bool {
         matches!(self, Self::Role | Self::RoleBinding)
     }
@@ -80,7 +80,7 @@ impl ObjectPlace {
     }
 }
 
-/// A subject of a binding. A cluster decides how many subjects there are, so a subject is one string and no more.
+/// A subject of a binding. A cluster decides the number of subjects, so a subject is stored as only one string.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     User(Arc<str>),
@@ -93,7 +93,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// A ServiceAccount; `None` if the namespace has 4 GiB or more.
+    /// Returns the subject for a ServiceAccount; `None` if the namespace has 4 GiB or more.
     fn service_account(namespace: &str, name: &str) -> Option<Self> {
         let user = format!("{SERVICE_ACCOUNT_USERNAME_PREFIX}{namespace}:{name}").into();
         Some(Self::ServiceAccount { user, namespace: u32::try_from(namespace.len()).ok()? })
@@ -115,16 +115,16 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A binding of subjects to a role. It is a RoleBinding if its place has a namespace.
+/// A RoleBinding, or a ClusterRoleBinding if the namespace in `place` is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
     pub(crate) place: ObjectPlace,
-    /// The place of the role; `None` if the roleRef has an invalid kind. Such a binding grants nothing.
+    /// The namespace and name of the role; `None` if the roleRef has an invalid kind. A binding without a role grants
+    /// nothing.
     pub(crate) role: Option<ObjectPlace>,
     pub(crate) subjects: Box<[Subject]>,
 }
 
-/// A role or a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RbacObject(pub(crate) Content);
 
@@ -134,12 +134,12 @@ pub(crate) enum Content {
     Binding(Binding),
 }
 
-/// A change of a role or a binding of a cluster.
+/// A change of a role or a binding in a cluster.
 #[derive(Clone, Debug)]
 pub enum RbacChange {
     /// The object was added or updated. It replaces the object of the same kind, namespace and name.
     Put(RbacObject),
-    /// The object was deleted, or it cannot be parsed. Either way it grants nothing.
+    /// The object was deleted, or cannot be parsed. In both cases it grants nothing.
     Gone {
         /// The kind of the object.
         kind: RbacKind,
@@ -150,7 +150,7 @@ pub enum RbacChange {
     },
 }
 
-/// The reason why a text is not a valid role or binding. The mirror of a cluster skips and counts such objects.
+/// The reason why a text is not a valid role or binding. Invalid objects of a cluster are skipped and counted.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRbacObject {
     /// The text is not JSON, or a field has another type than in `rbac.authorization.k8s.io/v1`.
@@ -217,8 +217,8 @@ struct WireName {
 impl RbacObject {
     /// Parses an object of a known kind. The `kind` field may be missing, as in the items of a list.
     ///
-    /// Ignores the same parts as kube-apiserver: unknown fields, subjects of unknown kinds, and ServiceAccounts without
-    /// a namespace in a ClusterRoleBinding. A binding to a role of an unknown kind is valid and grants nothing.
+    /// As in kube-apiserver, unknown fields, subjects of unknown kinds, and ServiceAccounts without a namespace in a
+    /// ClusterRoleBinding are ignored. A binding to a role of an unknown kind is valid and grants nothing.
     ///
     /// # Errors
     /// [`InvalidRbacObject`] if a kube-apiserver would not have stored the object.
@@ -261,7 +261,8 @@ impl RbacObject {
     }
 }
 
-/// The place of a binding's role; `None` for an invalid kind, such as a Role in a ClusterRoleBinding.
+/// Returns the namespace and name of a binding's role; `None` for an invalid kind, such as a Role in a
+/// ClusterRoleBinding.
 fn role_of(reference: &WireName, namespace: &str) -> Option<ObjectPlace> {
     match reference.kind.as_str() {
         "ClusterRole" => Some(ObjectPlace::new("", &reference.name)),
@@ -270,7 +271,7 @@ fn role_of(reference: &WireName, namespace: &str) -> Option<ObjectPlace> {
     }
 }
 
-/// The subjects of known kinds without duplicates, in the order of the binding.
+/// Returns the subjects of known kinds without duplicates, in the order of the binding.
 fn subjects_of(subjects: Vec<WireName>, binding_namespace: &str) -> Box<[Subject]> {
     let mut seen = HashSet::new();
     let subject = |subject: WireName| match subject.kind.as_str() {
@@ -290,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parse_rejects_objects_that_kube_apiserver_would_not_store() {
+    fn rbac_parser_rejects_objects_that_kube_apiserver_rejects() {
         let refused: [(RbacKind, &[u8]); 14] = [
             (RbacKind::Role, b""),
             (RbacKind::Role, b"null"),
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_ignores_parts_that_grant_nothing() {
+    fn rbac_parser_ignores_fields_that_grant_nothing() {
         let text = br#"{"metadata":{"name":"a","labels":null},"roleRef":null,"unknown":[{}],"subjects":[
             {"kind":"Robot","name":"r"},{"kind":"ServiceAccount","name":"s"},{"kind":"user","name":"u"},
             {"kind":"User","name":"u","apiGroup":"example.io"},{"kind":"User","name":"u"}]}"#;
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_defaults_to_the_namespace_of_the_binding() {
+    fn service_account_subject_defaults_to_the_bindings_namespace() {
         let text = br#"{"metadata":{"name":"a","namespace":"n"},"roleRef":{"kind":"Role","name":"r"},"subjects":[
             {"kind":"ServiceAccount","name":"s"},{"kind":"ServiceAccount","name":"s","namespace":"m"}]}"#;
         let RbacObject(Content::Binding(binding)) = RbacObject::parse(RbacKind::RoleBinding, text).unwrap() else {

@@ -1,4 +1,5 @@
-//! Compares a SelfSubjectRulesReview of a cluster with the rights that its mirrored roles and bindings give.
+//! Compares a SelfSubjectRulesReview of a cluster with the rules of the roles and bindings that Tributary has read from
+//! the cluster.
 
 use std::collections::HashSet;
 
@@ -7,16 +8,16 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::rule::{CompiledRule, rules};
 
-/// The status of a SelfSubjectRulesReview for the gateway's own user.
+/// The status of a SelfSubjectRulesReview for Tributary's own user.
 #[derive(Clone, Debug)]
 pub struct RulesReview {
     incomplete: bool,
     evaluation_error: String,
-    /// The resource rules and the non-resource rules, each as a rule of its own.
+    /// The resource rules and the non-resource rules.
     rules: HashSet<CompiledRule>,
 }
 
-/// A reason to doubt that a cluster authorizes by RBAC alone.
+/// A reason to doubt that a cluster authorizes only by RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// An authorizer of the cluster, for example a webhook, cannot list its rules.
@@ -25,10 +26,12 @@ pub enum Doubt {
     /// The cluster reported an error while it evaluated its rules.
     #[error("the cluster could not evaluate its rules")]
     EvaluationError,
-    /// The review lacks a rule of the mirror: another authorizer decides, or the mirror is behind.
+    /// The review lacks a rule of the RBAC objects that Tributary has read: another authorizer decides, or these
+    /// objects are outdated.
     #[error("the cluster lacks rules that its RBAC objects give")]
     Missing,
-    /// The review has a rule that the mirror lacks: another authorizer also grants rights, or the mirror is behind.
+    /// The review has a rule that the RBAC objects lack: another authorizer also grants rights, or the objects that
+    /// Tributary has read are outdated.
     #[error("the cluster has rules that its RBAC objects do not give")]
     Further,
 }
@@ -53,7 +56,6 @@ struct WireStatus {
 }
 
 impl Default for WireStatus {
-    /// A status without `incomplete` counts as incomplete.
     fn default() -> Self {
         Self {
             incomplete: true,
@@ -77,14 +79,14 @@ impl RulesReview {
         Ok(Self { incomplete, evaluation_error, rules })
     }
 
-    /// Checks that the review has exactly the mirrored rules, complete and without an evaluation error. `mirrored` are
-    /// the rules that the mirror gives the gateway's own user in the review's namespace
+    /// Checks that the review has exactly the rules in `mirrored`, is complete, and has no evaluation error. `mirrored`
+    /// contains the rules from the cluster's RBAC objects for Tributary's own user in the review's namespace
     /// ([`crate::FleetRights::rules`]). Rules are compared literally.
     ///
-    /// One match does not prove that RBAC decides: the caller repeats the review and confirms some allowed requests.
+    /// One match does not prove that RBAC decides. The caller must repeat the review and confirm some allowed requests.
     ///
     /// # Errors
-    /// The first [`Doubt`] that was found.
+    /// The first [`Doubt`].
     pub fn confirms_rules<'a>(&self, mirrored: impl IntoIterator<Item = &'a CompiledRule>) -> Result<(), Doubt> {
         if self.incomplete {
             return Err(Doubt::Incomplete);
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn review_matches_only_if_complete_with_exactly_the_mirrored_rules() {
+    fn rules_review_must_equal_the_rules_of_the_rbac_objects() {
         let pods = rule(r#"{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}"#);
         let paths = rule(r#"{"verbs":["get"],"nonResourceURLs":["/healthz"]}"#);
         let turned = rule(r#"{"verbs":["list","get"],"apiGroups":[""],"resources":["pods"]}"#);
@@ -125,10 +127,10 @@ mod tests {
         let whole = review(&format!(r#"{{"incomplete":false,{rules}}}"#));
         let all = rule(r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}"#);
         assert_eq!(whole.confirms_rules([&pods, &paths, &all, &nothing]), Ok(()));
-        // Rules of another authorizer are in the review but not in any role; a user may also have no roles at all.
+        // The review contains rules of another authorizer, which no role has. A user may also have no roles at all.
         assert_eq!(whole.confirms_rules([&pods, &paths]), Err(Doubt::Further));
         assert_eq!(whole.confirms_rules([]), Err(Doubt::Further));
-        // A rule that allows more than the expected rule does not replace it.
+        // A rule that allows more than the expected rule does not replace the expected rule.
         for other in [&turned, &named, &both] {
             assert_eq!(whole.confirms_rules([&pods, other]), Err(Doubt::Missing), "{other:?}");
         }

@@ -14,12 +14,12 @@ use crate::share::{Grant, Share};
 use crate::shared_parts::{SHARED_FROM, SharedParts};
 use crate::visible::{Part, Visible};
 
-/// The limit for remembered losses in a cluster: one for each subject that lost its last grant there, and one more for
-/// each 256 bytes of its name. 1,024, because bindings come and go with namespaces. Beyond the limit the losses are
-/// forgotten, and the rights of every user in that cluster count as changed.
+/// The maximum number of recorded losses in a cluster. A loss is a subject that lost its last grant; each 256 bytes of
+/// the subject's name count as one more. 1,024, because bindings are created and deleted with namespaces. Above the
+/// maximum the records are deleted, and the rights of every user in that cluster count as changed.
 const GONE_MAX: usize = 1024;
 
-/// The index of a cluster in the tables of subjects. The index of a cluster that left is reused.
+/// The index of a cluster in the tables of subjects. The index of a removed cluster is reused.
 pub(crate) type ClusterIndex = usize;
 
 /// A snapshot of the grants of all subjects in many clusters. A clone is cheap and immutable: the maps are persistent
@@ -29,32 +29,32 @@ pub struct FleetRights {
     clusters: SharedMap<ClusterName, ServedCluster>,
     /// One more than the largest index that was ever assigned.
     next_index: ClusterIndex,
-    /// For each cluster that has any, the number of subjects whose grants exceed the limit.
+    /// The number of subjects whose grants exceed the limit, for each cluster with any.
     beyond: BTreeMap<ClusterIndex, usize>,
-    /// For each cluster that has any, the number of subjects with a binding to a role that does not exist.
+    /// The number of subjects with a binding to a role that does not exist, for each cluster with any.
     without_role: BTreeMap<ClusterIndex, usize>,
-    /// The clusters whose bindings name too many subjects. No subject has grants there.
+    /// The clusters whose bindings name too many subjects. No subject has grants in these clusters.
     unknown: BTreeSet<ClusterIndex>,
     users: SharedMap<Arc<str>, Arc<Shares>>,
     groups: SharedMap<Arc<str>, Arc<Shares>>,
-    /// Increases with each change of any rights.
+    /// Increases with each change of any user's rights.
     generation: u64,
-    /// Whether anything has changed since the current generation began.
+    /// Whether any rights have changed since the current generation began.
     touched: bool,
-    /// The generation in which a cluster last joined or left.
+    /// The generation in which a cluster was last added or removed.
     clusters_changed: u64,
-    /// The remembered losses in each cluster: see [`GONE_MAX`].
+    /// The number of recorded losses in each cluster: see [`GONE_MAX`].
     gone: BTreeMap<ClusterIndex, usize>,
-    /// For each cluster whose losses were forgotten, the generation in which this last happened.
+    /// The generation in which a cluster's records of losses were last deleted.
     forgotten: BTreeMap<ClusterIndex, u64>,
-    /// The parts that large grants make visible, shared between their users.
+    /// The visible objects of users with large grants, shared between all users with equal grants.
     parts: Arc<SharedParts>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ServedCluster {
     index: ClusterIndex,
-    /// The generation in which the cluster joined.
+    /// The generation in which the cluster was added.
     since: u64,
 }
 
@@ -68,7 +68,7 @@ struct Shares {
 #[derive(Clone, Debug)]
 struct ClusterShare {
     index: ClusterIndex,
-    /// `None` after the subject has lost its grants, for as long as the loss is remembered.
+    /// `None` if the subject has lost its grants. The entry stays until the record of the loss is deleted.
     share: Option<Arc<Share>>,
     changed: u64,
 }
@@ -77,18 +77,18 @@ struct ClusterShare {
 #[derive(Debug)]
 pub struct AllowingClusters<'a> {
     rights: &'a FleetRights,
-    /// Whether the cluster with an index allows the request.
+    /// Indexed by the cluster's index: whether the cluster allows the request.
     indices: Vec<bool>,
 }
 
 impl AllowingClusters<'_> {
-    /// Whether the cluster allows the request. An unknown cluster does not.
+    /// Returns whether the cluster allows the request. An unknown cluster allows nothing.
     pub fn contains(&self, cluster: &ClusterName) -> bool {
         self.rights.index(cluster).is_some_and(|index| self.indices[index])
     }
 }
 
-/// The user or group that a subject names, as the key for lookups. A ServiceAccount is a user.
+/// The user or group of a subject, as a key for lookups. A ServiceAccount is a user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Principal {
     User(Arc<str>),
@@ -120,7 +120,7 @@ impl Shares {
         self.by_cluster[self.place(index).ok()?].share.as_ref()
     }
 
-    /// The generation in which the grants in a cluster last changed; 0 if no change is remembered.
+    /// Returns the generation in which the grants in a cluster last changed; 0 if no change is recorded.
     fn changed_in(&self, index: ClusterIndex) -> u64 {
         self.place(index).map_or(0, |at| self.by_cluster[at].changed)
     }
@@ -132,7 +132,8 @@ impl Shares {
             Ok(at) => self.by_cluster[at] = own,
             Err(at) => {
                 if self.by_cluster.is_empty() {
-                    // A subject that a hostile cluster invents is mostly in that cluster alone.
+                    // A subject that a hostile cluster invents usually exists only in that cluster, so its list has one
+                    // entry.
                     self.by_cluster.reserve_exact(1);
                 }
                 self.by_cluster.insert(at, own);
@@ -141,13 +142,13 @@ impl Shares {
         self.changed = now;
     }
 
-    /// Whether the subject has lost its grants in a cluster and the loss is still remembered.
+    /// Returns whether the subject has a recorded loss of its grants in a cluster.
     fn remembers(&self, index: ClusterIndex) -> bool {
         self.place(index).is_ok_and(|at| self.by_cluster[at].share.is_none())
     }
 }
 
-/// Forgets the losses of all subjects in a cluster.
+/// Deletes the records of losses of all subjects in a cluster.
 fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, index: ClusterIndex) {
     let remembering = map.iter().filter(|(_, shares)| shares.remembers(index));
     let remembering: Vec<_> = remembering.map(|(name, _)| Arc::clone(name)).collect();
@@ -161,13 +162,13 @@ fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, index: ClusterIndex) {
     }
 }
 
-/// Changes, made by the [`Fleet`](crate::Fleet) that compiles the grants.
+/// The methods of this block change the rights. The [`Fleet`](crate::Fleet) calls them.
 impl FleetRights {
     pub(crate) fn index(&self, cluster: &ClusterName) -> Option<ClusterIndex> {
         self.clusters.get(cluster).map(|joined| joined.index)
     }
 
-    /// Assigns an index to a cluster. No subject has grants there yet.
+    /// Assigns an index to a new cluster, in which no subject has grants yet.
     pub(crate) fn join(&mut self, cluster: &ClusterName, index: ClusterIndex) {
         self.clusters_changed = self.touch();
         self.clusters.insert(cluster.clone(), ServedCluster { index, since: self.clusters_changed });
@@ -181,7 +182,7 @@ impl FleetRights {
         Some(index)
     }
 
-    /// The grants of a subject in a cluster.
+    /// Returns the grants of a subject in a cluster.
     pub(crate) fn share(&self, index: ClusterIndex, principal: &Principal) -> Option<&Arc<Share>> {
         let (map, name) = match principal {
             Principal::User(name) => (&self.users, name),
@@ -212,8 +213,8 @@ impl FleetRights {
         Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(index, share, now);
     }
 
-    /// Records whether the bindings of a cluster name too many subjects. If that changes, the rights of every user
-    /// there count as changed.
+    /// Records whether the bindings of a cluster name too many subjects. A change of this state counts as a change of
+    /// every user's rights in the cluster.
     pub(crate) fn set_unknown(&mut self, index: ClusterIndex, is_unknown: bool) {
         let is_news = if is_unknown { self.unknown.insert(index) } else { self.unknown.remove(&index) };
         if is_news {
@@ -222,7 +223,7 @@ impl FleetRights {
         }
     }
 
-    /// Begins a new generation if anything changed, and returns whether it did.
+    /// Begins a new generation if any rights changed, and returns whether a new generation began.
     pub(crate) fn close(&mut self) -> bool {
         let full: Vec<_> = self.gone.iter().filter(|(_, gone)| **gone > GONE_MAX).map(|(index, _)| *index).collect();
         for index in full {
@@ -237,14 +238,15 @@ impl FleetRights {
         touched
     }
 
-    /// Records a change and returns the generation that it belongs to.
+    /// Records a change and returns the generation of the change.
     fn touch(&mut self) -> u64 {
         self.touched = true;
         self.generation + 1
     }
 }
 
-/// Updates the number of subjects of a cluster that have a property which one subject had before, or has now.
+/// Updates the number of subjects in a cluster that have a property. `before` and `now` tell whether one subject had
+/// the property before the change, and has it after the change.
 fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [before, now]: [bool; 2]) {
     let subjects = counted.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
     if subjects > 0 {
@@ -252,26 +254,26 @@ fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [befo
     }
 }
 
-/// Queries. An unknown cluster allows nothing to any user.
+/// The methods of this block are queries. An unknown cluster allows nothing to any user.
 impl FleetRights {
-    /// Whether the snapshot contains the cluster.
+    /// Returns whether the snapshot contains the cluster.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
         self.clusters.contains_key(cluster)
     }
 
-    /// Whether a subject of the cluster has grants beyond [`GRANTED_WORDS_MAX`](crate::GRANTED_WORDS_MAX).
+    /// Returns whether a subject of the cluster has grants beyond [`GRANTED_WORDS_MAX`](crate::GRANTED_WORDS_MAX).
     pub fn grants_too_much(&self, cluster: &ClusterName) -> bool {
         self.index(cluster).is_some_and(|index| self.beyond.contains_key(&index))
     }
 
-    /// Whether the bindings of a cluster name more than [`NAMED_SUBJECTS_MAX`](crate::NAMED_SUBJECTS_MAX) subjects. Its
-    /// rights are unknown then, and this type allows nothing there.
+    /// Returns whether the bindings of a cluster name more than [`NAMED_SUBJECTS_MAX`](crate::NAMED_SUBJECTS_MAX)
+    /// subjects. The rights in such a cluster are unknown, and the snapshot allows nothing in it.
     pub fn names_too_many(&self, cluster: &ClusterName) -> bool {
         self.index(cluster).is_some_and(|index| self.unknown.contains(&index))
     }
 
-    /// Whether the rights of a user in a cluster are unknown, because the user or one of the user's groups has too many
-    /// grants there, or because the bindings of the cluster name too many subjects. Unknown grants allow nothing.
+    /// Returns whether the rights of a user in a cluster are unknown. This is the case if the user or a group of the
+    /// user has too many grants, or if the cluster's bindings name too many subjects. Unknown grants allow nothing.
     /// Costs a lookup per group if the cluster has a subject with too many grants, and nothing otherwise.
     pub fn rights_are_unknown(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
@@ -283,27 +285,29 @@ impl FleetRights {
             && self.shares_of(user).filter_map(|shares| shares.get(index)).any(|share| share.exceeds_limit())
     }
 
-    /// The number of changes of any rights in any cluster.
+    /// The number of changes of rights in all clusters.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The generation in which the rights of this user in any cluster last changed or may have changed. While it stays
-    /// the same, every answer for the user stays the same. It never decreases. Costs a lookup per group.
+    /// Returns the generation in which the rights of this user in any cluster last changed or may have changed. The
+    /// answers of all queries for the user stay the same within a generation. The generation never decreases. Costs a
+    /// lookup per group.
     pub fn generation_of(&self, user: RbacUser<'_>) -> u64 {
         let forgotten = self.forgotten.values().copied().max().unwrap_or_default();
         let rest = self.clusters_changed.max(forgotten);
         self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
     }
 
-    /// The generation in which the rights of this user in one cluster last changed, as in [`Self::generation_of`].
+    /// Returns the generation in which the rights of this user in one cluster last changed, as in
+    /// [`Self::generation_of`].
     pub fn generation_in(&self, cluster: &ClusterName, user: RbacUser<'_>) -> u64 {
         let Some(ServedCluster { index, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
         let rest = self.forgotten.get(index).copied().unwrap_or_default().max(*since);
         self.shares_of(user).map(|shares| shares.changed_in(*index)).fold(rest, u64::max)
     }
 
-    /// Whether a cluster allows a request. Costs a lookup per group, plus the rules that may match.
+    /// Returns whether a cluster allows a request. Costs a lookup per group, plus the rules that may match.
     pub fn allows(&self, cluster: &ClusterName, user: RbacUser<'_>, attributes: &Attributes<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         let asked = Marks::of_request(attributes);
@@ -311,8 +315,8 @@ impl FleetRights {
         is_master(user) || shares.any(|share| share.allows(attributes, asked))
     }
 
-    /// The clusters that allow at least one of these requests, decided as by [`Self::allows`]. Costs a lookup per
-    /// group. Clusters in which a subject has the same grants cost as much as one cluster.
+    /// Returns the clusters that allow at least one of these requests, decided as by [`Self::allows`]. Costs a lookup
+    /// per group. Clusters in which a subject has equal grants cost together as much as one cluster.
     pub fn allowing(&self, user: RbacUser<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
         let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
         let mut indices = vec![is_master(user) && !asked.is_empty(); self.next_index];
@@ -328,8 +332,8 @@ impl FleetRights {
         AllowingClusters { rights: self, indices }
     }
 
-    /// The namespaces and names in which a cluster allows a verb (`list`, `watch`, `get`, …) on a resource. Costs as
-    /// much as [`Self::allows`] for each namespace in which the user or a group of the user has a RoleBinding.
+    /// Returns the namespaces and names in which a cluster allows a verb (`list`, `watch`, `get`, …) on a resource.
+    /// Costs as much as [`Self::allows`] for each namespace in which the user or a group of the user has a RoleBinding.
     pub fn rights(
         &self,
         cluster: &ClusterName,
@@ -351,17 +355,17 @@ impl FleetRights {
         part.map_or(Visible::Whole, Visible::Part)
     }
 
-    /// Every rule that applies to a user in a namespace, cluster-wide rules included: the rules that the cluster itself
-    /// lists in a SelfSubjectRulesReview.
+    /// Returns all rules for a user in a namespace, including cluster-wide rules. The cluster itself lists these rules
+    /// in a SelfSubjectRulesReview.
     pub fn rules<'a>(&'a self, cluster: &ClusterName, user: RbacUser<'a>, namespace: &'a str) -> Vec<&'a CompiledRule> {
         let Some(index) = self.index(cluster) else { return Vec::new() };
         let shares = self.shares_of(user).filter_map(|shares| shares.get(index));
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
     }
 
-    /// All reasons why a cluster allows a request, each once and in a fixed order; empty exactly if the request is
-    /// denied. kube-apiserver reports only the first that it finds, in its own order. For messages to people: it costs
-    /// a walk over all grants of the user in the namespace.
+    /// Returns all reasons why a cluster allows a request, without duplicates and in a fixed order. The result is empty
+    /// exactly if the request is denied. kube-apiserver reports only one reason. Intended for messages to people: the
+    /// call iterates over all grants of the user in the namespace.
     pub fn allowed_by<'a>(
         &'a self,
         cluster: &ClusterName,
@@ -387,8 +391,8 @@ impl FleetRights {
         masters.into_iter().chain(bindings.into_values().filter_map(allowed_by)).collect()
     }
 
-    /// The bindings of a user, in all namespaces, whose role does not exist: each once and in a fixed order. For
-    /// messages to people: it costs a walk over all grants of the user.
+    /// Returns the user's bindings to roles that do not exist, in all namespaces, without duplicates and in a fixed
+    /// order. Intended for messages to people: the call iterates over all grants of the user.
     pub fn without_role<'a>(&'a self, cluster: &ClusterName, user: RbacUser<'_>) -> Vec<UserBinding<'a>> {
         let mut bindings = BTreeMap::new();
         for share in self.shares_without_role(cluster, user) {
@@ -402,8 +406,9 @@ impl FleetRights {
         bindings.into_values().filter_map(of_user).collect()
     }
 
-    /// kube-apiserver's messages for the missing roles of a user's bindings that apply in a namespace: one per role, in
-    /// the order of the bindings, and at most `most`. Costs a look at each of those bindings, and a string per message.
+    /// Returns kube-apiserver's messages about missing roles of the user's bindings in a namespace: one message per
+    /// role, in the order of the bindings, and at most `most`. Iterates over these bindings, and allocates a string per
+    /// message.
     pub fn roles_not_found(
         &self,
         cluster: &ClusterName,
@@ -427,9 +432,10 @@ impl FleetRights {
         naming.into_iter().map(role_not_found).collect()
     }
 
-    /// The grants of a user and the user's groups in a cluster, if they include a binding whose role does not exist.
+    /// Returns the grants of a user and the user's groups in a cluster, if they include a binding to a role that does
+    /// not exist.
     fn shares_without_role(&self, cluster: &ClusterName, user: RbacUser<'_>) -> impl Iterator<Item = &Arc<Share>> {
-        // Most clusters have no such binding.
+        // Most clusters have no binding to a missing role.
         let index = self.index(cluster).filter(|index| self.without_role.contains_key(index));
         let of_cluster = move |index| self.shares_of(user).filter_map(move |shares| shares.get(index));
         index.into_iter().flat_map(of_cluster).filter(|share| share.lacks_role())
@@ -445,13 +451,13 @@ fn is_master(user: RbacUser<'_>) -> bool {
     user.groups.iter().any(|group| group == MASTERS_GROUP)
 }
 
-/// The part of a resource that these grants make visible; `None` for everything.
+/// Returns the objects of a resource that these grants make visible; `None` for all objects.
 fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Part> {
     let marks = Marks::of_request(&Attributes::Resource(*asked));
     let (mut part, mut reaches) = (Part::default(), HashMap::new());
     for Grant { binding, rules } in shares.iter().flat_map(|share| share.evaluated_grants()) {
         let Some(rules) = rules.as_ref().filter(|rules| rules.may_match(marks)) else { continue };
-        // Many bindings may refer to the same role: its rules are evaluated once.
+        // Many bindings may refer to one role. The rules of the role are evaluated once.
         let reach = reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| Reach::from_rules(rules, asked, marks));
         if !reach.add_to(&mut part, &binding.place.namespace) {
             return None;
@@ -464,7 +470,7 @@ fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Par
 enum Reach {
     /// All objects of the resource.
     Whole,
-    /// The objects with these names; no objects if it is empty.
+    /// The objects with these names; no objects if the set is empty.
     Named(BTreeSet<Arc<str>>),
 }
 
@@ -480,8 +486,8 @@ impl Reach {
         Self::Named(named)
     }
 
-    /// Adds the objects as a binding in this namespace grants them (empty: a ClusterRoleBinding). Returns `false`, and
-    /// adds nothing, if the binding grants everything.
+    /// Adds the objects that a binding in this namespace grants (empty for a ClusterRoleBinding). Returns `false`, and
+    /// adds nothing, if the binding grants all objects.
     fn add_to(&self, part: &mut Part, namespace: &Arc<str>) -> bool {
         match (self, namespace.is_empty()) {
             (Self::Whole, true) => return false,

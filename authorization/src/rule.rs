@@ -1,4 +1,4 @@
-//! One rule of a role, evaluated exactly as in `pkg/apis/rbac/v1/evaluation_helpers.go` of Kubernetes 1.36.
+//! Evaluates one rule of a role exactly as `pkg/apis/rbac/v1/evaluation_helpers.go` of Kubernetes 1.36.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::attributes::{Attributes, ResourceAttributes};
 
-/// The wildcard for every verb, group, resource or path.
+/// The wildcard for all verbs, groups, resources or paths.
 const ALL: &str = "*";
 
-/// A PolicyRule with a filter that quickly excludes requests. A cluster decides how many rules and words there are, so
-/// a rule has a fixed number of allocations, however many words it has.
+/// A PolicyRule with a filter that quickly excludes requests. A cluster decides the number of rules and strings, so a
+/// rule has a fixed number of allocations, whatever the number of its strings.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "WireRule")]
 pub struct CompiledRule {
     marks: Marks,
-    /// The words of all lists, concatenated.
+    /// The strings of all lists of the rule, concatenated.
     text: Box<str>,
-    /// The end of each word in `text`, in bytes.
+    /// The end of each string in `text`, in bytes.
     ends: Box<[u32]>,
-    /// For each list, the number of words up to its end.
+    /// For each list, the number of strings up to the end of the list.
     lists: [u32; LISTS],
 }
 
@@ -65,7 +65,7 @@ impl<'a> FromIterator<&'a str> for WireWords {
     }
 }
 
-/// The length of a text. No object comes near 4 GiB.
+/// Returns the length of a text. The conversion cannot fail, because no object has 4 GiB.
 fn end_of(text: &str) -> u32 {
     u32::try_from(text.len()).unwrap_or(u32::MAX)
 }
@@ -120,7 +120,7 @@ impl From<WireRule> for CompiledRule {
     }
 }
 
-/// Deserializes the rules of a role, without the rules that can allow nothing.
+/// Deserializes the rules of a role. Rules that allow nothing are dropped.
 pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<CompiledRule>, D::Error> {
     struct RulesVisitor;
 
@@ -179,22 +179,22 @@ impl CompiledRule {
         })
     }
 
-    /// The verbs; `*` means all.
+    /// The verbs; `*` matches all verbs.
     pub fn verbs(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(0)
     }
 
-    /// The API groups; `*` means all.
+    /// The API groups; `*` matches all groups.
     pub fn api_groups(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(1)
     }
 
-    /// The resources, for example `pods`, `pods/log`, `*/scale`; `*` means all.
+    /// The resources, for example `pods`, `pods/log`, `*/scale`; `*` matches all resources.
     pub fn resources(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(2)
     }
 
-    /// The names that the rule is limited to; an empty list is no limit.
+    /// The object names that the rule is limited to; an empty list means no limit.
     pub fn resource_names(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.list(3)
     }
@@ -204,13 +204,14 @@ impl CompiledRule {
         self.list(4)
     }
 
-    /// Whether the rule allows any request at all.
+    /// Returns whether the rule allows any request.
     pub(crate) fn allows_something(&self) -> bool {
         self.verbs().len() > 0
             && (self.non_resource_urls().len() > 0 || (self.api_groups().len() > 0 && self.resources().len() > 0))
     }
 
-    /// The resource part and the non-resource part as two rules, as a review lists them (`RBACAuthorizer.RulesFor`).
+    /// Splits the rule into a rule for resources and a rule for paths, as a SelfSubjectRulesReview lists them
+    /// (`RBACAuthorizer.RulesFor`).
     pub(crate) fn halves(&self) -> impl Iterator<Item = Self> {
         let (none, words) = (WireWords::default, |list| self.list(list).collect());
         let resources = || Self::from_lists([words(0), words(1), words(2), words(3), none()]);
@@ -219,7 +220,8 @@ impl CompiledRule {
         resources.into_iter().chain((self.non_resource_urls().len() > 0).then(paths))
     }
 
-    /// Whether the rule allows the request (`RuleAllows`). The binding decides in which namespaces the rule applies.
+    /// Returns whether the rule allows the request (`RuleAllows`). The binding decides in which namespaces the rule
+    /// applies.
     pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
         match attributes {
             Attributes::Resource(attributes) => self.covers(attributes) && self.names(attributes.name),
@@ -227,14 +229,14 @@ impl CompiledRule {
         }
     }
 
-    /// Whether the verb, group, resource and subresource match; the name is not compared.
+    /// Returns whether the verb, group, resource and subresource match. The name is not compared.
     pub(crate) fn covers(&self, attributes: &ResourceAttributes<'_>) -> bool {
         self.has_verb(attributes.verb)
             && has(self.api_groups(), attributes.group)
             && self.resources().any(|resource| resource_matches(resource, attributes))
     }
 
-    /// Whether the rule applies to this name; an empty name is a request without a name.
+    /// Returns whether the rule applies to this name. An empty name means a request without a name.
     fn names(&self, name: &str) -> bool {
         self.resource_names().len() == 0 || self.resource_names().any(|own| own == name)
     }
@@ -271,18 +273,17 @@ fn resource_matches(own: &str, asked: &ResourceAttributes<'_>) -> bool {
     below(asked.resource) || below(ALL)
 }
 
-/// The rules of a role, with a filter for all of them together.
+/// The rules of a role, with a common filter for all of them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
     rules: Box<[CompiledRule]>,
     marks: Marks,
-    /// The number of words in all rules, plus one per rule.
+    /// The number of strings in all rules, plus one per rule.
     words: usize,
-    /// The number of resource names in all rules.
     names: usize,
 }
 
-/// A filter for rules: the hash of each verb, and of each resource or path, sets one of 64 bits; a wildcard sets all
+/// A filter for rules. The hash of each verb, and of each resource or path, sets one of 64 bits; a wildcard sets all
 /// bits. A request whose bits are not set cannot match the rule, so most rules are skipped without comparing strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Marks {
@@ -322,12 +323,12 @@ fn without_subresource(resource: &str) -> &str {
     resource.split_once('/').map_or(resource, |(resource, _)| resource)
 }
 
-/// The bit of a text, chosen by FNV-1a, which is fast for short texts. A cluster that provokes collisions slows down
-/// only its own rules.
+/// Returns the bit for a text by the hash FNV-1a, which is fast for short texts. A cluster that provokes collisions
+/// slows down only the evaluation of its own rules.
 fn bit_of(text: &str) -> u64 {
     const PRIME: u64 = 0x0100_0000_01b3;
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
-    // Use the upper bits: the lowest bits of a product depend on few bits of its factors.
+    // The lowest bits of the product depend on few bits of its factors, so the function uses the upper bits.
     1 << (hash >> 58)
 }
 
@@ -343,12 +344,11 @@ impl Rules {
         Self { rules: rules.into(), marks, words, names }
     }
 
-    /// The number of words in all rules, plus one per rule: a measure of the cost of an evaluation.
+    /// The number of strings in all rules, plus one per rule: a measure of the cost of an evaluation.
     pub(crate) fn words(&self) -> usize {
         self.words
     }
 
-    /// The number of resource names in all rules.
     pub(crate) fn names(&self) -> usize {
         self.names
     }
@@ -365,7 +365,7 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Whether a rule may match a request with these marks.
+    /// Returns whether a rule may match a request with these bits.
     pub(crate) fn may_match(&self, asked: Marks) -> bool {
         self.marks.may_match(asked)
     }
@@ -375,7 +375,6 @@ impl Rules {
         rules.iter().filter(move |rule| rule.marks.may_match(asked))
     }
 
-    /// Whether a rule allows the request.
     pub(crate) fn allow(&self, attributes: &Attributes<'_>, asked: Marks) -> bool {
         self.candidates(asked).any(|rule| rule.allows(attributes))
     }
@@ -386,7 +385,7 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> WireWords {
-        // The word `''` stands for the empty string: the core group, or no name.
+        // The test notation `''` means the empty string: the core group, or no name.
         text.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect()
     }
 
@@ -412,7 +411,8 @@ mod tests {
         alone
     }
 
-    /// Each case: a rule, a request as `verb group resource/subresource name`, and whether the rule allows it.
+    /// Each case has a rule, a request as `verb group resource/subresource name`, and whether the rule allows the
+    /// request.
     #[test]
     fn rule_matches_verb_group_resource_and_name() {
         let cases = [
@@ -422,7 +422,8 @@ mod tests {
             (rule("get", "''", "pods", ""), ["get", "", "pods", "log", "p"], false),
             (rule("get", "''", "pods/log", ""), ["get", "", "pods", "log", "p"], true),
             (rule("get", "''", "pods/log", ""), ["get", "", "pods", "", "p"], false),
-            // A SubjectAccessReview may use this form; the resulting text is the same.
+            // A SubjectAccessReview may contain `pods/log` as the resource, without a subresource. The compared text is
+            // equal.
             (rule("get", "''", "pods/log", ""), ["get", "", "pods/log", "", "p"], true),
             (rule("get", "''", "*/log", ""), ["get", "", "pods", "log", "p"], true),
             (rule("get", "''", "*/log", ""), ["get", "", "pods", "", "p"], false),
@@ -436,22 +437,22 @@ mod tests {
             (rule("get", "''", "", ""), ["get", "", "pods", "", "p"], false),
             (rule("", "''", "pods", ""), ["get", "", "pods", "", "p"], false),
             (rule("GET", "''", "pods", ""), ["get", "", "pods", "", "p"], false),
-            // A wildcard is a whole word, and a `*` in a request is an ordinary word.
+            // Only the whole string `*` is a wildcard. A `*` in a request has no special meaning.
             (rule("get*", "''", "pods", ""), ["get", "", "pods", "", "p"], false),
             (rule("get", "''", "po*", ""), ["get", "", "pods", "", "p"], false),
             (rule("get", "''", "pods", ""), ["*", "", "pods", "", "p"], false),
             (rule("get", "''", "pods", ""), ["get", "", "*", "", "p"], false),
-            // A request without a name (create, or a plain list) matches no rule with names,
+            // A request without a name (create, or a list) matches no rule with resource names.
             (rule("*", "''", "pods", "p q"), ["get", "", "pods", "", "q"], true),
             (rule("*", "''", "pods", "p q"), ["get", "", "pods", "", "r"], false),
             (rule("*", "''", "pods", "p q"), ["create", "", "pods", "", ""], false),
             (rule("*", "''", "pods", "p q"), ["list", "", "pods", "", ""], false),
             (rule("*", "''", "pods", "p q"), ["watch", "", "pods", "", "q"], true),
             (rule("*", "''", "pods", "p q"), ["deletecollection", "", "pods", "", ""], false),
-            // except a rule that has the empty name,
+            // A rule with an empty resource name matches a request without a name.
             (rule("*", "''", "pods", "''"), ["list", "", "pods", "", ""], true),
             (rule("*", "''", "pods", "''"), ["get", "", "pods", "", "p"], false),
-            // and `*` is no wildcard among names.
+            // `*` is no wildcard among resource names.
             (rule("*", "''", "pods", "*"), ["get", "", "pods", "", "p"], false),
         ];
         for (rule, [verb, group, resource, subresource, name], expected) in cases {
@@ -495,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_keeps_the_words_of_its_json() {
+    fn compiled_rule_contains_the_strings_of_its_json() {
         let text = r#"{"resources":["pods","a/b"],"verbs":["get","\u0000","\u00e4"],"nonResourceURLs":null,"apiGroups":[""],
             "resourceNames":[],"unknown":[{}]}"#;
         let read: CompiledRule = serde_json::from_str(text).unwrap();

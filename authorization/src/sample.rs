@@ -1,4 +1,4 @@
-//! Sample requests that roles and bindings allow, to be confirmed by the cluster.
+//! Chooses allowed requests from roles and bindings. The cluster is then asked to confirm that it allows them.
 
 use tributary_apimachinery::ClusterName;
 
@@ -67,16 +67,17 @@ impl Sample {
     }
 }
 
-/// The word with the index `turn`, modulo the number of words; `of_all` if that word is the wildcard.
+/// Returns the string with the index `turn`, modulo the number of strings. Returns `of_all` if that string is the
+/// wildcard.
 fn one_of<'a>(mut words: impl ExactSizeIterator<Item = &'a str>, of_all: &str, turn: usize) -> Option<String> {
     let word = words.nth(turn % words.len().max(1))?;
     Some(if word == "*" { of_all.to_owned() } else { word.to_owned() })
 }
 
 impl Fleet {
-    /// At most `count` requests that the roles and bindings of a cluster allow, each from a different binding. The same
-    /// `turn` gives the same samples; the next `turn` gives further samples. Costs a look at each binding of the
-    /// cluster.
+    /// Returns at most `count` requests that the roles and bindings of a cluster allow, each from a different binding.
+    /// Equal values of `turn` give equal samples; successive values give different samples. Iterates over all bindings
+    /// of the cluster.
     pub fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
         let grants: Vec<_> = self.grants(cluster).collect();
         let begin = turn.wrapping_mul(count) % grants.len().max(1);
@@ -86,7 +87,7 @@ impl Fleet {
             let rule = rules.get(turn % rules.len().max(1))?;
             let subjects = &grant.binding.subjects;
             let sample = Sample::from_binding(&grant.binding, subjects.get(turn % subjects.len().max(1))?, rule, turn)?;
-            // Replacing a wildcard by a word can change the answer: keep only samples that are allowed here.
+            // The replacement of a wildcard can make a request that the rules deny. Denied samples are dropped.
             self.allows(cluster, sample.user(), &Attributes::Resource(sample.attributes())).then_some(sample)
         });
         samples.take(count).collect()
@@ -99,7 +100,7 @@ mod tests {
     use crate::object::{RbacKind, RbacObject};
 
     #[test]
-    fn samples_are_allowed_and_cover_all_bindings_over_the_turns() {
+    fn samples_are_allowed_requests_and_cover_all_bindings() {
         let (mut fleet, eu) = (Fleet::default(), ClusterName::new("eu").unwrap());
         assert_eq!(fleet.samples(&eu, 20, 0), []);
         let mut put = |kind, text: &str| fleet.upsert(&eu, RbacObject::parse(kind, text.as_bytes()).unwrap());

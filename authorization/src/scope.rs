@@ -1,25 +1,27 @@
-//! The rights for which a resourceVersion token was issued.
+//! The rights of the user for which a resourceVersion was issued.
 
 use sha2::{Digest, Sha256};
 use tributary_apimachinery::ClusterName;
 
 use crate::visible::Visible;
 
-/// The rights to list one resource in some clusters, as a token carries them: everything, or a hash.
+/// The rights to list one resource in some clusters, as a composite version contains them: all rights, or a hash.
 ///
-/// The hash is the same on every replica and in every later version of the program: its input format is fixed.
+/// The input format of the hash is fixed, so that all replicas and all later releases compute equal hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// The user may list everything in each of the clusters.
+    /// The user may list all objects in each of the clusters.
     Everything,
-    /// The first 16 bytes of a SHA-256 over the visible parts: long enough that two scopes do not collide.
+    /// The first 16 bytes of a SHA-256 over the visible objects of each cluster. 16 bytes are enough to avoid
+    /// collisions.
     Part([u8; 16]),
 }
 
 impl Scope {
-    /// The scope of a user who can list these parts of these clusters. `clusters` are those in the token's vector: a
-    /// cluster that joins later does not change the scope, and a cluster whose rights were lost (`Visible::nothing`)
-    /// does. The order is irrelevant; each cluster occurs once. Without clusters the scope is [`Self::Everything`].
+    /// Returns the scope of a user with these visible objects. `clusters` are the clusters in the composite version. A
+    /// cluster that is added later does not change the scope; a loss of all rights in a cluster (`Visible::nothing`)
+    /// does. The order of the clusters is irrelevant, and each cluster occurs once. Without clusters the scope is
+    /// [`Self::Everything`].
     pub fn from_visible<'a>(clusters: impl IntoIterator<Item = (&'a ClusterName, &'a Visible)>) -> Self {
         let mut clusters: Vec<_> = clusters.into_iter().collect();
         if clusters.iter().all(|(_, visible)| **visible == Visible::Whole) {
@@ -37,7 +39,7 @@ impl Scope {
     }
 }
 
-/// Hashes the visible part. Each length precedes its data, so that different scopes have different encodings.
+/// Hashes the visible objects. Each length precedes its data, so that different scopes have different encodings.
 fn add(hash: &mut Sha256, visible: &Visible) {
     let Visible::Part(part) = visible else {
         return hash.update([1]);
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_differs_for_every_difference_in_rights() {
+    fn scope_hash_differs_for_different_rights() {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let namespace = part(|part| part.namespaces = ["n".into()].into());
         let name = part(|part| part.names = ["n".into()].into());
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_hash_is_the_same_in_every_version() {
+    fn scope_hash_is_stable_across_releases() {
         let eu = ClusterName::new("eu").unwrap();
         let shop = part(|part| part.namespaces = ["shop".into()].into());
         let Scope::Part(hash) = Scope::from_visible([(&eu, &shop)]) else { panic!("everything") };

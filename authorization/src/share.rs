@@ -8,11 +8,11 @@ use crate::attributes::Attributes;
 use crate::object::{Binding, ObjectPlace};
 use crate::rule::{Marks, Rules};
 
-/// The limit for the grants of one subject in one cluster. It applies to the words of the rules, each role counted
-/// once, and to the bindings plus the resource names of their roles. Grants beyond it are ignored as a whole. 50,000
-/// take some milliseconds and 2 MB; ten thousand namespaces with two bindings each are less than half of it. There is a
-/// limit because a cluster decides what it grants, also to `system:authenticated`: each request evaluates all grants of
-/// its user and groups, and caches the result.
+/// The limit for the grants of one subject in one cluster. The limit applies to the strings in the rules, with each
+/// role counted once, and to the bindings plus the resource names of their roles. Grants above the limit are ignored
+/// completely. 50,000 strings take some milliseconds and 2 MB; ten thousand namespaces with two bindings each are less
+/// than half. The reason for a limit: a cluster can grant anything to `system:authenticated`. Each request evaluates
+/// all grants of its user and groups, and caches the result.
 pub const GRANTED_WORDS_MAX: usize = 50_000;
 
 /// A binding and the rules of its role; `None` if the role does not exist.
@@ -38,7 +38,7 @@ impl Hash for Grant {
 }
 
 impl Grant {
-    /// The sort key: it groups grants by namespace, and within a namespace by role.
+    /// Returns the sort key, which groups grants by namespace, and within a namespace by role.
     fn order(&self) -> (&str, Option<*const Rules>, &str) {
         let ObjectPlace { namespace, name } = &self.binding.place;
         (namespace, self.rules.as_ref().map(Arc::as_ptr), name)
@@ -49,9 +49,8 @@ impl Grant {
     }
 }
 
-/// The grants of one subject in one cluster: each binding that names the subject, ordered by namespace, role and name,
-/// with ClusterRoleBindings first. Shares are interned: equal shares of several subjects or clusters are one
-/// allocation.
+/// The grants of one subject in one cluster: all bindings that name the subject. The order is by namespace, role and
+/// name, with ClusterRoleBindings first. Equal shares of several subjects or clusters are interned in one allocation.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Share {
     grants: Vec<Grant>,
@@ -59,9 +58,7 @@ pub(crate) struct Share {
     everywhere: usize,
     /// The number of bindings, plus the resource names that their roles are limited to.
     places: usize,
-    /// Whether the grants exceed [`GRANTED_WORDS_MAX`].
     exceeds_limit: bool,
-    /// Whether a binding refers to a role that does not exist.
     lacks_role: bool,
 }
 
@@ -81,12 +78,13 @@ impl Share {
         Self { grants, everywhere, places, exceeds_limit, lacks_role }
     }
 
-    /// The number of bindings and resource names; 0 if the share exceeds the limit.
+    /// Returns the number of bindings and resource names; 0 if the grants exceed the limit.
     pub(crate) fn places(&self) -> usize {
         if self.exceeds_limit { 0 } else { self.places }
     }
 
-    /// Whether the grants exceed [`GRANTED_WORDS_MAX`]. They allow nothing then, and the real rights are unknown.
+    /// Returns whether the grants exceed [`GRANTED_WORDS_MAX`]. Such grants allow nothing, and the real rights are
+    /// unknown.
     pub(crate) fn exceeds_limit(&self) -> bool {
         self.exceeds_limit
     }
@@ -95,18 +93,18 @@ impl Share {
         self.lacks_role
     }
 
-    /// All grants; none if the share exceeds the limit.
+    /// Returns all grants, or no grants if they exceed the limit.
     pub(crate) fn evaluated_grants(&self) -> &[Grant] {
         if self.exceeds_limit { &[] } else { &self.grants }
     }
 
-    /// All grants, even if the share exceeds the limit.
+    /// Returns all grants, even if they exceed the limit.
     pub(crate) fn grants(&self) -> &[Grant] {
         &self.grants
     }
 
-    /// The grants that apply in a namespace, ClusterRoleBindings first; only ClusterRoleBindings if the namespace is
-    /// empty. None if the share exceeds the limit.
+    /// Returns the grants that apply in a namespace, ClusterRoleBindings first. An empty namespace selects only
+    /// ClusterRoleBindings. Returns no grants if they exceed the limit.
     pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = &Grant> {
         let grants = self.evaluated_grants();
         let (everywhere, namespaced) = grants.split_at(self.everywhere.min(grants.len()));
@@ -115,8 +113,8 @@ impl Share {
         everywhere.iter().chain(own)
     }
 
-    /// The rules of the roles that apply in a namespace (empty: cluster-wide). A role occurs once however many bindings
-    /// of the namespace refer to it; if it is also bound cluster-wide, it may occur twice.
+    /// Returns the rules of the roles that apply in a namespace (empty for cluster-wide). A role occurs once, whatever
+    /// the number of its bindings in the namespace. A role that is also bound cluster-wide may occur twice.
     pub(crate) fn roles_within(&self, namespace: &str) -> impl Iterator<Item = &Rules> {
         let mut last: Option<*const Rules> = None;
         let rules = self.within(namespace).filter_map(|grant| grant.rules.as_deref());

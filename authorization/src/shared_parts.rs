@@ -1,7 +1,7 @@
-//! A cache of the visible parts of large grants, shared by all users with the same grants.
+//! A cache of the objects that large grants make visible, shared by all users with equal grants.
 //!
-//! A cluster decides how much it grants. Each watch and list of a user keeps the part of the resource that the user may
-//! see: some bytes for a few namespaces, but some megabytes at the limit of the grants.
+//! A cluster decides the size of its grants. Each watch and list of a user stores the visible namespaces and names:
+//! some bytes for a few namespaces, but some megabytes at the limit of the grants.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,28 +9,27 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::share::Share;
 use crate::visible::Part;
 
-/// The number of places (bindings, plus names that their roles are limited to) from which on a part is shared. Smaller
-/// parts are cheaper to compute again.
+/// The minimum number of bindings and resource names for a shared result. Smaller results are cheaper to compute again.
 pub(crate) const SHARED_FROM: usize = 1_000;
 
-/// The cache is not swept while it has fewer entries than this.
+/// The minimum number of entries for a sweep of the cache.
 const SWEEP_MIN: usize = 256;
 
-/// The key of a part: the shares of a user and the question.
+/// The key of a cached result: the user's grants, and the verb and resource of the request.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PartKey {
-    /// The addresses of the shares.
+    /// The addresses of the grants.
     shares: Vec<usize>,
     verb: Box<str>,
     group: Box<str>,
     resource: Box<str>,
 }
 
-/// A cached part, which lives as long as a user of it.
+/// A cached result, which lives as long as a list or watch uses it.
 #[derive(Debug)]
 struct WeakPart {
     part: Weak<Part>,
-    /// Keeps the addresses of the shares from being reused.
+    /// These references keep the addresses in the key from being reused.
     _shares: Vec<Weak<Share>>,
 }
 
@@ -40,12 +39,12 @@ struct Parts {
     sweep_at: usize,
 }
 
-/// The large parts that are in use.
+/// The large results in use.
 #[derive(Debug, Default)]
 pub(crate) struct SharedParts(Mutex<Parts>);
 
 impl SharedParts {
-    /// The part that these shares make visible, from the cache or computed by `make`.
+    /// Returns the objects that these grants make visible, from the cache or computed by `make`.
     pub(crate) fn get(
         &self,
         shares: &[&Arc<Share>],
@@ -60,7 +59,7 @@ impl SharedParts {
         }
         let part = Arc::new(make()?);
         let mut parts = self.parts();
-        // A concurrent call may have inserted the part in the meantime.
+        // A concurrent call may have inserted the result.
         if let Some(part) = known(&parts) {
             return Some(part);
         }
@@ -74,7 +73,7 @@ impl SharedParts {
     }
 
     fn parts(&self) -> std::sync::MutexGuard<'_, Parts> {
-        // A panic in another thread cannot have left the map in an inconsistent state.
+        // A panic in another thread cannot have left the map inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,16 +7,16 @@ use crate::share::GRANTED_WORDS_MAX;
 
 /// The namespaces and names for which a user has one permission (get, list, …) on one resource of one cluster.
 ///
-/// A value that is cheap to clone. It is valid until [`crate::FleetRights::generation_of`] changes.
+/// The value is cheap to clone. It is valid until [`crate::FleetRights::generation_of`] changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visible {
     /// All objects of the resource.
     Whole,
-    /// Some objects, without redundant entries: a namespace that is allowed as a whole has no entries for names.
+    /// Some objects, without redundant entries: names are listed only outside of completely allowed namespaces.
     Part(Arc<Part>),
 }
 
-/// The allowed namespaces and names, if they are not everything. The default is nothing.
+/// The allowed namespaces and names of a user who may not see all objects. The default allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     /// The namespaces in which every name is allowed.
@@ -27,17 +27,17 @@ pub struct Part {
     pub names_within: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
-/// The difference between the rights of a user before and after a change.
+/// The difference between a user's rights before and after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VisibleChange {
-    /// An object is visible that was not visible before.
+    /// An object has become visible.
     pub gains: bool,
-    /// An object was visible before and no longer is.
+    /// An object is no longer visible.
     pub losses: bool,
 }
 
 impl Part {
-    /// Removes names that are already covered by a wider entry.
+    /// Removes redundant names, which a namespace or a name for all namespaces already allows.
     pub(crate) fn simplified(mut self) -> Self {
         let Self { namespaces, names, names_within } = &mut self;
         names_within.retain(|namespace, own| {
@@ -53,9 +53,9 @@ impl Part {
             || self.names_within.get(namespace).is_some_and(|names| names.contains(name))
     }
 
-    /// The intersection; `None` if it would need more than [`GRANTED_WORDS_MAX`] namespaces and names. If one side
-    /// allows whole namespaces and the other names in every namespace, the intersection has an entry for each
-    /// combination.
+    /// Returns the intersection; `None` if it would need more than [`GRANTED_WORDS_MAX`] namespaces and names. If one
+    /// value allows whole namespaces and the other value allows names in every namespace, the intersection has an entry
+    /// for each combination.
     fn within(&self, other: &Self) -> Option<Self> {
         let pairs = |one: &Self, other: &Self| one.namespaces.len().saturating_mul(other.names.len());
         if pairs(self, other).max(pairs(other, self)) > GRANTED_WORDS_MAX {
@@ -89,18 +89,19 @@ impl Part {
 }
 
 impl Visible {
-    /// A value that allows no object.
+    /// Returns a value that allows no object.
     pub fn nothing() -> Self {
         Self::Part(Arc::default())
     }
 
-    /// Whether no object is allowed.
+    /// Returns whether no object is allowed.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Part(part) if **part == Part::default())
     }
 
-    /// Whether an authorizer would allow a request for this name in this namespace. An empty name is a request without
-    /// a name; an empty namespace is a request for all namespaces or a cluster-scoped object. Costs three searches.
+    /// Returns whether an authorizer would allow a request for this name in this namespace. An empty name means a
+    /// request without a name. An empty namespace means a request for all namespaces or a cluster-scoped object. Costs
+    /// three searches.
     pub fn allows(&self, namespace: &str, name: &str) -> bool {
         match self {
             Self::Whole => true,
@@ -108,13 +109,13 @@ impl Visible {
         }
     }
 
-    /// Whether a list without a name shows the objects of this namespace (empty: cluster-scoped objects). The filter of
-    /// a list calls it for each object. A list of one name uses [`Self::allows`].
+    /// Returns whether a list without a name shows the objects of this namespace (empty for cluster-scoped objects).
+    /// The filter of a list calls this function for each object. A list of one name uses [`Self::allows`].
     pub fn lists(&self, namespace: &str) -> bool {
         self.allows(namespace, "")
     }
 
-    /// Whether this value allows every object that `other` allows.
+    /// Returns whether this value allows every object that `other` allows.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Whole, _) => true,
@@ -123,7 +124,8 @@ impl Visible {
         }
     }
 
-    /// The intersection of two values; `None` if it would need more than [`GRANTED_WORDS_MAX`] namespaces and names.
+    /// Returns the intersection of two values; `None` if it would need more than [`GRANTED_WORDS_MAX`] namespaces and
+    /// names.
     pub fn within(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Whole, one) | (one, Self::Whole) => Some(one.clone()),
@@ -131,7 +133,7 @@ impl Visible {
         }
     }
 
-    /// The number of namespaces and names that the value consists of.
+    /// The number of allowed namespaces and names.
     pub fn places(&self) -> usize {
         match self {
             Self::Whole => 0,
@@ -142,7 +144,7 @@ impl Visible {
         }
     }
 
-    /// The difference for a user who could see this value before and sees `now`.
+    /// Returns the difference for a user whose visible objects change from this value to `now`.
     pub fn change(&self, now: &Self) -> VisibleChange {
         VisibleChange { gains: !self.covers(now), losses: !now.covers(self) }
     }
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     /// Parses a test notation: `n` is a namespace, `/a` a name in every namespace, `n/a` a name in one namespace, `*`
-    /// everything.
+    /// means all objects.
     fn visible(text: &str) -> Visible {
         let mut part = Part::default();
         for word in text.split_whitespace() {
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn change_reports_gains_and_losses() {
+    fn change_of_rights_reports_gains_and_losses() {
         let cases = [
             ("", "", false, false),
             ("", "n", true, false),
@@ -183,7 +185,7 @@ mod tests {
             ("n/a", "n", true, false),
             ("n/a", "/a", true, false),
             ("/a", "n/a", false, true),
-            // A name in every namespace also covers namespaces that are not listed.
+            // A name in every namespace also applies to namespaces that are not listed.
             ("/a", "n m", true, true),
             ("n/a n/b", "n/a", false, true),
             ("n/a m/a", "/a n/a", true, false),
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn intersection_allows_exactly_the_requests_that_both_allow() {
+    fn intersection_of_rights_allows_the_common_requests() {
         let words = ["", "*", "n", "n m", "/a", "n/a", "n/b m/a", "n /a", "m/a /b", "n m/b /a"];
         for (one, other) in words.iter().flat_map(|one| words.iter().map(move |other| (one, other))) {
             let (one, other) = (visible(one), visible(other));
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn intersection_beyond_the_limit_is_none() {
+    fn intersection_of_rights_beyond_the_limit_is_none() {
         let many = |letter: &str| (0..300).map(|it| format!("{letter}{it}").into()).collect();
         let namespaces = Visible::Part(Arc::new(Part { namespaces: many("n"), ..Part::default() }));
         let names = Visible::Part(Arc::new(Part { names: many("a"), ..Part::default() }));
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn simplified_part_has_no_redundant_entries() {
+    fn simplified_rights_have_no_redundant_entries() {
         for (text, same) in [("n n/a", "n"), ("/a n/a n/b", "/a n/b"), ("n/a m/a /a", "/a")] {
             assert_eq!(visible(text), visible(same));
         }

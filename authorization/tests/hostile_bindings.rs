@@ -1,4 +1,5 @@
-//! The memory for a hostile cluster's bindings is bounded by their text, and they do not affect other clusters.
+//! The memory for a hostile cluster's bindings is limited by the size of their text, and these bindings do not affect
+//! other clusters.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +10,7 @@ use tributary_authorization::{
     Attributes, Fleet, NAMED_SUBJECTS_MAX, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes,
 };
 
-/// The maximum memory for compiled bindings, as a multiple of their text.
+/// The maximum memory for compiled bindings, as a multiple of their text's size.
 const TIMES_TEXT: u64 = 4;
 
 const ANN: RbacUser<'_> = RbacUser { name: "ann", groups: &[] };
@@ -18,7 +19,7 @@ fn name(cluster: &str) -> ClusterName {
     ClusterName::new(cluster).unwrap()
 }
 
-/// A ClusterRole that lets Pods be listed.
+/// Returns a ClusterRole that grants `list` on Pods.
 fn role() -> RbacObject {
     let rules = json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
     read(RbacKind::ClusterRole, &json!({"metadata": {"name": "r"}, "rules": rules}).to_string())
@@ -28,7 +29,7 @@ fn read(kind: RbacKind, text: &str) -> RbacObject {
     RbacObject::parse(kind, text.as_bytes()).unwrap()
 }
 
-/// The notation of an invented subject.
+/// The notation of a generated subject.
 #[derive(Clone, Copy, Debug)]
 enum Written {
     /// A user in the stored form of kube-apiserver.
@@ -39,9 +40,9 @@ enum Written {
     Shortest,
 }
 
-/// A RoleBinding whose subjects occur in no other binding.
+/// Returns a RoleBinding whose subjects occur in no other binding.
 fn made_up(cluster: usize, binding: usize, subjects: usize, written: Written) -> String {
-    // Formatted by hand for speed: the tests create half a million of them.
+    // The JSON is formatted by hand for speed: the tests create half a million subjects.
     let subject = |number: usize| match written {
         Written::User => {
             format!(r#"{{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"{cluster}-{binding}-{number}"}}"#)
@@ -62,7 +63,7 @@ fn made_up(cluster: usize, binding: usize, subjects: usize, written: Written) ->
     )
 }
 
-/// The size of the text of the bindings of some clusters, and of their compiled form, in bytes.
+/// Returns the size of the bindings' text in some clusters, and the size of their compiled form, in bytes.
 fn taken(clusters: usize, bindings: usize, subjects: usize, written: Written, is_listed: bool) -> (u64, u64) {
     let (mut fleet, mut text) = (Fleet::default(), 0);
     let taken = measure(|| {
@@ -87,13 +88,13 @@ fn taken(clusters: usize, bindings: usize, subjects: usize, written: Written, is
 }
 
 #[test]
-fn bindings_with_made_up_subjects_take_no_more_than_four_times_their_text() {
+fn bindings_use_at_most_four_times_their_text() {
     let cases = [
         (4, 5, 1_000, Written::User),
         (4, 5, 1_000, Written::ServiceAccount),
         (8, 250, 1, Written::User),
         (1, 2_000, 1, Written::ServiceAccount),
-        // More subjects than are compiled.
+        // This number of subjects exceeds [`NAMED_SUBJECTS_MAX`].
         (1, 30, 10_000, Written::Shortest),
     ];
     for (clusters, bindings, subjects, written) in cases {
@@ -118,13 +119,13 @@ fn ann_binding() -> RbacObject {
 }
 
 #[test]
-fn cluster_with_too_many_subjects_has_unknown_rights_and_leaves_other_clusters_unchanged() {
+fn cluster_with_too_many_subjects_has_unknown_rights() {
     const EACH: usize = 10_000;
     let masters = ["system:masters".to_owned()];
     let (master, nobody) = (RbacUser { name: "root", groups: &masters }, RbacUser { name: "nobody", groups: &[] });
     let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
     let binding = |number, subjects| read(RbacKind::RoleBinding, &made_up(0, number, subjects, Written::Shortest));
-    // Together with the binding of ann, exactly the maximum number of subjects.
+    // The bindings and the binding of `ann` have exactly the maximum number of subjects.
     let full = NAMED_SUBJECTS_MAX / EACH;
     let some = || (1..full).map(|number| binding(number, EACH)).chain([binding(0, EACH - 1), role(), ann_binding()]);
     fleet.replace(&a, some());
@@ -148,7 +149,7 @@ fn cluster_with_too_many_subjects_has_unknown_rights_and_leaves_other_clusters_u
     assert!(!fleet.upsert(&a, binding(full + 1, 1)), "the cluster was already unknown");
     assert!(!fleet.upsert(&a, role()));
     unknown(&fleet);
-    // The rights are known again as soon as there are few enough subjects.
+    // The rights are known again after the number of subjects has decreased.
     let gone =
         |number| RbacChange::Gone { kind: RbacKind::RoleBinding, namespace: "n".into(), name: format!("b{number}") };
     assert!(!fleet.apply(&a, [gone(full)]));
@@ -156,7 +157,7 @@ fn cluster_with_too_many_subjects_has_unknown_rights_and_leaves_other_clusters_u
     assert!(!fleet.names_too_many(&a) && !fleet.rights_are_unknown(&a, nobody) && lists(&fleet, &a, ANN));
     assert!(lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
 
-    // The same after a relist. A cluster that takes over the index does not inherit the state.
+    // A relist causes the same states. A new cluster that reuses the index starts without this state.
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])));
     unknown(&fleet);
     assert!(fleet.replace(&a, [role(), ann_binding()]));

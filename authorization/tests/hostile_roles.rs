@@ -1,4 +1,5 @@
-//! The memory for a hostile cluster's roles is bounded by their text, and they cost other users little time.
+//! The memory for a hostile cluster's roles is limited by the size of their text, and these roles cost other users
+//! little time.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,11 +12,12 @@ use tributary_authorization::{
     Attributes, Fleet, RbacChange, RbacKind, RbacObject, RbacUser, ResourceAttributes, Visible,
 };
 
-/// The maximum memory for compiled roles, and for one role during its compilation, as a multiple of the text.
+/// The maximum memory for compiled roles, and for one role during its compilation, as a multiple of the size of its
+/// text.
 const TIMES_TEXT: u64 = 4;
 const TIMES_TEXT_MEANWHILE: u64 = 8;
 
-/// The text of one role, in bytes. A cluster may have some hundred such roles.
+/// The size of one role's text, in bytes. A cluster may have some hundred roles of this size.
 const ROLE_BYTES: usize = 512 << 10;
 
 fn name(cluster: &str) -> ClusterName {
@@ -31,7 +33,7 @@ fn role(name: &str, rules: &str) -> String {
     format!(r#"{{"metadata":{{"name":"{name}"}},"rules":[{rules}]}}"#)
 }
 
-/// A comma-separated list of texts with increasing numbers, up to the size of a role.
+/// Returns a comma-separated list of numbered texts, up to the size of a role.
 fn repeated(one: impl Fn(usize) -> String) -> String {
     let mut all = String::new();
     for number in 0.. {
@@ -93,10 +95,10 @@ fn compiled_roles_take_at_most_four_times_their_text() {
     }
 }
 
-/// Samples are taken under the lock under which the roles of all clusters are compiled.
+/// Samples are chosen under the lock that also protects the compilation of all clusters' roles.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn cost_of_samples_does_not_depend_on_the_size_of_roles() {
+fn sampling_cost_does_not_depend_on_the_size_of_roles() {
     /// A hundred times the usual duration.
     const MOST: Duration = Duration::from_secs(5);
     let rules = repeated(|_| r#"{"verbs":["a"],"nonResourceURLs":["b"]}"#.to_owned());
@@ -114,9 +116,9 @@ fn cost_of_samples_does_not_depend_on_the_size_of_roles() {
     assert!(took <= MOST, "{took:?}");
 }
 
-/// A user has a watch per resource and window, and another for each name in a field selector.
+/// A user has a watch for each resource and each selected name, so thousands of watches are possible.
 #[test]
-fn visible_parts_of_large_grants_are_stored_once() {
+fn visible_objects_of_large_grants_are_stored_once() {
     const WATCHES: usize = 1_000;
     const MOST_BYTES: u64 = 8 << 20;
     let (mut fleet, own, other) = (Fleet::default(), name("eu"), name("us"));
@@ -144,7 +146,7 @@ fn visible_parts_of_large_grants_are_stored_once() {
     let bytes = taken.bytes_current.unsigned_abs();
     assert!(bytes <= MOST_BYTES, "{bytes}");
     assert!(held.iter().all(|visible| visible.allows("n", "9c3f") && !visible.allows("n", "9c40")));
-    // Grants of another cluster or of a later state are separate.
+    // Grants of another cluster, or of another version of the role, have separate results.
     fleet.replace(&other, [read(RbacKind::ClusterRole, &role("r", "")), binding("dev")]);
     let ann = RbacUser { name: "ann", groups: &groups };
     assert!(fleet.rights(&other, ann, "list", "", "configmaps").is_nothing());
@@ -155,10 +157,10 @@ fn visible_parts_of_large_grants_are_stored_once() {
     assert!(held[0].allows("n", "9c3f"), "an existing value does not change");
 }
 
-/// The rights of each user include all grants to `system:authenticated`, and the visible part is cached.
+/// The rights of each user include all grants to `system:authenticated`, and the visible objects are cached.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn large_grants_to_all_users_cost_each_request_little() {
+fn large_grants_to_all_users_add_little_cost_per_request() {
     /// A hundred times the usual duration.
     const EACH: Duration = Duration::from_millis(250);
     const MOST_BYTES: u64 = 8 << 20;
@@ -210,10 +212,10 @@ fn large_grants_to_all_users_cost_each_request_little() {
     }
 }
 
-/// A denied user gets messages about missing roles, and the administrator of a namespace can create any number of
-/// bindings to missing roles.
+/// A denied user gets messages about missing roles. The administrator of a namespace can create any number of bindings
+/// to missing roles.
 #[test]
-fn roles_not_found_writes_only_the_messages_that_it_returns() {
+fn missing_role_messages_are_written_only_up_to_the_limit() {
     const BINDINGS: usize = 49_000;
     const MOST_BYTES: u64 = 16 << 10;
     let group = ["system:authenticated".to_owned()];

@@ -1,10 +1,11 @@
-//! The property of the audit log's policy file.
+//! The fuzzed property of audit policy files.
 
 use tributary_apimachinery::RequestInfo;
 use tributary_audit::{AuditAttributes, AuditPolicy, Level, PolicyRule, Stage};
 
-/// Takes a policy file, optionally after the path of a request and a NUL byte. An accepted policy decides the same for
-/// a request each time, like one of its rules, and omits at least the stages that the whole policy omits.
+/// The input is a policy file, optionally after the path of a request and a NUL byte. An accepted policy is
+/// deterministic: it decides about a request like one of its rules. It omits at least the stages that the top level of
+/// the file omits.
 pub fn audit_policy(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));

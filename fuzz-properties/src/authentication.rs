@@ -1,5 +1,5 @@
-//! The properties of credentials, and of the file that configures their verification. The authorities are fixed and
-//! their private keys do not exist, so each accepted credential was signed when the corpus was made.
+//! The fuzzed properties of credentials, and of the file that configures their verification. The authorities are fixed,
+//! and their private keys no longer exist. Each accepted credential was therefore signed when the corpus was made.
 
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
@@ -9,20 +9,20 @@ use tributary_authentication::{
     AuthenticationConfiguration, BearerToken, ClaimMapping, ClientCertificates, JsonWebKeySet, JwtAuthenticator, Token,
 };
 
-/// The authorities behind the corpus's certificates and tokens.
+/// The authorities that signed the certificates and tokens in the corpus.
 const AUTHORITY: &[u8] = include_bytes!("authentication/authority.pem");
 const KEYS: &[u8] = include_bytes!("authentication/keys.json");
 const VALID_CERTIFICATE: &[u8] = include_bytes!("../../fuzz/corpus/certificate/valid");
 const VALID_TOKEN: &str = include_str!("../../fuzz/corpus/token/valid");
 
-/// The time at which credentials are verified: within the year 2030.
+/// The time at which credentials are verified: a time in the year 2030.
 const NOW: Duration = Duration::from_secs(1_900_000_000);
 
 static CERTIFICATES: LazyLock<ClientCertificates> = LazyLock::new(|| ClientCertificates::new(AUTHORITY).unwrap());
 static KEY_SET: LazyLock<JsonWebKeySet> = LazyLock::new(|| JsonWebKeySet::parse(KEYS).unwrap());
 
-/// Takes a certificate as a client's, as an intermediate of a valid one, and as a bundle of authorities: only the users
-/// of the corpus are ever accepted.
+/// The input is a certificate. The target uses the certificate as a client's, as an intermediate below a valid one, and
+/// as a bundle of authorities. Only users of the corpus are accepted.
 pub fn certificate(data: &[u8]) {
     let now = UnixTime::since_unix_epoch(NOW);
     let shown = CertificateDer::from(data);
@@ -39,7 +39,7 @@ pub fn certificate(data: &[u8]) {
     }
 }
 
-/// Takes a bearer token: a modified token is never accepted, and parsing is deterministic.
+/// The input is a bearer token. A modified token is never accepted, and parsing is deterministic.
 pub fn token(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(BearerToken::Jwt(token)) = BearerToken::parse(text) {
@@ -68,7 +68,7 @@ fn issuer() -> JwtAuthenticator {
     }
 }
 
-/// Takes the file with the issuers: an accepted configuration is usable and deterministic, and a rejection has a
+/// The input is the file with the issuers. An accepted configuration is usable and deterministic, and a rejection has a
 /// reason.
 pub fn authentication_configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -76,13 +76,13 @@ pub fn authentication_configuration(data: &[u8]) {
     match &read {
         Ok(configuration) => {
             for issuer in &configuration.jwt {
-                // A scheme is accepted in any case, like in Go's net/url.
+                // As in Go's net/url, the scheme is accepted in upper and lower case.
                 let is_https = |url: &str| url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
                 assert!(is_https(&issuer.issuer_url) && is_https(&issuer.discovery_url));
                 assert!(!issuer.audiences.is_empty() && !issuer.username.claim.is_empty());
                 let same = configuration.jwt.iter().filter(|other| other.issuer_url == issuer.issuer_url).count();
                 assert_eq!(same, 1, "each issuer has a single rule");
-                // An issuer with a second verifier is refused.
+                // An issuer that another authenticator verifies must be rejected.
                 assert!(AuthenticationConfiguration::parse(text, std::slice::from_ref(&issuer.issuer_url)).is_err());
             }
         }

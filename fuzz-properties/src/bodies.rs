@@ -1,4 +1,4 @@
-//! The properties of request bodies in JSON, YAML and patches: a rewritten text equals a rewritten tree.
+//! The fuzzed properties of request bodies in JSON, YAML and patches: rewriting the text equals rewriting a tree.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -18,7 +18,8 @@ pub(crate) const SHAPES: [BodyKind; 7] = [
     BodyKind::DeleteOptions,
 ];
 
-/// Translates a version into a different text, the same text, no text, or a refusal.
+/// Translates a resourceVersion for the tests: into another text, into an equal text, into an empty text, or into an
+/// error.
 pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status> {
     match version {
         "refused" => Err(Status::gone(version)),
@@ -30,7 +31,7 @@ pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status>
     }
 }
 
-/// Returns the positions of versions in a body of a kind.
+/// Returns the paths of resourceVersions in a body of a kind.
 fn places(shape: BodyKind) -> &'static [(VersionOf, &'static [&'static str])] {
     use VersionOf::{Object, Reference};
     match shape {
@@ -53,7 +54,7 @@ fn places(shape: BodyKind) -> &'static [(VersionOf, &'static [&'static str])] {
     }
 }
 
-/// Rewrites a tree as the expected result; an error if a version is refused.
+/// Rewrites a tree as the expected result. Returns an error if a resourceVersion has no translation.
 fn expected(shape: BodyKind, mut value: Value) -> Result<Value, Status> {
     for (of, place) in places(shape) {
         let found = place.iter().try_fold(&mut value, |value, key| value.as_object_mut()?.get_mut(*key));
@@ -74,7 +75,7 @@ fn expected(shape: BodyKind, mut value: Value) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// Returns whether an object in a JSON text has a repeated name.
+/// Returns whether an object in a JSON text contains a name twice.
 fn names_repeat(text: &[u8], start: usize) -> bool {
     let members: Vec<_> = json::members(text, start).collect();
     let keys: Vec<String> = members
@@ -85,7 +86,7 @@ fn names_repeat(text: &[u8], start: usize) -> bool {
         || members.iter().any(|member| names_repeat(text, member.value.start))
 }
 
-/// Takes a JSON body, or a patch with the same structure.
+/// The input is a JSON body, or a patch with the structure of the object.
 pub fn json_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let formats = [Format::Json, Format::MergePatch, Format::StrategicMergePatch];
@@ -97,7 +98,8 @@ pub fn json_body(data: &[u8]) {
         return;
     }
     let Ok(value) = serde_json::from_slice::<Value>(text) else {
-        // The text is nested too deeply for a tree, but not for a member: there is no expected result.
+        // The text is nested too deeply for serde_json, but not for a member. Without a tree, there is no expected
+        // result.
         let is_json = json::validate(text).is_ok();
         assert!(is_json || (rewritten.is_err() && facts.is_err()), "invalid JSON was rewritten to {rewritten:?}");
         return;
@@ -122,7 +124,7 @@ pub fn json_body(data: &[u8]) {
     }
 }
 
-/// Takes a YAML body: a changed body becomes JSON, and JSON is YAML.
+/// The input is a YAML body. A rewritten body becomes JSON, and a JSON body is also accepted as YAML.
 pub fn yaml_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind / 2) % 5];
@@ -144,7 +146,7 @@ pub fn yaml_body(data: &[u8]) {
     }
 }
 
-/// Takes a JSON patch: the result is a patch, and a second rewrite changes nothing.
+/// The input is a JSON patch. The result is a JSON patch, and a second rewrite changes nothing.
 pub fn json_patch(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind / 2) % 5];

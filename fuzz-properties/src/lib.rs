@@ -1,9 +1,9 @@
-//! The properties of data from clients and members, as bodies of the fuzz targets.
+//! The fuzzed properties of data from clients and members, as bodies of the fuzz targets.
 //!
-//! Each function takes arbitrary bytes and panics if a property fails: a round trip, the agreement with a slow and
-//! simple reference, or the independence of the positions at which the input is cut. `fuzz/fuzz_targets` calls the
-//! functions under libFuzzer; this crate's tests call them for the corpus in `fuzz/corpus` and for random changes of
-//! it, with the ordinary compiler.
+//! Each function takes arbitrary bytes and panics if a property fails. A property is a round trip, the agreement with a
+//! slow and simple reference, or the independence from the positions at which the input is split. `fuzz/fuzz_targets`
+//! calls the functions under libFuzzer. The tests of this crate call them with the corpus in `fuzz/corpus` and with
+//! random changes of the corpus, without a special compiler.
 
 #![expect(
     clippy::unwrap_used,
@@ -29,10 +29,10 @@ pub use protobuf::protobuf_body;
 pub use requests::{accept, options, path, selectors};
 pub use versions::{continue_token, version};
 
-/// A property with the name of its target and corpus.
+/// The name of a fuzz target and of its corpus, and the function that checks its property.
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
-/// The table of all targets.
+/// All fuzz targets.
 pub const TARGETS: [FuzzTarget; 17] = [
     ("path", path),
     ("options", options),
@@ -53,7 +53,7 @@ pub const TARGETS: [FuzzTarget; 17] = [
     ("token", token),
 ];
 
-/// Splits off the first byte as a choice.
+/// Splits off the first byte, with which a target chooses a variant.
 fn choice(data: &[u8]) -> (u8, &[u8]) {
     data.split_first().map_or((0, data), |(first, rest)| (*first, rest))
 }

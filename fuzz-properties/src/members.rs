@@ -1,4 +1,4 @@
-//! The properties of watches and lists from members, cut at any position.
+//! The fuzzed properties of watches and lists from members, split at any position.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -7,18 +7,18 @@ use tributary_cacher::wire::{FrameSplitter, ListMeta, ListParser, MemberEvent};
 
 use crate::choice;
 
-/// A small limit, so that a fuzzer's inputs reach it.
+/// The maximum size of a frame in these targets. The value is small, so that a fuzzer's inputs reach it.
 const LIMIT: usize = 200;
 
-/// Cuts a text at positions from the bits of a byte.
+/// Splits a text at positions that the bits of a byte choose.
 fn chunks(cuts: u8, text: &[u8]) -> Vec<&[u8]> {
     let size = usize::from(cuts % 16) + 1;
     let (head, tail) = text.split_at(text.len().min(usize::from(cuts / 16)));
     std::iter::once(head).chain(tail.chunks(size)).collect()
 }
 
-/// Takes the bytes of a watch: its frames do not depend on the cuts and equal the lines of the text, and each frame
-/// agrees with a JSON parser.
+/// The input contains the bytes of a watch. The frames do not depend on the splits and equal the lines of the text, and
+/// each frame agrees with a JSON parser.
 pub fn frames(data: &[u8]) {
     let (cuts, text) = choice(data);
     let whole = split(&[text]);
@@ -30,7 +30,7 @@ pub fn frames(data: &[u8]) {
             expected.1 = false;
             break;
         }
-        // A text without a newline behind it is incomplete.
+        // Text without a newline at its end is an incomplete frame.
         if lines.peek().is_some() && !line.trim_ascii().is_empty() {
             expected.0.push(line.to_vec());
         }
@@ -55,7 +55,7 @@ fn split(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     (frames, true)
 }
 
-/// Compares a frame with serde_json. Both use the last of a repeated name.
+/// Compares a frame with serde_json. If a name occurs twice, both parsers use the last value.
 fn event(frame: &[u8]) {
     let read = MemberEvent::parse(frame);
     let Ok(value) = serde_json::from_slice::<Value>(frame) else { return };
@@ -81,13 +81,13 @@ fn event(frame: &[u8]) {
     }
 }
 
-/// Returns whether a frame has escapes. kube-apiserver never escapes a letter of a name or a type, so frames are
-/// compared without decoding escapes.
+/// Returns whether a frame has escapes. kube-apiserver never escapes a letter of a name or a type, so frames with
+/// escapes may be read differently from serde_json.
 fn has_escapes(frame: &[u8]) -> bool {
     frame.contains(&b'\\')
 }
 
-/// Takes the bytes of a list: its items do not depend on the cuts, and agree with a JSON parser.
+/// The input contains the bytes of a list. The items do not depend on the splits, and agree with a JSON parser.
 pub fn list(data: &[u8]) {
     let (cuts, text) = choice(data);
     let (items, meta) = parse(&[text]);
@@ -125,7 +125,7 @@ fn parse(chunks: &[&[u8]]) -> (Vec<Vec<u8>>, Option<ListMeta>) {
     (items, parser.finish().ok())
 }
 
-/// Returns whether a name of the list or of its metadata repeats.
+/// Returns whether the list or its metadata contains a name twice.
 fn keys_repeat(text: &[u8]) -> bool {
     let repeats = |text: &[u8]| {
         let keys: Vec<_> = tributary_apimachinery::json::members(text, 0).map(|member| member.key.to_vec()).collect();

@@ -1,4 +1,4 @@
-//! The property of protobuf bodies: rewriting in place equals decoding, modifying and encoding.
+//! The fuzzed property of protobuf bodies: rewriting in place equals decoding, modifying and encoding.
 
 use bytes::Bytes;
 use tributary_apimachinery::Status;
@@ -10,7 +10,6 @@ use crate::choice;
 
 const MAGIC: &[u8] = b"k8s\0";
 
-/// A decoded field of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FieldValue {
     Varint(u64),
@@ -21,7 +20,7 @@ enum FieldValue {
 
 type Message = Vec<(u64, FieldValue)>;
 
-/// Decodes a message; `None` if it is malformed. Groups are not supported, because Kubernetes has none.
+/// Decodes a message; `None` if the message is malformed. Groups are not supported, because Kubernetes has none.
 fn decode(mut bytes: &[u8]) -> Option<Message> {
     let mut message = Vec::new();
     while !bytes.is_empty() {
@@ -36,7 +35,8 @@ fn decode(mut bytes: &[u8]) -> Option<Message> {
             }
             _ => return None,
         };
-        // Go decoders truncate larger numbers to 32 bits, and see a different field (`fieldNum := int32(wire >> 3)`).
+        // Go decoders truncate larger field numbers to 32 bits, and so read another field (`fieldNum := int32(wire >>
+        // 3)`).
         (1..1 << 29).contains(&(key >> 3)).then_some(())?;
         message.push((key >> 3, value));
     }
@@ -92,7 +92,7 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The reason why there is no expected result.
+/// The reason why an input has no expected result.
 enum Refused {
     Malformed,
     Version(Status),
@@ -104,7 +104,7 @@ impl From<Status> for Refused {
     }
 }
 
-/// Rewrites a message or a text.
+/// A function that rewrites a message or a text.
 type MessageRewrite<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Vec<u8>, Refused>;
 
 /// Rewrites each message or text at a path of field numbers.
@@ -121,7 +121,7 @@ fn at(bytes: &[u8], path: &[u64], change: MessageRewrite<'_>) -> Result<Vec<u8>,
     Ok(encode(&message))
 }
 
-/// Decodes an entry of a map of texts. Go decoders read key and value as texts, whatever their wire type.
+/// Decodes an entry of a map of strings. Go decoders read the key and the value as strings, whatever their wire type.
 fn map_entry(bytes: &[u8]) -> Result<Message, Refused> {
     let entry = decode(bytes).ok_or(Refused::Malformed)?;
     let is_text =
@@ -137,7 +137,7 @@ fn last_text(message: &Message, number: u64) -> Result<String, Refused> {
     String::from_utf8(last.cloned().unwrap_or_default()).map_err(|_| Refused::Malformed)
 }
 
-/// Returns the expected result.
+/// Returns the expected body after the rewriting of resourceVersions.
 fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     use VersionOf::{Object, Reference};
     if !last_text(&decode(unknown).ok_or(Refused::Malformed)?, 3)?.is_empty() {
@@ -175,8 +175,8 @@ fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     })
 }
 
-/// Encodes a message in its canonical form, down to the depth of versions: lengths may have longer encodings, and an
-/// untouched field keeps its encoding.
+/// Encodes a message in its canonical form, down to the depth of resourceVersions. The canonical form is necessary for
+/// comparisons, because a length may have several encodings and unchanged fields keep their encoding.
 fn canonical(bytes: &[u8], depth: usize) -> Vec<u8> {
     let Some(mut message) = decode(bytes) else { return bytes.to_vec() };
     for (_, value) in &mut message {
@@ -187,14 +187,14 @@ fn canonical(bytes: &[u8], depth: usize) -> Vec<u8> {
     encode(&message)
 }
 
-/// The depth of versions: the envelope, the object, DeleteOptions, preconditions.
+/// The depth of resourceVersions: the envelope, the object, DeleteOptions, preconditions.
 const DEPTH: usize = 4;
 
-/// Takes a protobuf body.
+/// The input is a protobuf body. Rewriting the body in place equals decoding, modifying and encoding.
 pub fn protobuf_body(data: &[u8]) {
     let (kind, text) = choice(data);
     let shape = SHAPES[usize::from(kind) % 5];
-    // Half of the inputs get the magic bytes.
+    // Half of the inputs get the magic bytes of a protobuf body as a prefix.
     let body = if kind >= 128 { [MAGIC, text].concat() } else { text.to_vec() };
     let body = Bytes::from(body);
     let rewritten = rewrite(Format::Protobuf, shape, &body, false, &mut translated);

@@ -1,4 +1,4 @@
-//! The properties of a client's request: path, options, selectors, `Accept`.
+//! The fuzzed properties of a client's request: path, options, selectors, `Accept`.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use crate::choice;
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"];
 
-/// Takes a path: `<method><path>[?<query>]`. It parses like in kube-apiserver.
+/// The input is a request: `<method><path>[?<query>]`. The path is parsed as in kube-apiserver.
 ///
-/// Names have no slash and are never `.` or `..`; the prefix of a cluster changes only the cluster; escaping each byte
+/// Names have no slash and are never `.` or `..`. The prefix of a cluster changes only the cluster. Escaping each byte
 /// of a segment changes nothing.
 pub fn path(data: &[u8]) {
     let (method, rest) = choice(data);
@@ -37,19 +37,19 @@ pub fn path(data: &[u8]) {
         }
         assert!(!request.resource.resource.is_empty(), "{path:?} has a resource with an empty name");
     }
-    // An HTTP parser rejects other paths earlier.
+    // The HTTP parser rejects all other paths before this parser.
     let comes = path.parse::<http::uri::PathAndQuery>().is_ok_and(|parsed| parsed.path() == path);
     if path.starts_with("/clusters") || !path.starts_with('/') || !comes {
         return;
     }
     below_a_cluster(method, path, query, &parsed);
-    // A proxy may read a backslash as a slash, so only an escaped backslash belongs to a name.
+    // A proxy may read a backslash as a slash, so only an escaped backslash is a part of a name.
     if !path.contains(['%', '\\']) {
         escaped(method, path, query, &parsed);
     }
 }
 
-/// Checks that the prefix of a cluster, and a host of the cluster, change only the cluster.
+/// Checks that the prefix of a cluster, and a host of the cluster, change only the cluster of the parsed request.
 fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Result<RequestInfo, Status>) {
     let below = RequestInfo::parse(method, &format!("/clusters/c{path}"), query);
     if let Ok(below) = &below {
@@ -67,7 +67,7 @@ fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Resul
     }
 }
 
-/// Checks that escaping each byte of a segment changes nothing.
+/// Checks that escaping each byte of a segment does not change the parsed request.
 fn escaped(method: &str, path: &str, query: Option<&str>, parsed: &Result<RequestInfo, Status>) {
     let escape = |segment: &str| segment.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
     let escaped: Vec<_> = path.split('/').map(escape).collect();
@@ -89,10 +89,10 @@ fn escaped(method: &str, path: &str, query: Option<&str>, parsed: &Result<Reques
     }
 }
 
-/// Takes a query string, as the options of a get, a list and a watch.
+/// The input is a query string, which is parsed as the options of a get, a list and a watch.
 ///
-/// Encoded again, parsed options parse to the same options; an unknown parameter changes nothing, unless it exceeds the
-/// maximum number.
+/// Encoding and parsing yields equal options. An unknown parameter changes nothing, unless the query has too many
+/// parameters.
 pub fn options(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if text.matches('&').count() + 1 >= PARAMETERS_MAX {
@@ -137,8 +137,8 @@ pub fn options(data: &[u8]) {
     }
 }
 
-/// Returns the requirements of a field selector in a canonical order. They are sorted by the client's text (as in Go),
-/// so a requirement may be at a different position after encoding.
+/// Returns the requirements of a field selector in a canonical order. As in Go, the parser sorts requirements by the
+/// client's text, so a requirement may have another index after encoding.
 fn ordered(selector: &mut FieldSelector) -> Vec<FieldRequirement> {
     let mut requirements = std::mem::take(selector).requirements().to_vec();
     requirements.sort_by(|a, b| (&a.field, a.equals, &a.value).cmp(&(&b.field, b.equals, &b.value)));
@@ -162,8 +162,8 @@ fn written(parameters: &[(&str, Option<String>)]) -> String {
     text
 }
 
-/// Takes a label selector or a field selector: printing and parsing yields the same selector, and it selects the same
-/// objects as a reference.
+/// The input is a label selector or a field selector. Printing and parsing yields an equal selector, which selects the
+/// same objects as a reference implementation.
 pub fn selectors(data: &[u8]) {
     let (kind, rest) = choice(data);
     let Ok(text) = std::str::from_utf8(rest) else { return };
@@ -177,7 +177,7 @@ pub fn selectors(data: &[u8]) {
 fn labels(text: &str) {
     let Ok(selector) = LabelSelector::parse(text) else { return };
     assert_eq!(LabelSelector::parse(&selector.to_string()).as_ref(), Ok(&selector), "{text:?}");
-    // The sets have labels that some of the requirements match, and labels that none matches.
+    // Some label sets have values of the requirements, and other label sets have unrelated values.
     let requirements = selector.requirements();
     let mut sets = vec![BTreeMap::new()];
     for requirement in requirements {
@@ -221,7 +221,7 @@ fn labels(text: &str) {
 fn fields(text: &str) {
     assert_eq!(field::unescape(&field::escape(text)).as_deref(), Ok(text), "{text:?}");
     let Ok(selector) = FieldSelector::parse(text) else { return };
-    // Compared as sets, because requirements are sorted by their original text, with `b==` behind `b=` and a zero byte.
+    // The requirements are compared as sets, because the parser sorts them by their original text.
     let sorted = |selector: &FieldSelector| {
         let mut requirements: Vec<_> =
             selector.requirements().iter().map(|r| (r.field.clone(), r.equals, r.value.clone())).collect();
@@ -238,7 +238,7 @@ fn fields(text: &str) {
     }
 }
 
-/// Takes an `Accept` header: it names the chosen form, and the quality of a single clause makes no difference.
+/// The input is an `Accept` header. The header names the chosen form, and the quality of a single clause has no effect.
 pub fn accept(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let services = GroupVersionResource::new("", "v1", "services");
@@ -247,7 +247,7 @@ pub fn accept(data: &[u8]) {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_str(text).ok()?);
             let preferences = Preferences::from_headers(&headers, None);
-            // An error always has a form.
+            // An error response always has a form.
             let _ = preferences.error_form();
             let form = preferences.fits_route(answer, &services).and_then(|()| preferences.form(answer));
             let fits = |form: &AnswerForm| preferences.fits(*form, answer, &services, "Service").is_ok();
@@ -256,7 +256,7 @@ pub fn accept(data: &[u8]) {
         let Some(given) = form(text) else { return };
         if let Some(given) = given {
             let (kind, subtype) = given.encoding.content_type().split_once('/').expect("a media type");
-            // A header without any media type has no effect.
+            // A header without a media type has no effect.
             let names = !text.contains('/') || text.contains('*') || text.contains(kind) && text.contains(subtype);
             assert!(names, "{text:?} is given {given:?}");
         }

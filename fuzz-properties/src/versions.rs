@@ -1,4 +1,4 @@
-//! The properties of resourceVersions and continue tokens that clients send back.
+//! The fuzzed properties of resourceVersions and continue tokens that clients send.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use tributary_merge::{CompositeResourceVersion, ContinueToken, Epochs, IntegerRe
 
 use crate::choice;
 
-/// The number of clusters in the epochs, so large that a vector of all has the compact form.
+/// The number of clusters. With so many clusters, a composite version of all of them has the compact form.
 const CLUSTERS: usize = 150;
 
 static NAMES: LazyLock<Vec<ClusterName>> = LazyLock::new(|| {
@@ -19,7 +19,7 @@ fn cluster(number: usize) -> ClusterName {
     NAMES[number].clone()
 }
 
-/// Creates two lists of clusters: an earlier one, and the present one in which a cluster was replaced.
+/// Creates two lists of clusters: the previous list, and the current list, in which one cluster was replaced.
 fn epochs() -> Epochs {
     let mut epochs = Epochs::default();
     epochs.update((0..CLUSTERS).map(|number| (cluster(number), format!("old-{number}"))));
@@ -32,8 +32,9 @@ thread_local! {
     static EPOCHS: Epochs = epochs();
 }
 
-/// Takes a resourceVersion as a text, and as bytes for each cluster: a decoded text encodes to the same text, or to the
-/// other form of the same vector; an encoded vector decodes to itself; joining is a least upper bound.
+/// The input is a resourceVersion as a text, and as bytes for each cluster. A decoded text encodes to itself, or to the
+/// other form (long or compact) of the same composite version. An encoded version decodes to itself. Joining two
+/// versions yields their least upper bound.
 pub fn version(data: &[u8]) {
     EPOCHS.with(|epochs| {
         if let Ok(text) = std::str::from_utf8(data) {
@@ -68,8 +69,8 @@ fn version_text(text: &str, epochs: &Epochs) {
     }
 }
 
-/// Decodes a vector from bytes: a cluster, then a length and that many bytes of a version, repeated. The first length
-/// of zero fills all clusters from there on.
+/// Decodes a composite version from bytes. A sequence of a cluster, a length and a component of this length repeats.
+/// The first length of zero adds all remaining clusters.
 fn vector(mut data: &[u8]) -> CompositeResourceVersion {
     let (mut vector, mut is_long) = (CompositeResourceVersion::new(), false);
     while let [number, length, rest @ ..] = data {
@@ -88,7 +89,7 @@ fn vector(mut data: &[u8]) -> CompositeResourceVersion {
     vector
 }
 
-/// Takes a continue token, as a text and as bytes for its fields.
+/// The input is a continue token as a text, and as bytes for its fields. An encoded token decodes to itself.
 pub fn continue_token(data: &[u8]) {
     EPOCHS.with(|epochs| {
         if let Ok(text) = std::str::from_utf8(data)

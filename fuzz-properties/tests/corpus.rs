@@ -1,5 +1,5 @@
-//! Runs each target over its corpus and over random changes of it, so that earlier findings of a fuzzer stay fixed, and
-//! each run looks for some new ones.
+//! Runs each target over its corpus and over random changes of the corpus. Previous findings of a fuzzer stay fixed,
+//! and each run also searches for new ones.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tributary_fuzz_properties::TARGETS;
 
-/// The number of random changes for each target: some seconds for all targets, without optimization.
+/// The number of random changes for each target. All targets together take some seconds in a debug build.
 const CHANGES: usize = 1_500;
 
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -21,7 +21,6 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).expect("a file"))).collect()
 }
 
-/// Runs a target and panics with the input if its property fails.
 fn check_property(target: &str, property: fn(&[u8]), input: &[u8], what: &dyn std::fmt::Display) {
     if std::panic::catch_unwind(|| property(input)).is_err() {
         panic!("{target} fails for {what}: {}", input.escape_ascii());
@@ -29,7 +28,7 @@ fn check_property(target: &str, property: fn(&[u8]), input: &[u8], what: &dyn st
 }
 
 #[test]
-fn properties_hold_for_the_corpus() {
+fn fuzz_properties_hold_for_the_corpus() {
     for (target, property) in TARGETS {
         let corpus = corpus(target);
         assert!(corpus.len() >= 5, "{target} has at least five inputs");
@@ -40,7 +39,7 @@ fn properties_hold_for_the_corpus() {
 }
 
 #[test]
-fn properties_hold_for_changes_of_the_corpus() {
+fn fuzz_properties_hold_for_random_changes_of_the_corpus() {
     let changes = std::env::var("TRIBUTARY_CHANGES").ok().map_or(CHANGES, |text| text.parse().expect("a number"));
     let mut random = StdRng::seed_from_u64(changes as u64);
     for (target, property) in TARGETS {
@@ -52,7 +51,7 @@ fn properties_hold_for_changes_of_the_corpus() {
     }
 }
 
-/// Returns an input with some bytes inserted, removed, changed, repeated, or copied from another input.
+/// Returns an input of the corpus with bytes inserted, removed, changed, repeated, or copied from another input.
 fn changed(corpus: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
     let mut input = corpus.choose(random).cloned().unwrap_or_default();
     for _ in 0..random.random_range(1..6) {

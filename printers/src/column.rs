@@ -1,13 +1,13 @@
-//! The columns of a Table.
+//! The columns of a Table (`meta.k8s.io/v1`).
 
 use std::borrow::Cow;
 
 use crate::row::write_json_string;
 
-/// `metadata.name`'s description in the API.
+/// The description of `metadata.name` in the Kubernetes API.
 pub(crate) const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
-/// `metadata.creationTimestamp`'s description in the API.
+/// The description of `metadata.creationTimestamp` in the Kubernetes API.
 pub(crate) const CREATION_TIMESTAMP_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// A column of a Table: a `metav1.TableColumnDefinition`.
@@ -17,21 +17,21 @@ pub struct Column {
     pub name: Cow<'static, str>,
     /// The type of the cells: `string`, `integer`, `number`, `boolean` or `date`.
     pub r#type: Cow<'static, str>,
-    /// A refinement of the type; `name` marks the column that names the object. Empty for most.
+    /// A refinement of the type; empty for most columns. `name` marks the column with the object's name.
     pub format: Cow<'static, str>,
     /// A description of the column's content.
     pub description: Cow<'static, str>,
-    /// 0 for columns that are always shown; greater for columns of `-o wide`.
+    /// The priority for kubectl: 0 for columns that are always shown, greater for columns of `-o wide`.
     pub priority: i32,
 }
 
-/// Headings of the column that the merged view adds, in order of preference. A custom resource may have a column of any
-/// name: kinds of Cluster API have a column `Cluster`.
+/// The possible headings of the column that the merged view adds, in order of preference. A custom resource may have a
+/// column with any of these headings: kinds of Cluster API have a column `Cluster`.
 const CLUSTER_HEADINGS: [&str; 3] = ["Cluster", "Member", "Member-Cluster"];
 
 impl Column {
-    /// The column with the cluster of each row's object, the second one of the merged view. Its heading differs from
-    /// the headings of the `others`, in upper case as kubectl shows them.
+    /// Returns the column with the cluster of each row's object, which is the second column in the merged view. Its
+    /// heading differs from the headings in `others`, compared in upper case as kubectl shows them.
     pub fn cluster<'a>(others: impl Iterator<Item = &'a str> + Clone) -> Self {
         let is_taken = |heading: &str| others.clone().any(|other| other.eq_ignore_ascii_case(heading));
         let [.., last] = CLUSTER_HEADINGS;
@@ -39,7 +39,7 @@ impl Column {
         Self::new(heading, "string", 0, "The cluster that the object lives in.")
     }
 
-    /// A column without a format.
+    /// Creates a column without a format.
     pub(crate) const fn new(
         name: &'static str,
         r#type: &'static str,

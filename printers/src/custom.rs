@@ -1,4 +1,4 @@
-//! The printer of custom resources, after `k8s.io/apiextensions-apiserver`'s table convertor.
+//! The printer of custom resources, which follows the table convertor of `k8s.io/apiextensions-apiserver`.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::{Column, Row};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ColumnDefinition {
-    /// The heading.
+    /// The heading of the column.
     pub name: String,
     /// The type of the cells: `string`, `integer`, `number`, `boolean` or `date`.
     pub r#type: String,
@@ -26,10 +26,10 @@ pub struct ColumnDefinition {
     /// A description of the column's content.
     #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
-    /// 0 for columns that are always shown; greater for columns of `-o wide`.
+    /// The priority for kubectl: 0 for columns that are always shown, greater for columns of `-o wide`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub priority: i32,
-    /// The path of the value in the object: `.spec.replicas`. Empty in a Table's column.
+    /// The JSONPath of the value in the object, for example `.spec.replicas`; empty for a column of a Table.
     #[serde(default)]
     pub json_path: String,
 }
@@ -38,9 +38,9 @@ pub struct ColumnDefinition {
 const DEFAULT_DESCRIPTION: &str = "Custom resource definition column (in JSONPath format): ";
 
 impl ColumnDefinition {
-    /// Reads a column of a kube-apiserver's Table as a definition. A Table has no JSONPath, but the description has it
-    /// unless the definition has its own description. `None` for an unknown path, and for the name; the age is
-    /// recognised by its heading.
+    /// Converts a column of a kube-apiserver's Table into a definition. A Table has no JSONPath, but kube-apiserver's
+    /// default description contains the path. Returns `None` for an unknown path, and for the column `Name`. The column
+    /// `Age` is recognised by its heading.
     pub fn from_table_column(mut self) -> Option<Self> {
         self.json_path = match self.description.strip_prefix(DEFAULT_DESCRIPTION) {
             Some(path) => path.to_owned(),
@@ -54,18 +54,18 @@ impl ColumnDefinition {
 /// The path of the creation time in each object.
 const AGE_PATH: &str = ".metadata.creationTimestamp";
 
-/// The maximum number of columns from a definition, so that its author does not determine the cost of a Table. The
-/// largest of well-known definitions have a dozen.
+/// The maximum number of columns from a definition, so that the author of a CustomResourceDefinition cannot make Tables
+/// expensive. Well-known definitions have at most a dozen columns.
 const COLUMNS_MAX: usize = 64;
 
-/// The size of the largest object that is parsed into a tree, in bytes: kube-apiserver accepts objects up to 3 MiB
-/// (`MaxRequestBodyBytes`), and a tree takes ten times as much. For larger objects only the name is shown.
+/// The maximum size of an object that is parsed into a tree, in bytes. kube-apiserver accepts objects up to 3 MiB
+/// (`MaxRequestBodyBytes`), and a tree takes ten times as much memory. For larger objects only the name is shown.
 const TREE_BYTES_MAX: usize = 4 << 20;
 
-/// The longest text of a cell, in bytes: more than any terminal shows. The rest is cut off.
+/// The maximum length of a cell's text, in bytes, which is more than any terminal shows. Longer texts are cut.
 const CELL_BYTES_MAX: usize = 32 << 10;
 
-/// A column with an unusable JSONPath.
+/// A column with an invalid JSONPath.
 #[derive(Debug, thiserror::Error)]
 #[error("additionalPrinterColumns: jsonPath {json_path:?} of column {name:?} cannot be parsed")]
 pub struct InvalidColumn {
@@ -77,7 +77,6 @@ pub struct InvalidColumn {
     source: JsonPathError,
 }
 
-/// The columns of a version of a custom resource.
 #[derive(Debug)]
 pub(crate) struct CustomPrinter {
     columns: Vec<Column>,
@@ -86,8 +85,8 @@ pub(crate) struct CustomPrinter {
 }
 
 impl CustomPrinter {
-    /// Splits off the first column whose JSONPath kube-apiserver cannot parse: returns the columns before it, and that
-    /// column.
+    /// Creates the printer with the columns before the first column whose JSONPath kube-apiserver cannot parse. Also
+    /// returns that column.
     ///
     /// Source: `tableconvertor.New` in `k8s.io/apiextensions-apiserver`.
     pub(crate) fn new(definitions: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
@@ -117,13 +116,14 @@ impl CustomPrinter {
             return Err(serde::de::Error::custom(format_args!("it is larger than {TREE_BYTES_MAX} bytes")));
         }
         let mut budget = Budget::for_object(object.len());
-        // Custom resources may contain anything, and their columns may point anywhere, so this printer builds a tree.
+        // A column's JSONPath may refer to any field, so the object is parsed into a tree.
         let object: Value = serde_json::from_slice(object)?;
         row.text(object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default());
         for (column, path) in self.columns[1..].iter().zip(&self.paths) {
             match path.first(&object, &mut budget) {
                 Ok(Some(value)) => cell(&column.r#type, &value, now, row),
-                // An error means that the path does not fit this object; kube-apiserver shows an empty cell, too.
+                // An error means that the path does not fit the object. kube-apiserver also shows an empty cell for
+                // such an object.
                 Ok(None) | Err(_) => row.null(),
             }
         }
@@ -131,7 +131,7 @@ impl CustomPrinter {
     }
 }
 
-/// Returns the only column of a CustomResourceDefinition without columns.
+/// Returns the column `Age`, the only column of a CustomResourceDefinition without `additionalPrinterColumns`.
 fn age_definition() -> ColumnDefinition {
     ColumnDefinition {
         name: "Age".to_owned(),
@@ -157,11 +157,11 @@ fn column(definition: &ColumnDefinition) -> Column {
     }
 }
 
-/// Writes a value according to its column's type; a value of a different type is `null`.
+/// Writes a value according to the type of its column. A value of a different type becomes `null`.
 fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     match (r#type, value) {
         ("string", Value::String(text)) => row.text(cut(text)),
-        // Values that are not strings have the form of Go's text/template.
+        // Values other than strings are formatted like Go's text/template.
         ("string", Value::Null) => row.text("<no value>"),
         ("string", Value::Number(number)) => row.text(&go_number(number, 1e-4, 2)),
         ("string", Value::Bool(value)) => row.format(format_args!("{value}")),
@@ -186,9 +186,8 @@ fn cell(r#type: &str, value: &Value, now: Timestamp, row: &mut Row) {
     }
 }
 
-/// Formats a number like Go: integers plainly; floats in the shortest form, with an exponent of at least
-/// `exponent_digits` digits below `least` and from 1e21 on. (`fmt.Print` and `json.Marshal` differ in these two
-/// values.)
+/// Formats a number like Go: integers plainly, and floats in the shortest form. Floats below `least` and from 1e21 have
+/// an exponent of at least `exponent_digits` digits. (`fmt.Print` and `json.Marshal` differ in these two parameters.)
 fn go_number(number: &serde_json::Number, least: f64, exponent_digits: usize) -> String {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
         return number.to_string();
@@ -204,13 +203,13 @@ fn go_number(number: &serde_json::Number, least: f64, exponent_digits: usize) ->
     format!("{mantissa}e{sign}{digits:0>exponent_digits$}")
 }
 
-/// Cuts a text to the length of a cell.
+/// Cuts a text to the maximum length of a cell.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(CELL_BYTES_MAX)]
 }
 
-/// Appends a value like Go's `json.Marshal`: keys in order, and `<`, `>` and `&` escaped. A value longer than a cell
-/// may be incomplete behind that length.
+/// Appends a value like Go's `json.Marshal`: sorted keys, and escapes for `<`, `>` and `&`. The text of a value longer
+/// than a cell may end early, but not before the maximum length of a cell.
 fn go_json(value: &Value, out: &mut String) {
     match value {
         _ if out.len() > CELL_BYTES_MAX => {}
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_depend_on_the_column_type() {
+    fn table_cells_depend_on_the_column_type() {
         let object = serde_json::json!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"},
             "spec": {"s": "text", "i": 3, "f": 2.5, "big": 1e21, "b": true, "l": ["x", 1], "m": {"h": "<", "f": [1, 2.0, 1e-7], "e": {}}, "n": null},
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn definition_without_columns_prints_the_age() {
+    fn custom_resource_without_columns_prints_the_age() {
         let object = serde_json::json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T23:50:00Z"}});
         assert_eq!(print(&[], &object), serde_json::json!(["a", "10m"]));
         let (printer, _) = CustomPrinter::new(&[]);
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn table_columns_with_known_paths_become_definitions() {
+    fn table_columns_with_known_paths_become_column_definitions() {
         let (shown, _) = CustomPrinter::new(&[
             definition("string", ".spec.s"),
             ColumnDefinition { description: "Its size.".to_owned(), ..definition("integer", ".spec.size") },
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_before_an_invalid_column_are_printed() {
+    fn columns_before_an_invalid_jsonpath_are_printed() {
         let object = serde_json::json!({"metadata": {"name": "a"}, "spec": {"s": "text", "x": "hidden"}});
         let [first, last] = [".spec.s", ".spec.x"].map(|path| definition("string", path));
         for bad in [".spec[", ".spec[\"x\"]", ".spec}", ".spec[?(@.x", ".spec....x", ".spec['x'"] {

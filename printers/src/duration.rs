@@ -1,4 +1,4 @@
-//! Durations for people, after `k8s.io/apimachinery/pkg/util/duration`.
+//! Formats durations for people, like `k8s.io/apimachinery/pkg/util/duration`.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ impl fmt::Display for HumanDuration {
     }
 }
 
-/// Writes the larger unit, and the smaller one unless it is zero.
+/// Writes two units of a duration. The smaller unit is omitted if it is zero.
 fn pair(f: &mut fmt::Formatter<'_>, larger: (i64, char), smaller: (i64, char)) -> fmt::Result {
     write!(f, "{}{}", larger.0, larger.1)?;
     if smaller.0 == 0 { Ok(()) } else { write!(f, "{}{}", smaller.0, smaller.1) }

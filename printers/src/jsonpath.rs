@@ -1,19 +1,19 @@
-//! The JSONPath of custom resources' columns, after `k8s.io/client-go/util/jsonpath`.
+//! Evaluates the JSONPath of custom resources' columns, like `k8s.io/client-go/util/jsonpath`.
 //!
-//! It is a dialect: `['a.b']` means `.a.b` (a dot in a key is written `\.`). A step without a result is not an error,
-//! but a step that does not fit (for example an index into a map) is. Maps are walked in the order of their keys; Go's
-//! order is random.
+//! The language is a dialect of JSONPath: `['a.b']` means `.a.b` (a dot in a key is written `\.`). A step without a
+//! result is not an error, but a step that does not fit the value is an error, for example an index into a map. Maps
+//! are visited in the order of their keys; Go's order is random.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use serde_json::Value;
 
-/// A parsed path.
+/// A parsed JSONPath.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonPath(Vec<JsonPathNode>);
 
-/// The reason why a text is not a path.
+/// The reason why a text is not a valid JSONPath.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonPathError {
     /// A bracket, filter or quote has no end.
@@ -25,7 +25,7 @@ pub enum JsonPathError {
     /// The text in brackets is not an index, slice or quoted key.
     #[error("invalid array index {0:?}")]
     Index(String),
-    /// The number is malformed.
+    /// A number in the path is malformed.
     #[error("cannot parse number {0:?}")]
     Number(String),
     /// The path contains `....`.
@@ -36,7 +36,7 @@ pub enum JsonPathError {
 /// The reason why a path cannot be evaluated for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// A step has a value of the wrong type.
+    /// A step of the path is applied to a value of the wrong type.
     #[error("the path does not match the structure of the object")]
     TypeMismatch,
     /// The path visits more values than the budget allows.
@@ -44,22 +44,23 @@ pub enum EvaluationError {
     OverBudget,
 }
 
-/// The number of values that paths may still visit. Each `..` multiplies the visits, so the author of a
-/// CustomResourceDefinition could make Tables expensive for all users.
+/// The number of values that the paths of an object's columns may visit. Each `..` multiplies the visits, so the author
+/// of a CustomResourceDefinition could make Tables expensive for all users.
 #[derive(Debug)]
 pub struct Budget(usize);
 
 impl Budget {
-    /// Creates the budget for all cells of an object with this size: each of its values once or twice, and some
-    /// thousand more for small objects. The columns of a usual definition visit some hundred.
+    /// Creates the budget for all cells of an object of this size. The budget allows one or two visits to each value,
+    /// and some thousand additional visits for small objects. The columns of a usual definition visit some hundred
+    /// values.
     pub fn for_object(bytes: usize) -> Self {
         const SMALL: usize = 2_000;
         Self(bytes.saturating_add(SMALL))
     }
 
-    /// Charges the visit of `values` values.
+    /// Subtracts visits from the budget.
     fn spend(&mut self, values: usize) -> Result<(), EvaluationError> {
-        // An overdrawn budget becomes zero, so later steps fail too.
+        // An overdrawn budget becomes zero, so that later steps fail too.
         let left = self.0.checked_sub(values);
         self.0 = left.unwrap_or(0);
         left.map(drop).ok_or(EvaluationError::OverBudget)
@@ -78,7 +79,7 @@ enum JsonPathNode {
         comparison: Option<(Operator, Vec<JsonPathNode>)>,
     },
     Literal(Value),
-    /// A word such as `range`, which is valid in templates but not in columns.
+    /// A name such as `range`, which is valid in templates but not in columns.
     Identifier,
 }
 
@@ -107,12 +108,13 @@ impl JsonPath {
     /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`.
     ///
     /// # Errors
-    /// [`JsonPathError`] for paths that kube-apiserver refuses.
+    /// [`JsonPathError`] for paths that kube-apiserver rejects.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         JsonPathParser { rest: text }.nodes().map(Self)
     }
 
-    /// Returns the first value at the path. Cost: a walk over the visited values, charged to the budget.
+    /// Returns the first value at the path. Costs an iteration over the visited values, which are subtracted from the
+    /// budget.
     ///
     /// # Errors
     /// [`EvaluationError`].
@@ -163,14 +165,14 @@ impl<'a> JsonPathParser<'a> {
         Ok(nodes)
     }
 
-    /// Removes `length` bytes from the front and returns them.
+    /// Removes the first `length` bytes of the remaining text and returns them.
     fn take_bytes(&mut self, length: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(length);
         self.rest = rest;
         taken
     }
 
-    /// Parses a name up to the next character that ends it; a backslash escapes such a character.
+    /// Parses a key up to the next special character. A backslash escapes a special character.
     fn field(&mut self) -> JsonPathNode {
         let mut name = String::new();
         let mut length = self.rest.len();
@@ -254,7 +256,7 @@ impl<'a> JsonPathParser<'a> {
         Ok(())
     }
 
-    /// Parses the filter behind `[?(`.
+    /// Parses a filter after its opening `[?(`.
     fn filter(&mut self) -> Result<JsonPathNode, JsonPathError> {
         let unterminated = JsonPathError::Unterminated("filter");
         let text = self.take_bytes(filter_end(self.rest).ok_or(unterminated.clone())?);
@@ -282,7 +284,8 @@ impl<'a> JsonPathParser<'a> {
     }
 }
 
-/// Returns the index of the `)` that ends a filter: the first outside the single pair of quotes that a filter may have.
+/// Returns the index of the `)` that ends a filter: the first `)` outside of the single pair of quotes that a filter
+/// may have.
 fn filter_end(text: &str) -> Option<usize> {
     let (mut quote, mut closed, mut previous) = (None, false, ' ');
     for (at, character) in text.char_indices() {
@@ -512,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_select_the_expected_values() {
+    fn jsonpath_selects_the_expected_values() {
         let object = serde_json::json!({
             "a": {"b": 1, "x.y": 2},
             "l": [{"n": "p", "v": 1}, {"n": "q", "v": 2}, {"n": "r)", "v": 3.5}],
@@ -555,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_into_values_of_another_type_are_errors() {
+    fn jsonpath_step_into_another_type_is_an_error() {
         let object = serde_json::json!({"a": {"b": "s"}, "l": [1]});
         for path in [".a[0]", ".l[1]", ".a[?(@.b)]", ".l[?(@==\"x\")]", ".a.b[*]", "range"] {
             let found = JsonPath::parse(path).unwrap();
@@ -563,9 +566,9 @@ mod tests {
         }
     }
 
-    /// Without a budget, each of these paths visits billions of values.
+    /// Without a budget, the evaluation of each of these paths visits billions of values.
     #[test]
-    fn path_evaluation_stops_at_the_budget() {
+    fn jsonpath_evaluation_stops_at_the_budget() {
         let mut object = serde_json::json!({"a": 1});
         for _ in 0..20 {
             object = serde_json::json!({"a": object, "l": [[1], [2], [3]]});
@@ -584,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_paths_have_descriptive_errors() {
+    fn malformed_jsonpath_has_a_descriptive_error() {
         for (path, error) in [
             (".a[", JsonPathError::Unterminated("array")),
             (".a[x]", JsonPathError::Index("x".to_owned())),

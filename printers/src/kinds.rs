@@ -1,14 +1,15 @@
-//! The kinds with a printer of their own in kube-apiserver, after
-//! `k8s.io/kubernetes/pkg/printers/internalversion/printers.go`.
+//! The kinds that kube-apiserver prints with a kind-specific printer
+//! (`k8s.io/kubernetes/pkg/printers/internalversion/printers.go`).
 //!
-//! kube-apiserver prints the internal form of an object, so all versions of a kind share a printer. These printers read
-//! the fields that the versions have in common, and the fields of each version where they differ.
+//! kube-apiserver prints the internal form of an object, so all versions of a kind share a printer. The printers of
+//! this module read the JSON of a version. They read the common fields of the versions, and the fields of each version
+//! where the versions differ.
 
 mod admission;
 mod autoscaling;
 mod batch;
 mod certificates;
-// One line per column: a table for lookup.
+// The module is a table with one line per column, so rustfmt must not wrap its lines.
 #[rustfmt::skip]
 mod columns;
 mod control_plane;
@@ -28,10 +29,9 @@ use serde::Deserialize;
 
 use crate::{Column, Row};
 
-/// A function that prints an object of a kind as cells.
+/// A function that prints an object as the cells of a row.
 pub(crate) type Print = fn(&[u8], Timestamp, &mut Row) -> Result<(), serde_json::Error>;
 
-/// A resource's columns and print function.
 #[derive(Debug)]
 pub(crate) struct BuiltInPrinter {
     pub(crate) group: &'static str,
@@ -40,10 +40,11 @@ pub(crate) struct BuiltInPrinter {
     pub(crate) print: Print,
 }
 
-/// The printer of `autoscaling/v1` Scale, which is a subresource and therefore not in the table of resources.
+/// The printer of `autoscaling/v1` Scale. Scale is only the response of subresources, so the table of resources does
+/// not contain it.
 pub(crate) static SCALE: BuiltInPrinter = kind("autoscaling", "scale", columns::SCALE, workloads::scale);
 
-/// The printer of kinds without their own.
+/// The printer of kinds without a specific printer.
 pub(crate) static DEFAULT: BuiltInPrinter = kind("", "", columns::DEFAULT, core::name_and_created_at);
 
 /// Returns the printer of a resource, for any version.
@@ -51,11 +52,11 @@ pub(crate) fn find(group: &str, resource: &str) -> Option<&'static BuiltInPrinte
     KINDS.iter().find(|kind| kind.resource == resource && kind.group == group)
 }
 
-/// Decodes an object. Validating the whole text as UTF-8 once is cheaper than validating each string in it.
+/// Decodes an object. The whole text is validated as UTF-8 once, which is cheaper than validating each string.
 fn decode<'a, T: Deserialize<'a>>(object: &'a [u8]) -> Result<T, serde_json::Error> {
     match std::str::from_utf8(object) {
         Ok(text) => serde_json::from_str(text),
-        // The text is not UTF-8: this error contains the position.
+        // The text is not UTF-8. serde_json's error contains the position.
         Err(_) => serde_json::from_slice(object),
     }
 }
@@ -74,8 +75,7 @@ const RESOURCE: &str = "resource.k8s.io";
 const SCHEDULING: &str = "scheduling.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 
-/// Kinds without a printer in kube-apiserver are listed with the default one, so that their columns are known and not
-/// guessed.
+/// The table also lists the kinds without a specific printer in kube-apiserver, so that their columns are known.
 static KINDS: &[BuiltInPrinter] = &[
     kind("", "pods", columns::PODS, pods::print),
     kind("", "componentstatuses", columns::COMPONENTSTATUSES, core::component_status),

@@ -1,10 +1,9 @@
-//! Prints objects as Table rows, cell by cell like kube-apiserver.
+//! Prints objects as rows of a Table, with the same cells as kube-apiserver.
 //!
-//! A [`Printer`] has the columns of a kind and turns an object's JSON text into the cells of a row. Cells are written
-//! directly as JSON, without a tree of values, because a Table is only ever sent. Time-dependent cells (ages) use the
-//! `now` argument.
+//! A [`Printer`] has the columns of a kind, and converts an object's JSON text into the cells of a row. Cells are
+//! written directly as JSON, without a tree of values. Cells that depend on the time (ages) use the `now` argument.
 //!
-//! Invariant: no clock, no I/O, no state. The output follows Kubernetes 1.36.
+//! Invariant: no clock, no I/O, no state. The output is that of Kubernetes 1.36.
 
 pub mod column;
 pub mod custom;

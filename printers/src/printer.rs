@@ -1,4 +1,4 @@
-//! The printer of a kind.
+//! The printer of any kind: built-in, default or custom.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::custom::{ColumnDefinition, CustomPrinter, InvalidColumn};
 use crate::kinds::{self, BuiltInPrinter};
 use crate::{Column, Row};
 
-/// Has the columns of a kind and prints its objects. Cheap to clone.
+/// Prints the objects of one kind as rows of a Table. A clone is cheap.
 #[derive(Debug, Clone)]
 pub struct Printer(PrinterSource);
 
@@ -28,10 +28,10 @@ pub enum PrintError {
 }
 
 impl Printer {
-    /// Returns kube-apiserver's printer for a built-in resource, or `None` for a resource without one;
-    /// [`Printer::default_columns`] and [`Printer::custom`] are for those.
+    /// Returns kube-apiserver's printer for a built-in resource, or `None` for other resources, which use
+    /// [`Printer::default_columns`] or [`Printer::custom`].
     ///
-    /// Cost: a search in a table of about eighty entries; keep the result with the resource.
+    /// Costs a search in a table of about eighty entries, so callers should keep the result.
     pub fn for_resource(resource: &GroupVersionResource) -> Option<Self> {
         kinds::find(&resource.group, &resource.resource).map(|kind| Self(PrinterSource::BuiltIn(kind)))
     }
@@ -41,8 +41,8 @@ impl Printer {
         Self(PrinterSource::BuiltIn(&kinds::SCALE))
     }
 
-    /// Returns the printer for kinds without their own: `Name` and `Created At`, like kube-apiserver's default table
-    /// convertor.
+    /// Returns the printer for kinds without a specific printer: `Name` and `Created At`, like kube-apiserver's default
+    /// table convertor.
     pub fn default_columns() -> Self {
         Self(PrinterSource::BuiltIn(&kinds::DEFAULT))
     }
@@ -50,8 +50,8 @@ impl Printer {
     /// Creates the printer of a custom resource: `Name`, then the `additionalPrinterColumns` of its version, or `Age`
     /// without any.
     ///
-    /// kube-apiserver stores a definition with an unparsable JSONPath, and shows the columns before it. So does this
-    /// printer; it returns the first such column.
+    /// kube-apiserver accepts a definition with an invalid JSONPath, and shows the columns before it. This printer
+    /// shows the same columns, and also returns the first invalid column.
     pub fn custom(columns: &[ColumnDefinition]) -> (Self, Option<InvalidColumn>) {
         let (printer, invalid) = CustomPrinter::new(columns);
         (Self(PrinterSource::Custom(Arc::new(printer))), invalid)
@@ -67,7 +67,7 @@ impl Printer {
 
     /// Replaces the content of `row` by the cells of an object's JSON text. `now` is the time of the response.
     ///
-    /// Cost: one pass over the text; 4.4 µs for a pod of 6 KB.
+    /// Costs one pass over the text; 4.4 µs for a pod of 6 KB.
     ///
     /// # Errors
     /// [`PrintError::Decode`] if the text is not an object of this kind; `row` is then empty.

@@ -1,20 +1,20 @@
-//! The cells of a row, as JSON text.
+//! The cells of a Table's row, as JSON text.
 
 use std::fmt;
 
-/// The cells of a row. Meant for reuse: [`Row::clear`] keeps the memory.
+/// The cells of a row. [`Row::clear`] keeps the allocated memory, so that a `Row` can be reused.
 #[derive(Debug, Default, Clone)]
 pub struct Row {
-    /// The cells with commas between them.
+    /// The cells as JSON, separated by commas.
     cells: Vec<u8>,
-    /// The end of the first cell.
+    /// The position in `cells` after the first cell.
     first_end: usize,
     count: usize,
     conditions: Option<&'static str>,
 }
 
 impl Row {
-    /// Creates an empty row.
+    /// Creates a row without cells.
     pub fn new() -> Self {
         Self::default()
     }
@@ -27,17 +27,18 @@ impl Row {
         self.conditions = None;
     }
 
-    /// Returns the number of cells.
+    /// Returns the number of cells in the row.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns whether there are no cells.
+    /// Returns whether the row has no cells.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Returns the row's `conditions` as a JSON array for completed pods; `None` for all other rows.
+    /// Returns the row's `conditions` as a JSON array. Only completed pods have conditions; all other rows return
+    /// `None`.
     pub fn conditions(&self) -> Option<&'static str> {
         self.conditions
     }
@@ -66,7 +67,7 @@ impl Row {
         self.cell(|out| write_json_string(text, out));
     }
 
-    /// Appends a string cell, or `otherwise` if the text is empty.
+    /// Appends a string cell with `text`, or with `otherwise` if the text is empty.
     pub(crate) fn text_or(&mut self, text: &str, otherwise: &str) {
         self.text(if text.is_empty() { otherwise } else { text });
     }
@@ -80,17 +81,15 @@ impl Row {
         self.cell(|out| write_ascii(format_args!("{number}"), out));
     }
 
-    /// Appends a cell that is already JSON.
+    /// Appends a cell whose content is already JSON.
     pub(crate) fn json(&mut self, json: &[u8]) {
         self.cell(|out| out.extend_from_slice(json));
     }
 
-    /// Appends a cell with `true` or `false`.
     pub(crate) fn boolean(&mut self, value: bool) {
         self.json(if value { b"true" } else { b"false" });
     }
 
-    /// Appends a cell with `null`.
     pub(crate) fn null(&mut self) {
         self.json(b"null");
     }
@@ -124,12 +123,12 @@ fn write_json_format(arguments: fmt::Arguments<'_>, out: &mut Vec<u8>) {
         }
     }
     out.push(b'"');
-    // Writing to memory cannot fail, and the Display implementations of the arguments never do.
+    // Writing to memory cannot fail, and the `Display` implementations of the arguments never fail.
     let _ = fmt::Write::write_fmt(&mut Escaping(out), arguments);
     out.push(b'"');
 }
 
-/// Appends the output of `arguments`, which must need no escapes.
+/// Appends the output of `arguments`, which must not need JSON escapes.
 fn write_ascii(arguments: fmt::Arguments<'_>, out: &mut Vec<u8>) {
     use std::io::Write;
     // Writing to memory cannot fail.

@@ -1,4 +1,4 @@
-//! Label selectors as Tables show them, after `k8s.io/apimachinery`'s labels and metav1 helpers.
+//! Formats label selectors for Tables, like `k8s.io/apimachinery`'s labels and metav1 helpers.
 
 use std::fmt::Write;
 
@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use crate::value::{JoinedTexts, Labels, ListValue, TextValue};
 
-/// A `metav1.LabelSelector`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StructuredLabelSelector<'a> {
@@ -15,7 +14,6 @@ pub(crate) struct StructuredLabelSelector<'a> {
     pub(crate) match_expressions: ListValue<Requirement<'a>>,
 }
 
-/// An entry of a selector's `matchExpressions`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Requirement<'a> {
@@ -39,10 +37,10 @@ pub(crate) fn format_labels(labels: &Labels<'_>) -> String {
     text
 }
 
-/// Formats a selector as `a=b,c in (d,e),!f`, with the requirements in the order of their keys. `None` for an unknown
-/// operator, or a wrong number of values.
+/// Formats a selector as `a=b,c in (d,e),!f`, sorted by key. Returns `None` for an unknown operator, or a wrong number
+/// of values.
 ///
-/// A missing selector selects nothing, but has the same empty text as an empty selector, which selects everything.
+/// A missing selector selects nothing, and an empty selector selects everything, but both have an empty text.
 pub(crate) fn selector_text(selector: Option<&StructuredLabelSelector<'_>>) -> Option<String> {
     let Some(selector) = selector else {
         return Some(String::new());

@@ -1,4 +1,4 @@
-//! Times in objects, and their ages.
+//! Parses the times in objects, and computes their ages.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use serde::de::{Deserializer, Error};
 use crate::duration::HumanDuration;
 use crate::value::TextValue;
 
-/// A `metav1.Time` or `metav1.MicroTime`; `None` for `null`, the empty text and Go's zero time, which all mean unknown.
+/// A `metav1.Time` or `metav1.MicroTime`. `None` is an unknown time, which is written as `null`, as an empty text, or
+/// as Go's zero time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Time(pub(crate) Option<Timestamp>);
 
@@ -17,7 +18,6 @@ pub(crate) struct Time(pub(crate) Option<Timestamp>);
 const GO_ZERO_SECONDS: i64 = -62_135_596_800;
 
 impl Time {
-    /// Parses an RFC 3339 time.
     pub(crate) fn parse(text: &str) -> Result<Self, jiff::Error> {
         if text.is_empty() {
             return Ok(Self(None));
@@ -26,7 +26,7 @@ impl Time {
         Ok(Self((timestamp.as_second() != GO_ZERO_SECONDS).then_some(timestamp)))
     }
 
-    /// Returns the age at `now`; it prints as `<unknown>` if the time is unknown.
+    /// Returns the age at `now`. The age of an unknown time is printed as `<unknown>`.
     pub(crate) fn since(self, now: Timestamp) -> Since {
         Since(self.0.map(|time| HumanDuration::between(time, now)))
     }
@@ -38,7 +38,6 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// The result of [`Time::since`].
 pub(crate) struct Since(Option<HumanDuration>);
 
 impl fmt::Display for Since {

@@ -1,4 +1,4 @@
-//! The types of objects' values, borrowed from the text.
+//! Types for the values in objects, borrowed from the JSON text.
 //!
 //! Kubernetes writes `null` for some empty lists and times, so each type accepts `null` as its empty value.
 
@@ -10,7 +10,7 @@ use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// A string, borrowed if it has no escapes. `null` is the empty string.
+/// A string, borrowed if it has no escapes. `null` is read as the empty string.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TextValue<'a>(pub(crate) Cow<'a, str>);
 
@@ -56,7 +56,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for TextValue<'a> {
     }
 }
 
-/// A string or a whole number, as in ports, percentages and quantities; printed as its original text.
+/// A string or a whole number, such as a port, percentage or quantity. The original text is printed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TextOrNumber<'a>(TextValue<'a>);
 
@@ -100,9 +100,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for TextOrNumber<'a> {
     }
 }
 
-/// A resource quantity in the canonical form, in which kube-apiserver writes and prints it.
+/// A resource quantity in the canonical form, in which kube-apiserver writes and prints quantities.
 ///
-/// `None` for a missing quantity, which prints as `0`, like the zero quantity.
+/// `None` is a missing quantity, which is printed as `0`, like the zero quantity.
 pub(crate) struct Quantity<'a>(pub(crate) Option<&'a TextOrNumber<'a>>);
 
 impl fmt::Display for Quantity<'_> {
@@ -114,7 +114,7 @@ impl fmt::Display for Quantity<'_> {
     }
 }
 
-/// A list; `null` is the empty list.
+/// A list. `null` is read as the empty list.
 #[derive(Debug, Clone)]
 pub(crate) struct ListValue<T>(Vec<T>);
 
@@ -138,11 +138,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ListValue<T> {
     }
 }
 
-/// A map in the order of its keys; `null` is the empty map.
+/// A map in the order of its keys. `null` is read as the empty map.
 #[derive(Debug, Clone)]
 pub(crate) struct Map<'a, V>(BTreeMap<TextValue<'a>, V>);
 
-/// Labels, annotations and label selectors of the simple form.
+/// Labels, annotations, or a label selector of equality requirements only.
 pub(crate) type Labels<'a> = Map<'a, TextValue<'a>>;
 
 impl<V> Default for Map<'_, V> {
@@ -152,7 +152,6 @@ impl<V> Default for Map<'_, V> {
 }
 
 impl<V> Map<'_, V> {
-    /// Returns the value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&V> {
         self.0.iter().find(|(name, _)| &***name == key).map(|(_, value)| value)
     }
@@ -162,7 +161,6 @@ impl<V> Map<'_, V> {
         self.0.iter().map(|(key, value)| (&**key, value))
     }
 
-    /// Returns the number of keys.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -174,7 +172,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
     }
 }
 
-/// Declares parts of objects: structs whose fields have their JSON names and default to their empty value.
+/// Declares structs for parts of objects. Each field has its JSON name, and defaults to the empty value of its type.
 macro_rules! parts {
     ($($(#[$meta:meta])* struct $name:ident<$life:lifetime> {
         $(#[$first_meta:meta])* $first:ident: $first_type:ty $(, $(#[$field_meta:meta])* $field:ident: $type:ty)* $(,)?
@@ -200,7 +198,7 @@ macro_rules! parts {
 }
 pub(crate) use parts;
 
-/// Displays values with a separator between them.
+/// Displays the values with a separator between them.
 pub(crate) struct JoinedTexts<'a, I>(pub(crate) &'a str, pub(crate) I);
 
 impl<I> fmt::Display for JoinedTexts<'_, I>
@@ -219,7 +217,7 @@ where
     }
 }
 
-/// Formats the first items of a list with a separator, then the number of remaining items.
+/// Formats the first items of a list with a separator, and the number of remaining items.
 pub(crate) fn first_and_more<T: fmt::Display>(items: &[T], limit: usize, separator: &str, empty: &str) -> String {
     let shown = JoinedTexts(separator, items.iter().take(limit)).to_string();
     if items.len() > limit {
@@ -236,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_decodes_to_empty_text_and_escapes_are_resolved() {
+    fn null_decodes_to_an_empty_text_and_escapes_are_resolved() {
         assert_eq!(&*serde_json::from_str::<TextValue<'_>>("null").unwrap(), "");
         assert_eq!(&*serde_json::from_str::<TextValue<'_>>(r#""a\nb""#).unwrap(), "a\nb");
         assert!(matches!(serde_json::from_str::<TextValue<'_>>(r#""a""#).unwrap().0, Cow::Borrowed("a")));

@@ -1,9 +1,9 @@
-//! Compares printed rows with those of a real kube-apiserver 1.36, for the same objects.
+//! Compares printed rows with the rows of a real kube-apiserver 1.36, for the same objects.
 //!
-//! `testdata/samples` has the objects as they were created; `testdata/golden` has the objects as the server returned
-//! them, with the time of the response, the columns and the cells.
+//! `testdata/samples` contains the objects as they were created. `testdata/golden` contains the objects in the server's
+//! responses, with the time of the response, the columns and the cells.
 
-// A helper of a test may panic like a test.
+// A test helper may panic like a test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ fn goldens() -> Vec<(String, Golden)> {
     goldens
 }
 
-/// Returns the printers of the sample's custom resources, from their CustomResourceDefinitions.
+/// Returns the printers of the custom resources in the samples, from their CustomResourceDefinitions.
 fn custom_printers(goldens: &[(String, Golden)]) -> BTreeMap<String, Printer> {
     let definitions = goldens.iter().flat_map(|(_, golden)| &golden.rows);
     definitions
@@ -93,7 +93,7 @@ fn print(printer: &Printer, row: &GoldenRow) -> (Value, Value) {
 }
 
 #[test]
-fn cells_equal_those_of_kube_apiserver() {
+fn printed_cells_equal_those_of_kube_apiserver() {
     let goldens = goldens();
     let custom = custom_printers(&goldens);
     let (mut rows, mut wrong) = (0, Vec::new());
@@ -114,7 +114,7 @@ fn cells_equal_those_of_kube_apiserver() {
 }
 
 #[test]
-fn columns_equal_those_of_kube_apiserver() {
+fn table_columns_equal_those_of_kube_apiserver() {
     let goldens = goldens();
     let custom = custom_printers(&goldens);
     let mut kinds = 0;
@@ -131,7 +131,6 @@ fn columns_equal_those_of_kube_apiserver() {
     assert!(kinds > 60, "only {kinds} kinds");
 }
 
-/// An object whose status is not set yet must still print.
 #[test]
 fn objects_without_status_are_printed() {
     let goldens = goldens();
@@ -151,8 +150,9 @@ fn objects_without_status_are_printed() {
 }
 
 #[test]
-fn invalid_objects_return_errors_without_cells() {
-    /// The bytes between two positions at which an object is cut: many cuts, in little time.
+fn invalid_objects_print_no_cells() {
+    /// The distance between the positions at which the test cuts an object, in bytes. The distance is large enough for
+    /// a fast test.
     const STEP: usize = 211;
     let goldens = goldens();
     let custom = custom_printers(&goldens);

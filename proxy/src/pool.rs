@@ -325,8 +325,8 @@ impl Pool {
         if !self.readers.has_just_failed() && make_room() {
             return self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait);
         }
-        // After a recent failure, a free stream on another reader's connection is preferred to a connection attempt, which
-        // may fail again.
+        // After a recent failure, a free stream on another reader's connection is preferred to a connection attempt,
+        // which may fail again.
         if let Some(permit) = self.readers.borrow(version) {
             return WithoutRoom::Borrow(permit);
         }

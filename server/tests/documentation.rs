@@ -1,7 +1,7 @@
 //! Checks the documents against the code: their tables of flags and fields, the manifests of accounts, and paths.
 //!
 //! The tables of flags and fields in `docs/configuration.md` are generated from the command line's definition and from
-//! the CustomResourceDefinitions' schemas. To write them:
+//! the schemas of the CustomResourceDefinitions. This command writes the tables:
 //!
 //! ```text
 //! TRIBUTARY_WRITE_DOCS=1 cargo test --workspace --locked --test documentation
@@ -19,7 +19,7 @@ use serde_json::Value;
 /// The environment variable that makes [`flag_and_field_tables_match_the_code`] write the tables.
 const WRITE: &str = "TRIBUTARY_WRITE_DOCS";
 
-/// The document that holds the tables, each between `<!-- table: NAME -->` and `<!-- end -->`.
+/// The document that contains the tables, each between `<!-- table: NAME -->` and `<!-- end -->`.
 const CONFIGURATION: &str = "docs/configuration.md";
 
 #[test]
@@ -39,7 +39,7 @@ fn flag_and_field_tables_match_the_code() {
     );
 }
 
-/// The profile for profile-guided optimization is valid for one compiler version only. With another version the
+/// The profile for profile-guided optimization is valid for only one compiler version. With another version the
 /// released program would be slower, and no other check would fail.
 #[test]
 fn profile_for_the_pinned_compiler_exists() {
@@ -49,7 +49,7 @@ fn profile_for_the_pinned_compiler_exists() {
     assert!(root().join(&profile).exists(), "{profile} is missing: deploy/container/profile.sh makes it");
 }
 
-/// The folder of the manifests of accounts in members, by impersonation and profile.
+/// The folder with the manifests of Tributary's accounts in members, by impersonation and profile.
 const MEMBERS: &str = "deploy/members";
 
 #[test]
@@ -74,7 +74,7 @@ fn account_manifests_match_the_code() {
 }
 
 #[test]
-fn paths_that_documents_name_exist() {
+fn paths_in_documents_exist() {
     let mut missing = BTreeSet::new();
     for document in documents() {
         let text = fs::read_to_string(root().join(&document)).unwrap();
@@ -87,7 +87,7 @@ fn paths_that_documents_name_exist() {
             }
         }
         for named in named_paths(&text) {
-            // Paths in text are relative to the root of the repository.
+            // Paths in backquotes are relative to the root of the repository.
             if !root().join(&named).exists() {
                 missing.insert(format!("{}: the path {named}", document.display()));
             }
@@ -96,7 +96,6 @@ fn paths_that_documents_name_exist() {
     assert!(missing.is_empty(), "documents name what is not there: {missing:#?}");
 }
 
-/// The limit of `CONTRIBUTING.md`. Rows of tables, links and drawings may be longer.
 /// A name that ends with `…` is the beginning of a name.
 #[test]
 fn tests_that_precedents_name_exist() {
@@ -111,15 +110,17 @@ fn tests_that_precedents_name_exist() {
         };
         let names = quoted.iter().filter(is_name).filter(|_| !code.is_empty());
         missing.extend(names.copied().filter(|name| {
-            let beginning = format!("fn {}", name.trim_end_matches('…'));
-            !code.contains(&if name.ends_with('…') { beginning } else { format!("{beginning}(") })
+            let end = if name.ends_with('…') { "" } else { "(" };
+            let name = name.trim_end_matches('…');
+            !code.contains(&format!("fn {name}{end}")) && !code.contains(&format!("::{name}"))
         }));
     }
     assert!(missing.is_empty(), "docs/precedents.md names tests that none of the row's files has: {missing:#?}");
 }
 
+/// The limit in `CONTRIBUTING.md`. Rows of tables, links and drawings may be longer.
 #[test]
-fn comments_have_at_most_as_many_columns_as_code() {
+fn comment_lines_are_as_short_as_code_lines() {
     let is_wide = |line: &str| {
         let comment = line.trim_start();
         let text = comment.trim_start_matches(['/', '!']).trim_start();
@@ -139,10 +140,10 @@ fn comments_have_at_most_as_many_columns_as_code() {
     assert!(wide.is_empty(), "comments of more than 120 columns: {wide:#?}");
 }
 
-/// Prints all messages as one list, which a reader can check (`--nocapture`). "it" is allowed: the message in front of
-/// the cause names the file or the cluster.
+/// Prints all messages as one list, so that a person can check them (`--nocapture`). "it" is allowed, because the
+/// message before the cause names the file or the cluster.
 #[test]
-fn messages_begin_with_their_subject() {
+fn error_messages_begin_with_their_subject() {
     const VAGUE: [&str; 9] = ["what", "who", "whoever", "those", "these", "that", "they", "nobody", "somebody"];
     let messages = messages();
     assert!(messages.len() > 300, "{} messages", messages.len());
@@ -154,7 +155,7 @@ fn messages_begin_with_their_subject() {
     assert!(vague.is_empty(), "name the subject: {vague:#?}");
 }
 
-/// The texts of errors and of log lines, with the names of their files.
+/// Returns the texts of errors and of log lines, with the names of their files.
 fn messages() -> Vec<(String, String)> {
     let mut messages = Vec::new();
     for file in rust_files(&root()) {
@@ -177,7 +178,7 @@ fn messages() -> Vec<(String, String)> {
     messages
 }
 
-/// The string literals of a piece of code, with their lines joined.
+/// Returns the string literals in a piece of code, with their lines joined.
 fn literals(code: &str) -> impl Iterator<Item = String> {
     let texts = code.replace("\\\"", "\u{201d}");
     let literals: Vec<String> = texts.split('"').skip(1).step_by(2).map(str::to_owned).collect();
@@ -202,7 +203,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_decision_is_listed() {
+fn every_decision_record_is_listed() {
     let listed = fs::read_to_string(root().join("docs/decisions/README.md")).unwrap();
     for page in markdown_files("docs/decisions") {
         let name = page.file_name().unwrap().to_str().unwrap();
@@ -211,16 +212,14 @@ fn every_decision_is_listed() {
 }
 
 #[test]
-fn every_limit_is_described() {
+fn every_limit_is_documented() {
     let text = fs::read_to_string(root().join("docs/operating.md")).unwrap();
     for (limit, _) in tributary_router::Limits::default().named() {
         assert!(text.contains(&format!("`{limit}`")), "docs/operating.md lacks the limit {limit}");
     }
 }
 
-// Flags
-
-/// Every table of the document, with its name there.
+/// Returns every generated table of the document, with its name in the document.
 fn tables() -> Vec<(String, String)> {
     let program = tributary_server::cli::Cli::command();
     let mut tables = vec![("every command".to_owned(), flags(&program, Some("Logging")))];
@@ -243,7 +242,7 @@ fn tables() -> Vec<(String, String)> {
     let plugin = tributary_server::cli::PluginCli::command();
     let which = flags(plugin.find_subcommand("which").unwrap(), None);
     let diff = flags(plugin.find_subcommand("diff").unwrap(), None);
-    // The flags that both commands have are in the first table.
+    // The table of `kubectl tributary diff` omits the flags that are also in the first table.
     let own = diff.split_inclusive('\n').enumerate().filter(|(line, row)| *line < 2 || !which.contains(*row));
     tables.push(("kubectl tributary diff".to_owned(), own.map(|(_, row)| row).collect()));
     tables.push(("kubectl tributary which".to_owned(), which));
@@ -267,7 +266,7 @@ fn tables() -> Vec<(String, String)> {
     tables
 }
 
-/// The table of a command's flags under one heading of its help.
+/// Returns the table of a command's flags under one heading of its help.
 fn flags(command: &Command, heading: Option<&str>) -> String {
     let is_shown = |argument: &&Arg| argument.get_help_heading() == heading && !argument.is_hide_set();
     let mut table = String::from("| flag | default | meaning |\n|---|---|---|\n");
@@ -281,7 +280,7 @@ fn flags(command: &Command, heading: Option<&str>) -> String {
     table
 }
 
-/// Describes a flag. Values that an earlier flag `described` with the same help are left out.
+/// Describes a flag. The descriptions of its values are left out if a previous flag in `described` has the same ones.
 fn flag(argument: &Arg, described: &mut Vec<String>) -> String {
     let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
     let takes_value = argument.get_action().takes_values();
@@ -317,7 +316,7 @@ fn flag(argument: &Arg, described: &mut Vec<String>) -> String {
     row(&[&name, &default, &meaning])
 }
 
-/// A default value, and its size in MiB for whole MiB.
+/// Formats a default value. A whole number of MiB is also formatted in MiB.
 fn with_unit(value: &str) -> String {
     match value.parse::<u64>() {
         Ok(bytes) if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("`{value}` ({} MiB)", bytes >> 20),
@@ -325,7 +324,7 @@ fn with_unit(value: &str) -> String {
     }
 }
 
-/// A help text without its `[default: …]`, and the default.
+/// Splits a help text into the text without `[default: …]`, and the default.
 fn without_default(help: &str) -> (String, String) {
     match help.split_once(" [default: ") {
         Some((before, default)) => (before.to_owned(), default.trim_end_matches(']').to_owned()),
@@ -333,23 +332,21 @@ fn without_default(help: &str) -> (String, String) {
     }
 }
 
-// Fields
-
-/// An object whose fields a table describes.
 struct DescribedObject {
     properties: Value,
     kind: String,
     path: String,
 }
 
-/// A table of the fields of a kind. An object with the same fields as a described object refers to it.
+/// A table of the fields of a kind. An object with the same fields as a previously described object refers to that
+/// object.
 struct FieldTable<'a> {
     kind: &'a str,
     described: &'a mut Vec<DescribedObject>,
     text: String,
 }
 
-/// The fields of an object's `spec`. The fields of a nested object follow the object.
+/// Returns the fields of an object's `spec`. The fields of a nested object follow the row of this object.
 fn fields(kind: &str, spec: &Value, described: &mut Vec<DescribedObject>) -> String {
     let text = String::from("| field | type; default | meaning |\n|---|---|---|\n");
     let mut table = FieldTable { kind, described, text };
@@ -380,7 +377,7 @@ impl FieldTable<'_> {
         }
     }
 
-    /// Returns a reference to an object with the same fields, if a table has described such an object.
+    /// Returns a reference to the previously described object with the same fields, if any.
     fn reference(&mut self, object: &Value, path: &str) -> Option<String> {
         let properties = object["properties"].as_object().map(|_| object["properties"].clone())?;
         if let Some(known) = self.described.iter().find(|known| known.properties == properties) {
@@ -416,14 +413,12 @@ fn number(value: &Value) -> String {
     value.as_f64().map(|number| format!("{number}")).unwrap_or_default()
 }
 
-// Tables
-
 fn row(cells: &[&str]) -> String {
     let cell = |text: &&str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
     format!("| {} |\n", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
 }
 
-/// The text with the table between its marks.
+/// Replaces the table between its marks in a text.
 fn with_table(text: &str, name: &str, table: &str) -> String {
     let (begin, end) = (format!("<!-- table: {name} -->\n"), "<!-- end -->");
     let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{CONFIGURATION} lacks {begin}"));
@@ -431,13 +426,11 @@ fn with_table(text: &str, name: &str, table: &str) -> String {
     format!("{before}{begin}{table}{end}{after}")
 }
 
-// Documents
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The documents for newcomers, as paths from the root.
+/// Returns the documents for new readers, as paths from the root.
 fn documents() -> Vec<PathBuf> {
     let mut documents = markdown_files(".");
     documents.extend(markdown_files("docs"));
@@ -452,14 +445,15 @@ fn markdown_files(folder: &str) -> Vec<PathBuf> {
     names.map(|name| Path::new(folder).join(name)).collect()
 }
 
-/// The links of a document to files of the repository: the file, empty for the document itself, and the heading.
+/// Returns the links of a document to files of the repository: the file (empty for the document itself), and the
+/// heading.
 fn links(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let own = targets.filter(|target| !target.contains("://") && !target.contains(' '));
     own.map(|target| target.split_once('#').unwrap_or((target, "")))
 }
 
-/// The targets of links to the headings of a document, as GitHub makes them.
+/// Returns the anchors of a document's headings, as GitHub generates them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let titles =
         text.lines().filter_map(|line| line.strip_prefix('#')).map(|title| title.trim_start_matches('#').trim());
@@ -469,7 +463,7 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The paths in a document's text: texts between backquotes that begin with a folder of the repository.
+/// Returns the paths in a document: texts between backquotes that begin with a folder of the repository.
 fn named_paths(text: &str) -> impl Iterator<Item = String> {
     let folders: Vec<String> = fs::read_dir(root())
         .unwrap()

@@ -1,4 +1,4 @@
-//! The binary as a user runs it: exit codes, messages, files and signals.
+//! Tests of the binary as a user runs it: exit codes, messages, files and signals.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ fn refused(arguments: &[&str], environment: &[(&str, &Path)]) -> (Option<i32>, S
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// A kubeconfig with one valid context and several invalid ones.
+/// Writes a kubeconfig with one valid context and several invalid ones.
 fn kubeconfig(directory: &Path) -> PathBuf {
     let path = directory.join("config");
     let text = r#"
@@ -90,7 +90,7 @@ fn kubeconfig_error_names_file_context_and_remedy() {
 }
 
 #[test]
-fn a_kubeconfig_that_does_not_parse_is_not_quoted() {
+fn error_for_a_malformed_kubeconfig_does_not_quote_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     for text in ["users:\n- name: a\n  user: { token: [hunter2] }\n", "{ hunter2", "hunter2"] {
@@ -107,7 +107,7 @@ fn a_kubeconfig_that_does_not_parse_is_not_quoted() {
 }
 
 #[test]
-fn the_default_files_are_found() {
+fn default_configuration_files_are_found() {
     let directory = tempfile::tempdir().unwrap();
     let (code, message) = refused(&["serve"], &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
@@ -120,7 +120,7 @@ fn the_default_files_are_found() {
 }
 
 #[test]
-fn flags_that_cannot_be_followed_are_usage_errors() {
+fn contradictory_flags_are_usage_errors() {
     let directory = tempfile::tempdir().unwrap();
     let path = kubeconfig(directory.path());
     let file = path.to_str().unwrap();
@@ -156,7 +156,7 @@ fn unsupported_tls_version_error_lists_the_supported_ones() {
 }
 
 #[test]
-fn a_port_in_use_is_a_runtime_failure() {
+fn used_port_is_a_runtime_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = kubeconfig(directory.path());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -168,7 +168,7 @@ fn a_port_in_use_is_a_runtime_failure() {
 }
 
 #[test]
-fn resource_versions_are_decoded() {
+fn command_decodes_composite_resource_versions() {
     let output = tributary(&["rv", "decode", "eyJjbHVzdGVyMSI6IjEyMzQifQ", "-o", "json"], &[]);
     assert!(output.status.success());
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "{\n  \"cluster1\": \"1234\"\n}\n");
@@ -248,7 +248,7 @@ fn program_named_kubectl_tributary_is_a_plugin() {
 }
 
 #[test]
-fn implausible_policy_question_is_refused_or_gets_a_warning() {
+fn policy_test_with_implausible_arguments_warns_or_fails() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("policies.yaml");
     std::fs::write(
@@ -278,7 +278,7 @@ fn implausible_policy_question_is_refused_or_gets_a_warning() {
 }
 
 #[test]
-fn configurations_are_checked() {
+fn check_command_validates_configurations() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("clusters.yaml");
     let good = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: { name: eu }\nspec:\n  endpoints: \
@@ -298,7 +298,7 @@ fn configurations_are_checked() {
     let (code, message) = refused(&["serve", "--config", path.to_str().unwrap()], &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
     assert!(message.contains("spec.endpoint"), "{message}");
-    // A folder without objects: the message has the path and a remedy.
+    // The folder contains no objects. The error message contains the path and a remedy.
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let empty = empty.to_str().unwrap();
@@ -325,10 +325,10 @@ fn configurations_are_checked() {
     }
 }
 
-/// Unauthenticated clients open as many connections as they can. The program keeps descriptors for members, and accepts
-/// other clients' connections.
+/// Unauthenticated clients open as many connections as they can. The program reserves file descriptors for members, and
+/// accepts connections of other clients.
 #[test]
-fn clients_that_hold_connections_do_not_take_the_last_descriptor() {
+fn idle_connections_do_not_exhaust_file_descriptors() {
     let directory = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_tributary");
     let command = format!("ulimit -n 200 && exec {program} demo --clusters 1 --pods 1 --listen 127.0.0.1:0");

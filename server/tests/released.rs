@@ -1,4 +1,5 @@
-//! Tests of `deploy/container/build.sh`, which builds the released program. A stand-in for `cargo` compiles nothing.
+//! Tests of `deploy/container/build.sh`, which builds the released program. A script that replaces `cargo` compiles
+//! nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,8 +11,8 @@ use std::process::{Command, Output};
 /// A target with a profile for profile-guided optimization.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the script over an existing build, in a folder with a space in its name. The compiler's flags are in the file
-/// `flags`, one per line.
+/// Runs the script over an existing build, in a folder with a space in its name. The file `flags` then contains the
+/// compiler's flags, one per line.
 fn build(folder: &Path, unguided: &str) -> Output {
     let (programs, objects) = (folder.join("pro grams"), folder.join("tar get"));
     let built = objects.join("static").join(TARGET).join("dist");
@@ -53,7 +54,7 @@ fn build_without_a_profile_prints_a_warning() {
     let output = build(folder.path(), "1");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("not guided by a profile"), "{errors}");
-    // The program of the test is not static, which is an error, too.
+    // The program in this test is not static, which is also an error.
     assert!(errors.contains("needs a dynamic linker"), "{errors}");
     let flags = fs::read_to_string(folder.path().join("flags")).unwrap();
     assert!(!flags.contains("profile-use"), "{flags}");

@@ -1,4 +1,4 @@
-//! The state that all connections of a member share.
+//! The state that all connections of a simulated member share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use crate::SimulatorConfig;
 use crate::control::{Control, Faults};
 use crate::store::MemberStore;
 
-/// The state that all connections of a member share.
 pub(crate) struct Api {
     control: Control,
     token: String,

@@ -1,4 +1,4 @@
-//! Bindings, with which a scheduler assigns a Pod to a node.
+//! Handles Bindings, with which a scheduler assigns a Pod to a node.
 //!
 //! Source: kubernetes `pkg/registry/core/pod/storage/storage.go` (`BindingREST`).
 
@@ -11,10 +11,10 @@ use crate::path::ResourcePath;
 use crate::store::{MemberStore, TransactionOutcome};
 use crate::write::{self, Request};
 
-/// Returns the Pod that a Binding of a namespace names.
+/// Returns the Pod that a Binding in a namespace refers to.
 ///
 /// # Errors
-/// 400 for a body that is not an object.
+/// 400 for a body that is not a JSON object.
 pub(crate) fn pod(namespace: String, request: &Request<'_>) -> Result<ResourcePath, Status> {
     let name = request.json()?["metadata"]["name"].as_str().map(str::to_owned);
     let subresource = "binding".to_owned();

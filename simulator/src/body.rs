@@ -1,4 +1,4 @@
-//! Response bodies and their faults: cut, cut after a number of bytes, slow.
+//! Response bodies with simulated faults: cut on command, cut after a number of bytes, or slow.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,24 +18,23 @@ use crate::control::{Faults, WriteAnswers};
 
 pub(crate) use tributary_apimachinery::body::{Body, BoxError, full};
 
-/// The number of pieces of a slow stream per second.
+/// The number of chunks per second into which a slow stream is divided.
 const PIECES_PER_SECOND: u64 = 10;
-/// The number of chunks that wait for a reader. A chunk is a batch of events or 64 KiB of a list.
+/// The maximum number of chunks that wait for a slow client. A chunk is a batch of events or 64 KiB of a list.
 const CHUNKS_MAX: usize = 8;
-/// The pause between the last byte and the cut, because an HTTP/2 reset overtakes unwritten bytes.
+/// The delay of a cut after the last byte, because an HTTP/2 RST_STREAM overtakes unwritten bytes.
 const BEFORE_CUT: Duration = Duration::from_millis(100);
 
-/// The fault of a cut stream.
+/// The error of a response body that a test cuts.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream was cut on command")]
 struct Cut;
 
-/// Creates an endless body of blanks.
+/// Creates an endless body of space characters.
 pub(crate) fn endless() -> Body {
     Endless(Bytes::from(vec![b' '; 64 << 10])).boxed_unsync()
 }
 
-/// A body that repeats the same bytes forever.
 struct Endless(Bytes);
 
 impl hyper::body::Body for Endless {
@@ -47,7 +46,7 @@ impl hyper::body::Body for Endless {
     }
 }
 
-/// Applies the faults of write responses to a body.
+/// Applies the configured fault to the body of a response to a write.
 pub(crate) fn for_write_response(body: Body, answers: WriteAnswers) -> Body {
     let (left, breaks) = match answers {
         WriteAnswers::Whole => return body,
@@ -57,10 +56,10 @@ pub(crate) fn for_write_response(body: Body, answers: WriteAnswers) -> Body {
     Unfinished { body, left, breaks, pause: None }.boxed_unsync()
 }
 
-/// A body that is cut or becomes silent before its end.
+/// A body that breaks off, or sends no further bytes, before its end.
 struct Unfinished {
     body: Body,
-    /// The number of bytes until the body ends or becomes silent.
+    /// The number of bytes until the fault.
     left: usize,
     breaks: bool,
     pause: Option<Pin<Box<Sleep>>>,
@@ -87,23 +86,23 @@ impl hyper::body::Body for Unfinished {
     }
 }
 
-/// Creates a body that is written piece by piece. `closed` tells the sender when the reader is gone.
+/// Creates a body that is written chunk by chunk. The sender's `closed` completes when the client has disconnected.
 pub(crate) fn streamed(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
     streamed_within(faults, None)
 }
 
-/// Creates the body of a list, which is cut at its time limit.
+/// Creates the body of a list, which the configured request timeout cuts.
 pub(crate) fn list(faults: &Arc<Faults>) -> (mpsc::Sender<Bytes>, Body) {
     streamed_within(faults, faults.request_timeout())
 }
 
-/// Creates the body of a page of a list.
+/// Creates the body of one page of a list.
 pub(crate) fn page(faults: &Arc<Faults>, bytes: Vec<u8>) -> Body {
     if faults.request_timeout().is_none() {
         return full(bytes);
     }
     let (sender, body) = list(faults);
-    // The channel has room for the first chunk.
+    // The channel has capacity for the first chunk.
     let _ = sender.try_send(bytes.into());
     body
 }
@@ -136,10 +135,9 @@ fn streamed_within(faults: &Arc<Faults>, limit: Option<Duration>) -> (mpsc::Send
 struct Streamed {
     chunks: mpsc::Receiver<Bytes>,
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The number of bytes until the cut.
     left: Option<u64>,
     faults: Arc<Faults>,
-    /// The unsent bytes of a slow stream.
+    /// The unsent bytes of the current chunk in a slow stream.
     rest: Bytes,
     pause: Option<Pin<Box<Sleep>>>,
 }

@@ -1,37 +1,29 @@
 //! The resources that a simulated member serves.
 
-/// The description of a resource in discovery.
+/// The discovery information about a resource.
 #[derive(Debug)]
 pub(crate) struct CatalogResource {
-    /// The API group; empty for the core group.
     pub(crate) group: &'static str,
-    /// The version within the group.
     pub(crate) version: &'static str,
     /// The plural name in paths.
     pub(crate) name: &'static str,
-    /// The singular name of the resource.
     pub(crate) singular: &'static str,
-    /// The kind of the objects.
     pub(crate) kind: &'static str,
-    /// Whether the resource is namespaced.
     pub(crate) namespaced: bool,
-    /// The short names for kubectl.
     pub(crate) short_names: &'static [&'static str],
-    /// The categories, for example `all`.
     pub(crate) categories: &'static [&'static str],
-    /// The subresources of an object.
     pub(crate) subresources: &'static [&'static str],
-    /// The fields for field selectors besides `metadata.name` and `metadata.namespace`.
+    /// The field selectors that the resource supports besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
 }
 
 impl CatalogResource {
-    /// Returns the group version, `v1` or `apps/v1`.
+    /// Returns the group and version, for example `v1` or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Returns the name in messages: `pods` or `deployments.apps`.
+    /// Returns the name in messages, for example `pods` or `deployments.apps`.
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.name, self.group) }
     }
@@ -65,10 +57,10 @@ const CORE: CatalogResource = CatalogResource {
 
 const RBAC: CatalogResource = CatalogResource { group: RBAC_GROUP, ..CORE };
 
-/// The group of roles and bindings, which are stored without an effect.
+/// The API group of roles and bindings. The simulator stores these objects, but does not authorize by them.
 pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// All resources, the core group first, each group by name.
+/// All resources: first the core group, and each group sorted by name.
 pub(crate) static CATALOG: [CatalogResource; 15] = [
     CatalogResource { name: "configmaps", singular: "configmap", kind: "ConfigMap", short_names: &["cm"], ..CORE },
     CatalogResource {
@@ -189,16 +181,16 @@ pub(crate) static CATALOG: [CatalogResource; 15] = [
     },
 ];
 
-/// The group versions, in discovery's order.
+/// The group versions in the order of the discovery document.
 pub(crate) static GROUP_VERSIONS: [(&str, &str); 3] = [("", "v1"), ("apps", "v1"), (RBAC_GROUP, "v1")];
 
-/// The group version of [`CUSTOM_RESOURCE`], which has no OpenAPI document and no Protobuf.
+/// The group version of [`CUSTOM_RESOURCE`], which has no OpenAPI document and no protobuf.
 pub(crate) const CUSTOM_GROUP_VERSION: (&str, &str) = ("projectcalico.org", "v3");
 
-/// The only custom resource. A member does not serve it from the start.
+/// The only custom resource. It is not served until a test enables it.
 pub(crate) const CUSTOM_RESOURCE: &str = "networksets.projectcalico.org";
 
-/// Returns the resource that a path names.
+/// Returns the resource with this group, version and plural name.
 pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<ResourceIndex> {
     CATALOG.iter().position(|r| r.group == group && r.version == version && r.name == name)
 }

@@ -1,19 +1,19 @@
-//! The serving certificate of a simulated member, and its certificate authority.
+//! Generates the serving certificate of a simulated member, and its certificate authority.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// A new authority and a serving certificate for 127.0.0.1 and localhost.
+/// A generated authority, and a serving certificate for 127.0.0.1 and localhost.
 pub(crate) struct SimulatedCertificates {
-    /// The authority, in PEM.
+    /// The authority's certificate, in PEM.
     pub(crate) ca_pem: String,
-    /// The serving certificate in DER.
+    /// The serving certificate, in DER.
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    /// The private key of the serving certificate.
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
-/// Generates both. The keys live as long as the process and are never written.
+/// Generates an authority and a serving certificate. The private keys live as long as the process and are never written
+/// to a file.
 pub(crate) fn generate(name: &str) -> Result<SimulatedCertificates, rcgen::Error> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::new())?;

@@ -1,4 +1,4 @@
-//! Pods that are created, changed and deleted without a request.
+//! Creates, changes and deletes pods continuously without a request from a test.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use crate::scale;
 use crate::store::MemberStore;
 use crate::write;
 
-/// The number of status changes among ten changes; the others replace a pod.
+/// The number of status changes in ten changes. Each other change replaces a pod.
 const STATUS_CHANGES: u32 = 7;
-/// The slowest churn, in seconds per change.
+/// The maximum time between two changes, in seconds.
 const PAUSE_MAX: f64 = 3600.0;
 
-/// Changes pods until `stop`. The seed determines the pods and changes, the clock their times.
+/// Changes pods until `stop` is cancelled. The seed determines the pods and the changes, and the clock determines their
+/// times.
 pub(crate) async fn run(store: Arc<MemberStore>, churn: Churn, seed: u64, stop: CancellationToken) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut replaced = HashMap::new();
@@ -36,7 +37,7 @@ pub(crate) async fn run(store: Arc<MemberStore>, churn: Churn, seed: u64, stop: 
     }
 }
 
-/// Makes a change. `replaced` has the name of the pod that replaced a generated pod.
+/// Makes one change. `replaced` contains the names of the pods that replaced generated pods.
 fn change(store: &MemberStore, random: &mut StdRng, replaced: &mut HashMap<usize, String>) {
     let layout = store.generator().layout();
     let count = layout.count(PODS);
@@ -60,11 +61,11 @@ fn change(store: &MemberStore, random: &mut StdRng, replaced: &mut HashMap<usize
     metadata["managedFields"] = Value::Null;
     successor["spec"]["nodeName"] = Value::Null;
     scale::run(store, &mut successor);
-    // A copy of a pod has kind, name and namespace.
+    // The copy of a pod has a kind, a name and a namespace, so the write succeeds.
     let _ = write::apply(store, successor);
 }
 
-/// Restarts a container in its pod's status.
+/// Increases the restart count of a container in the pod's status.
 fn restart(pod: &mut Value) {
     let now = generate::rfc3339(Timestamp::now().as_second());
     let Some(status) = pod["status"]["containerStatuses"].get_mut(0) else {

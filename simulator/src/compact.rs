@@ -1,16 +1,17 @@
 //! Encodes the compact form of a composite resourceVersion, independently of the router's encoder, so that tests detect
-//! its mistakes: `c1.` and the unpadded base64url of the epoch and of a varint for each cluster, sorted by name: 0 for
-//! none, otherwise the revision plus one. For each component with a hyphen, the cluster's rank and the number behind
-//! the hyphen follow. The epoch is the first 64 bits of SHA-256 over (name, uid of kube-system), each preceded by its
-//! length.
+//! errors in the router. The form is `c1.` and an unpadded base64url. The encoded bytes are the epoch and a varint for
+//! each cluster, sorted by name: 0 for no component, otherwise the revision plus one. For each component with a hyphen,
+//! the cluster's rank and the number after the hyphen follow. The epoch is the first 64 bits of SHA-256 over (name, uid
+//! of kube-system), each preceded by its length.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-/// Encodes a vector (cluster → component as in the long form) over these clusters, given as name and uid; `None` for a
-/// vector with a different cluster or a malformed component.
+/// Encodes the components of a composite version (cluster → component in the long form). `clusters` maps each cluster's
+/// name to the uid of its kube-system namespace. Returns `None` for a component of an unknown cluster, or a malformed
+/// component.
 pub fn encode(vector: &BTreeMap<String, String>, clusters: &BTreeMap<String, String>) -> Option<String> {
     if !vector.keys().all(|cluster| clusters.contains_key(cluster)) {
         return None;

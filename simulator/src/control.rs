@@ -1,4 +1,4 @@
-//! Commands for faults, and counters of requests.
+//! Simulates faults of a member on command, and counts requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,30 +26,31 @@ pub enum RequestKind {
     Get,
     /// A create, update, patch or delete.
     Write,
-    /// `/api`, `/apis`, `/openapi`.
+    /// A request for any other path: `/version`, `/healthz`, `/readyz`, unknown paths.
     Discovery,
     /// Any other request: `/version`, `/healthz`, `/readyz`, unknown paths.
     Other,
 }
 
-/// A refusal in place of a response.
+/// An error response that the member sends instead of processing a request.
 #[derive(Clone, Debug)]
 pub struct Rejection {
-    /// The HTTP status code: 401, 403, 429, 500, 503.
+    /// The HTTP status code of the error, for example 401, 403, 429, 500 or 503.
     pub code: u16,
-    /// The `Retry-After` header.
+    /// The duration in the `Retry-After` header; `None` for no header.
     pub retry_after: Option<Duration>,
-    /// The kinds of refused requests; empty for all.
+    /// The kinds of requests that are rejected. An empty list means all kinds.
     pub kinds: Vec<RequestKind>,
-    /// Whether only requests for all namespaces are refused, like for a user who may list only in single namespaces.
+    /// Whether only requests for all namespaces are rejected. This simulates a user who may list only in single
+    /// namespaces.
     pub cluster_wide_only: bool,
-    /// The resources (`pods`, `deployments.apps`) whose requests are refused; empty for all requests, including those
-    /// without a resource.
+    /// The resources (`pods`, `deployments.apps`) whose requests are rejected. An empty list means all requests,
+    /// including requests for other paths.
     pub resources: Vec<String>,
 }
 
 impl Rejection {
-    /// Refuses all requests with this code.
+    /// Rejects all requests with this status code.
     pub fn all(code: u16) -> Self {
         Self { code, retry_after: None, kinds: Vec::new(), cluster_wide_only: false, resources: Vec::new() }
     }
@@ -61,61 +62,63 @@ impl Rejection {
     }
 }
 
-/// The treatment of the response to a write that was processed.
+/// The simulated fault of the response to a write. The write itself is processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteAnswers {
-    /// The response is complete.
+    /// The response is complete, without a fault.
     #[default]
     Whole,
-    /// The response breaks off after this number of bytes of its body.
+    /// The connection breaks after this number of bytes of the response's body.
     BrokenAfter(usize),
-    /// The response becomes silent after this number of bytes of its body.
+    /// The member sends no bytes after this number of bytes of the response's body.
     SilentAfter(usize),
 }
 
-/// Decides on the requests to a member, from the headers with the user.
+/// Authorizes the requests to a member by the user in their headers.
 pub trait Authorizer: Send + Sync {
-    /// Returns the 403 of a refused request. `target` is its path and query.
+    /// Returns the 403 Status for a forbidden request. `target` is the path and query of the request.
     fn refusal(&self, headers: &HeaderMap, method: &Method, target: &str) -> Option<Status>;
 
-    /// Returns whether a SelfSubjectAccessReview of these `resourceAttributes` is allowed.
+    /// Returns whether a SelfSubjectAccessReview with these `resourceAttributes` is allowed.
     fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool;
 
-    /// Returns the status of a SelfSubjectRulesReview in a namespace; `None` if everything is allowed there.
+    /// Returns the status of a SelfSubjectRulesReview for a namespace; `None` if everything is allowed in the
+    /// namespace.
     fn rules(&self, _headers: &HeaderMap, _namespace: &str) -> Option<Value> {
         None
     }
 
-    /// Returns whether a SubjectAccessReview with this `spec` is allowed; `None` if no user may create one.
+    /// Returns whether a SubjectAccessReview with this `spec` is allowed; `None` if no user may create a
+    /// SubjectAccessReview.
     fn reviewed(&self, _spec: &Value) -> Option<bool> {
         Some(true)
     }
 }
 
-/// The switches and counters for a member's connections and streams.
+/// The state of a member's simulated faults, and the counters of its connections and requests.
 pub(crate) struct Faults {
     pub(crate) line: Arc<MemberLink>,
-    /// A new value ends all open streams with an error.
+    /// Each new value ends all open streams with an error.
     pub(crate) cut: watch::Sender<u64>,
-    /// A new value ends all open watches with an in-stream ERROR 410.
+    /// Each new value ends all open watches with an ERROR event 410.
     pub(crate) expire: watch::Sender<u64>,
-    /// A new value closes all connections.
+    /// Each new value closes all connections.
     pub(crate) disconnect: watch::Sender<u64>,
-    /// Whether the port is open.
+    /// Whether the port should be open.
     pub(crate) listening: watch::Sender<bool>,
-    /// Whether the listener has applied `listening`.
+    /// Whether the port is open. The listener updates this value after a change of `listening`.
     pub(crate) listens: watch::Sender<bool>,
-    /// The resources that are not served, like resources without a definition.
+    /// The resources that are not served, like custom resources without a definition.
     pub(crate) hidden: watch::Sender<BTreeSet<String>>,
-    /// The groups whose aggregated server does not answer.
+    /// The API groups whose aggregated API server does not answer.
     pub(crate) silent: Mutex<BTreeSet<String>>,
     /// Additional groups of the aggregated discovery document.
     pub(crate) described: Mutex<Vec<Value>>,
-    /// The resources whose watches get no bookmarks, except the one that ends initial events.
+    /// The resources whose watches get no bookmarks, except the bookmark at the end of the initial events.
     unmarked: Mutex<BTreeSet<String>>,
-    /// The resources whose versions are not numbers, with the suffix of their versions.
+    /// The resources whose resourceVersions are not numbers. The value is the suffix after the number.
     opaque: Mutex<BTreeMap<String, String>>,
-    /// The delay of watches behind writes, in milliseconds.
+    /// The delay of watch events after a write, in milliseconds.
     watch_lag: AtomicU64,
     ready: AtomicBool,
     pub(crate) broken_openapi: AtomicBool,
@@ -126,21 +129,21 @@ pub(crate) struct Faults {
     gzip_watches: AtomicBool,
     write_answers: Mutex<WriteAnswers>,
     kubelets_refuse: AtomicBool,
-    /// The kind of requests with endless responses, if any.
+    /// The kind of requests with an endless response body; `None` for no fault.
     endless: Mutex<Option<RequestKind>>,
     rejection: Mutex<Option<Rejection>>,
     authorizer: Mutex<Option<Arc<dyn Authorizer>>>,
     /// The duration of a SubjectAccessReview, in milliseconds.
     review_lag: AtomicU64,
-    /// Whether writes are refused, independent of other rejections.
+    /// Whether writes are rejected, independently of `rejection`.
     read_only: AtomicBool,
-    /// The accepted tokens besides the member's own, with the rejection of their requests.
+    /// The additional accepted tokens, each with the rejection of its requests.
     tokens: Mutex<BTreeMap<String, Option<Rejection>>>,
-    /// Whether lists and initial events wait.
+    /// Whether lists and initial events are delayed.
     pub(crate) lists_held: watch::Sender<bool>,
-    /// Whether `/readyz` waits.
+    /// Whether responses to `/readyz` are delayed.
     pub(crate) readyz_held: watch::Sender<bool>,
-    /// Whether all requests wait.
+    /// Whether all requests are delayed.
     pub(crate) requests_held: watch::Sender<bool>,
     requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
     log: Mutex<Vec<String>>,
@@ -149,18 +152,19 @@ pub(crate) struct Faults {
     open_connections: AtomicI64,
 }
 
-/// A list of a collection in all namespaces, from its beginning and of the present state, or such a stream.
+/// A logged list of all namespaces from the first page at the current state, or a watch with initial events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// The resource (`pods`, `deployments.apps`).
     pub resource: String,
-    /// The maximum number of objects in the request; 0 for all.
+    /// The `limit` of the request; 0 for no limit.
     pub limit: usize,
-    /// The revision of the response.
+    /// The resourceVersion of the response, as a number.
     pub revision: u64,
 }
 
-/// The maximum number of logged requests. Enough for any test; bounded for a demo that runs for days.
+/// The maximum number of logged requests. It is enough for any test, and limits the memory of a demo that runs for
+/// days.
 const LOG_MAX: usize = 10_000;
 
 impl Faults {
@@ -175,8 +179,8 @@ impl Faults {
             hidden: watch::Sender::new(BTreeSet::from([CUSTOM_RESOURCE.to_owned()])),
             silent: Mutex::default(),
             described: Mutex::default(),
-            // kube-apiserver has no watch cache for Events (`DefaultWatchCacheSizes`), and bookmarks come from that
-            // cache.
+            // kube-apiserver has no watch cache for Events (`DefaultWatchCacheSizes`), and bookmarks come from the
+            // watch cache.
             unmarked: Mutex::new(["events".to_owned()].into()),
             opaque: Mutex::default(),
             watch_lag: AtomicU64::new(0),
@@ -216,7 +220,7 @@ impl Faults {
         self.hidden.borrow().contains(resource)
     }
 
-    /// Returns whether the server of a resource (`deployments.apps`) does not answer.
+    /// Returns whether the aggregated API server of a resource (`deployments.apps`) does not answer.
     pub(crate) fn is_silent(&self, resource: &str) -> bool {
         resource.split_once('.').is_some_and(|(_, group)| self.silent.lock().contains(group))
     }
@@ -226,53 +230,46 @@ impl Faults {
         !self.unmarked.lock().contains(resource)
     }
 
-    /// Returns the suffix of a resource's versions; `None` for plain numbers.
+    /// Returns the suffix of a resource's resourceVersions; `None` for plain numbers.
     pub(crate) fn opaque_suffix(&self, resource: &str) -> Option<String> {
         self.opaque.lock().get(resource).cloned()
     }
 
-    /// Returns the delay of watches behind writes.
     pub(crate) fn watch_lag(&self) -> Duration {
         Duration::from_millis(self.watch_lag.load(Ordering::SeqCst))
     }
 
-    /// Waits until a switch is off.
+    /// Waits until a delay has ended.
     pub(crate) async fn released(&self, held: &watch::Sender<bool>) {
         // The member owns the sender, so the channel stays open.
         let _ = held.subscribe().wait_for(|held| !held).await;
     }
 
-    /// Returns whether `/readyz` reports success.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::SeqCst)
     }
 
-    /// Returns the speed limit of streams.
+    /// Returns the speed limit of streams, in bytes per second.
     pub(crate) fn bytes_per_second(&self) -> Option<u64> {
         Some(self.bytes_per_second.load(Ordering::SeqCst)).filter(|&speed| speed != 0)
     }
 
-    /// Returns the time limit of a list.
     pub(crate) fn request_timeout(&self) -> Option<Duration> {
         *self.request_timeout.lock()
     }
 
-    /// Returns whether watches are compressed for clients that accept gzip.
     pub(crate) fn gzip_watches(&self) -> bool {
         self.gzip_watches.load(Ordering::SeqCst)
     }
 
-    /// Returns the treatment of responses to writes.
     pub(crate) fn write_answers(&self) -> WriteAnswers {
         *self.write_answers.lock()
     }
 
-    /// Returns whether kubelets reject the member's own credentials.
     pub(crate) fn kubelets_refuse(&self) -> bool {
         self.kubelets_refuse.load(Ordering::SeqCst)
     }
 
-    /// Returns whether the responses to this kind of request are endless.
     pub(crate) fn is_endless(&self, kind: RequestKind) -> bool {
         *self.endless.lock() == Some(kind)
     }
@@ -284,17 +281,17 @@ impl Faults {
         if read_only { Some(Rejection::all(503)) } else { rejection() }
     }
 
-    /// Returns the duration of a SubjectAccessReview.
     pub(crate) fn review_lag(&self) -> Duration {
         Duration::from_millis(self.review_lag.load(Ordering::SeqCst))
     }
 
-    /// Returns the authorizer of a member with users.
+    /// Returns the authorizer of a member that distinguishes users.
     pub(crate) fn authorizer(&self) -> Option<Arc<dyn Authorizer>> {
         self.authorizer.lock().clone()
     }
 
-    /// Returns whether a token is accepted, and the rejection of a request of this kind, for this resource, with it.
+    /// Returns whether a token is accepted, and the rejection of a request with this token, of this kind, for this
+    /// resource.
     pub(crate) fn token(
         &self,
         token: &str,
@@ -310,7 +307,6 @@ impl Faults {
         }
     }
 
-    /// Counts a request of a kind for a resource.
     pub(crate) fn count(&self, kind: RequestKind, resource: &str, line: String) {
         *self.requests.lock().entry((kind, resource.to_owned())).or_default() += 1;
         let mut log = self.log.lock();
@@ -319,7 +315,6 @@ impl Faults {
         }
     }
 
-    /// Logs a list of a collection.
     pub(crate) fn log_list(&self, list: Listed) {
         let mut listed = self.listed.lock();
         if listed.len() < LOG_MAX {
@@ -346,7 +341,7 @@ impl Faults {
     }
 }
 
-/// Controls the faults of a running member, and reads its counters. Cheap to clone; effects are immediate.
+/// Controls the faults of a running member, and reads its counters. A clone is cheap. Changes apply immediately.
 #[derive(Clone)]
 pub struct Control {
     pub(crate) faults: Arc<Faults>,
@@ -354,47 +349,47 @@ pub struct Control {
 }
 
 impl Control {
-    /// Ends all open streams (watches, lists and logs) with an error: RST_STREAM in HTTP/2, a broken chunked body in
-    /// HTTP/1.1.
+    /// Ends all open streams (watches, lists and logs) with an error: RST_STREAM in HTTP/2, an incomplete chunked body
+    /// in HTTP/1.1.
     pub fn cut_streams(&self) {
         self.faults.cut.send_modify(|count| *count += 1);
     }
 
-    /// Cuts each new list, watch or log after exactly `bytes` bytes of its body; `None` ends the fault.
+    /// Cuts each new list, watch or log after exactly `bytes` bytes of its body. `None` ends the fault.
     pub fn cut_streams_after(&self, bytes: Option<u64>) {
         self.faults.cut_after.store(bytes.unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// Closes all connections without GOAWAY. New connections are accepted.
+    /// Closes all connections without GOAWAY. The member accepts new connections.
     pub fn disconnect(&self) {
         self.faults.disconnect.send_modify(|count| *count += 1);
     }
 
-    /// Empties the watch window: a later watch from before now gets an in-stream ERROR 410, and continue tokens and
-    /// exact versions from before now are too old. Open watches continue.
+    /// Empties the watch window. A later watch from a previous version gets an ERROR event 410, and previous continue
+    /// tokens and exact versions are too old. Open watches continue.
     pub fn compact(&self) {
         self.store.compact();
     }
 
-    /// Calls [`compact`](Self::compact), and ends all open watches with an in-stream ERROR 410.
+    /// Calls [`compact`](Self::compact), and ends all open watches with an ERROR event 410.
     pub fn expire_watches(&self) {
         self.store.compact();
         self.faults.expire.send_modify(|count| *count += 1);
     }
 
-    /// Limits each stream to this number of bytes per second, in pieces of a tenth of it; `None` ends the limit.
+    /// Limits each stream to this number of bytes per second, in ten chunks per second. `None` ends the fault.
     pub fn slow(&self, bytes_per_second: Option<u64>) {
         self.faults.bytes_per_second.store(bytes_per_second.unwrap_or(0), Ordering::SeqCst);
     }
 
-    /// Cuts each new list, including pages, at a time limit, like a kube-apiserver after its `--request-timeout`;
-    /// `None` ends the fault. With a limit, pages also respect [`slow`](Self::slow).
+    /// Cuts each new list, including pages, after this time, like a kube-apiserver after its `--request-timeout`.
+    /// `None` ends the fault. With a time limit, pages are also limited by [`slow`](Self::slow).
     pub fn request_timeout(&self, limit: Option<Duration>) {
         *self.faults.request_timeout.lock() = limit;
     }
 
-    /// Returns to an older revision, like an etcd that is restored from a snapshot: later changes are undone and their
-    /// revisions are assigned again. Streams are cut and the watch window is emptied. Returns false if `revision` is
+    /// Returns to an older revision, like an etcd that is restored from a snapshot. Later changes are undone, and their
+    /// revisions are assigned again. Streams are cut, and the watch window is emptied. Returns false if `revision` is
     /// outside the watch window.
     pub fn restore(&self, revision: u64) -> bool {
         let restored = self.store.restore(revision);
@@ -404,14 +399,15 @@ impl Control {
         restored
     }
 
-    /// Gives the namespace kube-system a new uid, like a new cluster under the same address.
+    /// Gives the namespace kube-system a new uid, as if a new cluster had the old address.
     pub fn new_incarnation(&self) {
         self.store.new_incarnation();
     }
 
-    /// Serves a resource (`pods`, `deployments.apps`) or not, as if it were installed or removed. Without it, discovery
-    /// omits the resource, its paths return 404 (503 while the member is not [`ready`](Self::ready)) and its watches
-    /// end. Its objects stay. `networksets.projectcalico.org` is the only resource that is not served from the start.
+    /// Sets whether a resource (`pods`, `deployments.apps`) is served, as if a definition were created or deleted. A
+    /// resource that is not served is missing in discovery, its paths return 404 (503 while the member is not
+    /// [`ready`](Self::ready)), and its watches end. Its objects stay stored. `networksets.projectcalico.org` is the
+    /// only resource that is not served at the start.
     pub fn serve(&self, resource: &str, on: bool) {
         self.faults.hidden.send_modify(|hidden| {
             if on {
@@ -422,8 +418,8 @@ impl Control {
         });
     }
 
-    /// Lets the server of a group (`apps`), like an aggregated one, answer or not. Without an answer, discovery marks
-    /// the group as stale, and requests for its resources return 503. Its watches continue.
+    /// Sets whether the aggregated API server of a group (`apps`) answers. While the server does not answer, discovery
+    /// marks the group as stale, and requests for its resources return 503. Open watches continue.
     pub fn serve_group(&self, group: &str, on: bool) {
         let mut silent = self.faults.silent.lock();
         if on {
@@ -433,13 +429,14 @@ impl Control {
         }
     }
 
-    /// Adds groups to the aggregated document of `/apis`, without validation. Their paths return 404.
+    /// Adds groups to the aggregated document of `/apis`, without validation. The paths of these groups return 404.
     pub fn describe(&self, groups: Vec<Value>) {
         *self.faults.described.lock() = groups;
     }
 
-    /// Sets whether watches of a resource (`pods`, `deployments.apps`) get bookmarks. Events have none from the start,
-    /// like in a kube-apiserver without a watch cache of them; the bookmark that ends initial events is always sent.
+    /// Sets whether watches of a resource (`pods`, `deployments.apps`) get bookmarks. Events have no bookmarks by
+    /// default, because a kube-apiserver has no watch cache for Events. The bookmark at the end of the initial events
+    /// is always sent.
     pub fn bookmarks(&self, resource: &str, on: bool) {
         let mut unmarked = self.faults.unmarked.lock();
         if on {
@@ -449,8 +446,8 @@ impl Control {
         }
     }
 
-    /// Appends a suffix to the versions of a resource (`pods`, `deployments.apps`), like an aggregated API server. An
-    /// empty suffix removes the versions; `None` restores plain numbers.
+    /// Appends a suffix to the resourceVersions of a resource (`pods`, `deployments.apps`), like an aggregated API
+    /// server. With an empty suffix, objects have no resourceVersion. `None` restores plain numbers.
     pub fn opaque_versions(&self, resource: &str, suffix: Option<&str>) {
         let mut opaque = self.faults.opaque.lock();
         match suffix {
@@ -459,7 +456,8 @@ impl Control {
         };
     }
 
-    /// Delays each write in all watches; zero ends the delay. Lists are not delayed: they wait for earlier writes.
+    /// Delays each write in all watches by this time; zero ends the fault. Lists are not delayed and contain all
+    /// writes.
     pub fn lag_watches(&self, lag: Duration) {
         self.faults.watch_lag.store(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
@@ -469,92 +467,96 @@ impl Control {
         self.faults.ready.store(on, Ordering::SeqCst);
     }
 
-    /// Truncates the OpenAPI v3 documents; their hashes change with them.
+    /// Sets whether the OpenAPI v3 documents are truncated. Their hashes are those of the truncated documents.
     pub fn break_openapi(&self, on: bool) {
         self.faults.broken_openapi.store(on, Ordering::SeqCst);
     }
 
-    /// Serves forged OpenAPI v3 documents under the hashes of the original documents.
+    /// Sets whether the member serves forged OpenAPI v3 documents under the hashes of the original documents.
     pub fn forge_openapi(&self, on: bool) {
         self.faults.forged_openapi.store(on, Ordering::SeqCst);
     }
 
-    /// Compresses new watches for clients that accept gzip, one gzip member per flush (Kubernetes ≥ 1.37).
+    /// Sets whether new watches are compressed for clients that accept gzip, one gzip member per flush (Kubernetes ≥
+    /// 1.37).
     pub fn gzip_watches(&self, on: bool) {
         self.faults.gzip_watches.store(on, Ordering::SeqCst);
     }
 
-    /// Sets the fault of responses to writes. The writes are processed.
+    /// Sets the fault of responses to writes. The member processes the writes.
     pub fn answer_writes(&self, answers: WriteAnswers) {
         *self.faults.write_answers.lock() = answers;
     }
 
-    /// Answers requests of this kind with 200 and an endless body of blanks, without processing them; `None` ends the
-    /// fault.
+    /// Answers requests of this kind with 200 and an endless body of space characters, without processing them. `None`
+    /// ends the fault.
     pub fn answer_endlessly(&self, kind: Option<RequestKind>) {
         *self.faults.endless.lock() = kind;
     }
 
-    /// Lets kubelets reject the member's own credentials: logs return 401, as a kube-apiserver forwards it.
+    /// Sets whether kubelets reject the member's own credentials. Requests for logs then return 401, which a
+    /// kube-apiserver forwards from the kubelet.
     pub fn refuse_at_kubelets(&self, on: bool) {
         self.faults.kubelets_refuse.store(on, Ordering::SeqCst);
     }
 
-    /// Refuses requests; `None` ends the fault.
+    /// Rejects requests. `None` ends the fault.
     pub fn reject(&self, rejection: Option<Rejection>) {
         *self.faults.rejection.lock() = rejection;
     }
 
-    /// Sets the authorizer of requests; `None` allows everything.
+    /// Sets the authorizer of requests. `None` allows all requests.
     pub fn authorize(&self, authorizer: Option<Arc<dyn Authorizer>>) {
         *self.faults.authorizer.lock() = authorizer;
     }
 
-    /// Sets the duration of each SubjectAccessReview, like a slow webhook.
+    /// Delays the response to each SubjectAccessReview, like a slow webhook.
     pub fn lag_reviews(&self, lag: Duration) {
         self.faults.review_lag.store(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// Refuses all writes with 503, independent of other rejections, or accepts writes again. Changes from Rust are not
-    /// requests.
+    /// Sets whether all writes are rejected with 503, independently of other rejections. Writes through the Rust API
+    /// are not affected.
     pub fn read_only(&self, on: bool) {
         self.faults.read_only.store(on, Ordering::SeqCst);
     }
 
-    /// Accepts an additional token; its requests get this rejection, like those of a user with fewer rights. Rights are
-    /// checked only at the beginning of a request: open watches continue after a change.
+    /// Accepts an additional token. The member rejects requests with this token accordingly, like requests of a user
+    /// with fewer rights. Open watches continue after a change, because rights are checked only at the beginning of a
+    /// request.
     pub fn accept(&self, token: &str, rejection: Option<Rejection>) {
         self.faults.tokens.lock().insert(token.to_owned(), rejection);
     }
 
-    /// Delays `/readyz`, like kube-apiserver with a hanging etcd. All other requests are answered.
+    /// Sets whether responses to `/readyz` are delayed, like those of a kube-apiserver whose etcd hangs. The member
+    /// answers all other requests.
     pub fn hold_readyz(&self, on: bool) {
         self.faults.readyz_held.send_replace(on);
     }
 
-    /// Delays all requests, like a load balancer without a server: connections are accepted and kept, and PING is
-    /// answered. Open watches continue.
+    /// Sets whether all requests are delayed, like by a load balancer without a backend. The member accepts connections
+    /// and answers PING. Open watches continue.
     pub fn hold_requests(&self, on: bool) {
         self.faults.requests_held.send_replace(on);
     }
 
-    /// Delays the responses to lists and to watches with initial events, or releases them.
+    /// Sets whether the responses to lists and to watches with initial events are delayed.
     pub fn hold_lists(&self, on: bool) {
         self.faults.lists_held.send_replace(on);
     }
 
-    /// Makes the member silent or ends the silence: connections stay open and new ones are accepted, but no byte is
-    /// read or written, including TLS handshakes and HTTP/2 PING.
+    /// Sets whether the member is silent. A silent member accepts connections and closes none, but reads and writes no
+    /// byte, including TLS handshakes and HTTP/2 PING.
     pub fn half_open(&self, on: bool) {
         self.faults.line.set_silent(on);
     }
 
-    /// Closes the port and all connections. Returns when connections are refused.
+    /// Closes the port and all connections. Returns when the system refuses new connections.
     pub async fn stop_listening(&self) {
         self.set_listening(false).await;
     }
 
-    /// Opens the same port again. Returns when connections are accepted.
+    /// Opens the previous port again. Returns when the member accepts connections.
     pub async fn start_listening(&self) {
         self.set_listening(true).await;
     }
@@ -565,9 +567,8 @@ impl Control {
         let _ = self.faults.listens.subscribe().wait_for(|&listens| listens == on).await;
     }
 
-    /// Sends `frame` and a line feed into all watches of the resource (`pods`, `deployments.apps`), for example
-    /// malformed JSON or an object without a name. The frame takes a revision. Returns false if the resource is not
-    /// served.
+    /// Sends `frame` and a line feed into all watches of a resource (`pods`, `deployments.apps`), for example malformed
+    /// JSON or an object without a name. The frame gets its own revision. Returns false if the resource is not served.
     pub fn inject(&self, resource: &str, frame: &str) -> bool {
         self.store.inject(resource, frame)
     }
@@ -577,7 +578,7 @@ impl Control {
         self.store.revision()
     }
 
-    /// Returns the number of requests of this kind for any resource since start or
+    /// Returns the number of requests of this kind, for any resource, since the start or
     /// [`reset_counters`](Self::reset_counters).
     pub fn requests(&self, kind: RequestKind) -> u64 {
         self.faults.requests.lock().iter().filter(|((k, _), _)| *k == kind).map(|(_, count)| count).sum()
@@ -588,17 +589,19 @@ impl Control {
         self.faults.requests.lock().get(&(kind, resource.to_owned())).copied().unwrap_or(0)
     }
 
-    /// Returns the first 10,000 requests since start or reset, each as `METHOD path?query`.
+    /// Returns the first 10,000 requests since the start or [`reset_counters`](Self::reset_counters), each as `METHOD
+    /// path?query`.
     pub fn request_log(&self) -> Vec<String> {
         self.faults.log.lock().clone()
     }
 
-    /// Returns the first 10,000 lists since start or reset, and streams that began with all objects.
+    /// Returns the first 10,000 lists and watches with initial events since the start or
+    /// [`reset_counters`](Self::reset_counters).
     pub fn lists(&self) -> Vec<Listed> {
         self.faults.listed.lock().clone()
     }
 
-    /// Resets counters and logs. Gauges stay.
+    /// Resets the counters and logs. The numbers of open watches and connections stay.
     pub fn reset_counters(&self) {
         self.faults.requests.lock().clear();
         self.faults.log.lock().clear();

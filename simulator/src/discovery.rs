@@ -1,4 +1,4 @@
-//! Discovery: aggregated (v2) and legacy.
+//! Serves discovery documents: aggregated (v2) and legacy.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use crate::catalog::{CATALOG, CUSTOM_GROUP_VERSION, CatalogResource, GROUP_VERSI
 /// The content type of aggregated discovery, which clients compare.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The verbs of each resource.
+/// The verbs that each resource supports.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// Access reviews, which are created but never stored.
+/// The access reviews, with their resource and kind. They are created but never stored.
 const REVIEWS: [(&str, &str); 3] = [
     ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
@@ -31,7 +31,7 @@ pub(crate) fn wants_aggregated(accept: &str) -> bool {
     })
 }
 
-/// Returns the document of a path (`api`, `apis`, `apis/apps`, `apis/apps/v1`, …).
+/// Returns the discovery document of a path (`api`, `apis`, `apis/apps`, `apis/apps/v1`, …).
 pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
     match path {
         "api" if aggregated => Ok(aggregated_list(true)),
@@ -57,7 +57,8 @@ pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
     }
 }
 
-/// Removes resources (`pods`, `deployments.apps`) from a document, and groups and versions without remaining resources.
+/// Removes resources (`pods`, `deployments.apps`) from a discovery document, and also groups and versions that have no
+/// other resources.
 pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
     if hidden.is_empty() {
         return;
@@ -83,13 +84,13 @@ pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
     groups.retain(|group| group["versions"].as_array().is_some_and(|versions| !versions.is_empty()));
 }
 
-/// Returns whether no resource of a group with resources is served.
+/// Returns whether all resources of a group are hidden. A group without resources is not hidden.
 fn is_hidden(group: &str, hidden: &BTreeSet<String>) -> bool {
     let mut own = CATALOG.iter().filter(|resource| resource.group == group).peekable();
     own.peek().is_some() && own.all(|resource| hidden.contains(&resource.qualified()))
 }
 
-/// Marks groups whose aggregated server does not answer as stale.
+/// Marks groups as stale if their aggregated API server does not answer.
 pub(crate) fn silence(document: &mut Value, silent: &BTreeSet<String>) {
     let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
     let is_silent = |group: &&mut Value| group["metadata"]["name"].as_str().is_some_and(|name| silent.contains(name));
@@ -101,7 +102,7 @@ pub(crate) fn silence(document: &mut Value, silent: &BTreeSet<String>) {
     }
 }
 
-/// Inserts groups before all others.
+/// Inserts groups before the first group of a discovery document.
 pub(crate) fn describe(document: &mut Value, described: &[Value]) {
     let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
     groups.splice(..0, described.iter().cloned());

@@ -1,6 +1,6 @@
-//! The initial objects of a member: each is a function of the configuration and an index.
+//! Generates the initial objects of a member. Each object is a function of the configuration and an index.
 //!
-//! A million pods cost nothing until they are read; generating a pod's text takes about 5 µs.
+//! A million pods cost no memory until a request reads them. Generating the text of a pod takes about 5 µs.
 
 use std::fmt::Write as _;
 
@@ -17,12 +17,11 @@ pub(crate) mod template;
 use layout::{Layout, mix};
 use template::Template;
 
-/// The seconds before the epoch within which all generated objects were created.
+/// All generated objects were created within this number of seconds before the configured epoch.
 const CREATED_WITHIN: u64 = 30 * 24 * 60 * 60;
 /// The seconds from a pod's creation until its container runs.
 const STARTED_AFTER: i64 = 4;
 
-/// Generates the text of objects.
 pub(crate) struct Generator {
     layout: Layout,
     epoch: i64,
@@ -40,7 +39,7 @@ pub(crate) struct Generator {
     node: Template,
 }
 
-/// The state of a pod according to its hash: of 100 pods, 95 run, 3 crash and 2 wait.
+/// The state of a pod, chosen by the pod's hash: of 100 pods, 95 run, 3 crash and 2 wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PodState {
     Running,
@@ -48,7 +47,7 @@ enum PodState {
     Pending,
 }
 
-/// The properties of a pod before its text is generated.
+/// The properties of a pod that its text is generated from.
 struct GeneratedPod {
     index: usize,
     deployment: usize,
@@ -104,12 +103,12 @@ impl Generator {
         }
     }
 
-    /// Returns the counts, names and positions of the objects.
+    /// Returns the counts, names and indexes of the generated objects.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Returns the object's text with `kind`, `apiVersion` and its first resourceVersion.
+    /// Returns the object's text with `kind`, `apiVersion` and the initial resourceVersion.
     pub(crate) fn text(&self, resource: ResourceIndex, index: usize) -> String {
         let mut out = String::with_capacity(5120);
         match resource {
@@ -140,7 +139,7 @@ impl Generator {
         });
     }
 
-    /// Writes the value of a placeholder in a pod.
+    /// Writes the value of a placeholder in the template of a pod.
     fn pod_value(&self, pod: &GeneratedPod, place: &str, out: &mut String) {
         let layout = &self.layout;
         let GeneratedPod { index, deployment, hash, state, node, .. } = *pod;
@@ -189,7 +188,7 @@ impl Generator {
             "replicaset" => out.push_str(&layout.replicaset(index)),
             "hash" => out.push_str(&layout.template_hash(index)),
             "replicaset_uid" => self.uid(REPLICASETS, index, out),
-            // The owner of a replicaset is its deployment.
+            // The owner of a ReplicaSet is its Deployment.
             "uid" if resource == REPLICASETS => self.uid(DEPLOYMENTS, index, out),
             "uid" => self.uid(resource, index, out),
             "version" => display(out, layout.revision(resource, index)),
@@ -259,7 +258,7 @@ impl Generator {
 }
 
 /// Generates the texts of the initial objects of a resource (`pods`, `deployments.apps`) in key order, without starting
-/// a member. Empty if the resource is not served.
+/// a member. Returns an empty iterator if the resource is not served.
 pub fn generated(config: &SimulatorConfig, resource: &str) -> impl Iterator<Item = String> + use<> {
     let generator = Generator::new(config);
     let resource = crate::catalog::CATALOG.iter().position(|r| r.qualified() == resource);
@@ -267,7 +266,7 @@ pub fn generated(config: &SimulatorConfig, resource: &str) -> impl Iterator<Item
     (0..count).map(move |index| generator.text(resource.unwrap_or_default(), index))
 }
 
-/// Creates a random-looking (version 4) UUID from two hashes.
+/// Creates a UUID of version 4 (random) from two hashes.
 pub(crate) fn uid(high: u64, low: u64) -> String {
     format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",

@@ -20,14 +20,14 @@ use crate::present::Form;
 use crate::response::{cacheable, failure, json, json_value, moved, not_ok, tagged, text};
 use crate::{binding, discovery, list, log, opaque, openapi, protobuf, scale, status, watch, workload, write};
 
-/// The largest request body (kube-apiserver's limit).
+/// The maximum size of a request body, in bytes: kube-apiserver's limit.
 const BODY_MAX: usize = 3 * 1024 * 1024;
 
-/// The user name behind a member's token.
+/// The name of the user with the member's token.
 pub const OWN_USER: &str = "tributary";
 
 impl Api {
-    /// Handles a request. Each error is a Status.
+    /// Handles a request. Each error becomes a Status response.
     pub(crate) async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         match self.answer_request(request).await {
             Ok(response) => response,
@@ -67,7 +67,8 @@ impl Api {
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
-        // Tributary sends no requests to a cluster without a known uid.
+        // A member without a known uid of kube-system gets no requests from Tributary, so the request for this
+        // namespace is always answered.
         if self.faults().is_endless(kind) && !path.ends_with("/namespaces/kube-system") {
             return Ok(json(200, body::endless()));
         }
@@ -77,7 +78,7 @@ impl Api {
         self.dispatch(route, request, &query, kind, &resource).await
     }
 
-    /// Checks the token, and the commands for it.
+    /// Checks the bearer token, and rejects the request if a test has configured a rejection.
     fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -94,7 +95,6 @@ impl Api {
         }
     }
 
-    /// Passes a request to the handler of its route.
     async fn dispatch(
         self: &Arc<Self>,
         route: Route,
@@ -156,7 +156,6 @@ impl Api {
         }
     }
 
-    /// Handles a get, list, watch or log.
     async fn read_resource(
         self: &Arc<Self>,
         target: &ResourcePath,
@@ -166,7 +165,7 @@ impl Api {
     ) -> Result<Response<Body>, Status> {
         let watches = target.watch_path || query.bool("watch") == Some(true);
         match (target.name.is_some(), target.subresource.as_str()) {
-            // A watch of an object uses the deprecated path, or `watch=1` on a name.
+            // A watch of a single object uses the deprecated `/watch/` path, or `watch=1` on the object's path.
             (_, "") if watches => watch::watch(self, target, query, form, accepts_gzip(headers)),
             (false, _) => list::list(self, target, query, form).await,
             (true, "log") => log::log(self, target, query),
@@ -175,7 +174,7 @@ impl Api {
         }
     }
 
-    /// Handles a write and its consequences.
+    /// Handles a write and starts the simulated controllers.
     async fn write_resource(
         self: &Arc<Self>,
         mut target: ResourcePath,
@@ -216,7 +215,7 @@ impl Api {
         })
     }
 
-    /// Simulates controllers and kubelets after a write: deployments get their pods, pods start, owned objects are
+    /// Simulates controllers and kubelets after a write. Deployments get their pods, pods start, and owned objects are
     /// deleted.
     fn settle(self: &Arc<Self>, target: &ResourcePath, deleted: bool, name: Option<String>) {
         let store = self.store().clone();
@@ -253,7 +252,7 @@ impl Api {
         Ok(json(200, body::full(out)))
     }
 
-    /// Assigns the Pod in the body to a node.
+    /// Assigns the Pod that a Binding refers to to a node.
     async fn bind(
         &self,
         namespace: String,
@@ -270,7 +269,8 @@ impl Api {
         Ok(json_value(201, &binding::bind(self.store(), &pod, &write)?))
     }
 
-    /// Answers an access review: a user with the token may do everything that no command forbids.
+    /// Handles an access review. The user with the member's token may do everything that no configured rejection
+    /// forbids.
     async fn access_review(&self, resource: &str, request: Request<Incoming>) -> Result<Response<Body>, Status> {
         if request.method() != Method::POST {
             return Err(Status::method_not_allowed());
@@ -307,7 +307,8 @@ impl Api {
             }
             _ => return Err(Status::path_not_found()),
         };
-        // Generated clients send protobuf, so the response omits the requested attributes.
+        // Generated clients send protobuf, which this handler does not decode, so the response omits the requested
+        // attributes.
         let kind = match resource {
             "selfsubjectrulesreviews" => "SelfSubjectRulesReview",
             "subjectaccessreviews" => "SubjectAccessReview",
@@ -320,7 +321,7 @@ impl Api {
         Ok(json_value(201, &review))
     }
 
-    /// Returns whether a command makes a request with these `resourceAttributes` return 403.
+    /// Returns whether a configured rejection makes a request with these `resourceAttributes` return 403.
     fn forbids(&self, asked: &Value) -> bool {
         let text = |field: &str| asked[field].as_str().unwrap_or_default();
         let kind = match text("verb") {
@@ -335,7 +336,7 @@ impl Api {
     }
 }
 
-/// Returns the single user of the member's token.
+/// Returns the response to a SelfSubjectReview: the single user of the member's token.
 fn who_am_i() -> Response<Body> {
     let user = json!({"username": OWN_USER, "groups": ["system:authenticated"]});
     let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
@@ -351,7 +352,7 @@ async fn read(body: Incoming) -> Result<Bytes, Status> {
     }
 }
 
-/// Reads a body and its media type; a protobuf body becomes JSON.
+/// Reads a body and its media type. A protobuf body is converted to JSON.
 async fn json_body(headers: &HeaderMap, incoming: Incoming) -> Result<(String, Bytes), Status> {
     let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim();
@@ -380,7 +381,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     accepted.is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().split(';').next() == Some("gzip")))
 }
 
-/// Handles version, discovery and OpenAPI.
+/// Handles requests for version, discovery and OpenAPI.
 fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults) -> Result<Response<Body>, Status> {
     let broken = faults.broken_openapi.load(std::sync::atomic::Ordering::SeqCst);
     let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

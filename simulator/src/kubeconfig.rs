@@ -1,4 +1,4 @@
-//! Kubeconfigs with simulated members as contexts.
+//! Generates kubeconfigs with simulated members as contexts.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::SimulatedCluster;
 
-/// Returns a kubeconfig with a context per member, named like the member. The first is the current one.
+/// Returns a kubeconfig with one context per member, under the member's name. The first member is the current context.
 ///
-/// The text contains the members' tokens: write it with mode 0600.
+/// The text contains the members' tokens, so a file with the text must have mode 0600.
 pub fn kubeconfig<'a>(members: impl IntoIterator<Item = &'a SimulatedCluster>) -> String {
     let (mut clusters, mut contexts, mut users) = (String::new(), String::new(), String::new());
     let mut current = String::new();

@@ -1,4 +1,5 @@
-//! Simulated clusters with the list and watch contract over HTTP/2 and TLS, for tests, demo and benchmarks.
+//! Simulated clusters with the list and watch contract of a kube-apiserver over HTTP/2 and TLS, for tests, demo and
+//! benchmarks.
 //!
 //! ```text
 //! Config ─→ Simulator::start ─→ Member ── kubeconfig, url, token
@@ -6,16 +7,16 @@
 //!                                  └─ control()                     faults on command, counters
 //! ```
 //!
-//! A member behaves like a kube-apiserver for list, watch, get and plain writes: one revision counter, a window of
-//! events, bookmarks, pages at a fixed revision, WatchList, selectors, Status errors, discovery. Objects are generated
-//! on read, so a million pods cost nothing at rest; only written objects are stored.
+//! A member behaves like a kube-apiserver for list, watch, get and simple writes: one revision counter, a watch window,
+//! bookmarks, pages at a fixed revision, WatchList, selectors, Status errors, discovery. Objects are generated on read,
+//! so a million pods need no memory. Only written objects are stored.
 //!
-//! A [`Relay`] in front of a member, simulated or real, cuts, slows and silences its connections. [`compact`] is a
-//! second encoder of the router's compact resourceVersions, for tests that must not rely on the first.
+//! A [`Relay`] between Tributary and a member, simulated or real, cuts, slows and silences the connections. [`compact`]
+//! is a second encoder of the router's compact resourceVersions, for tests that must not rely on the router's encoder.
 //!
 //! Request bodies may be JSON or protobuf; responses are JSON.
 //!
-//! Not simulated: admission, schema validation, exec, attach and port-forward (there are no containers).
+//! Not simulated: admission, schema validation, exec, attach and port-forward (no containers run).
 
 mod api;
 mod binding;

@@ -1,4 +1,4 @@
-//! The connection to the clients: a TCP stream that can become silent, like the stream of a vanished peer.
+//! The connection to a client: a stream that can become silent, like a TCP stream whose peer has vanished.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Whether the member's connections transfer bytes. Shared by all connections.
+/// Controls whether the member's connections transfer bytes. All connections share this value.
 #[derive(Default)]
 pub(crate) struct MemberLink {
     silent: AtomicBool,
@@ -17,7 +17,6 @@ pub(crate) struct MemberLink {
 }
 
 impl MemberLink {
-    /// Silences all connections, or ends the silence.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.silent.store(silent, Ordering::SeqCst);
         if !silent {
@@ -25,18 +24,18 @@ impl MemberLink {
         }
     }
 
-    /// Registers the task for a wakeup at the end of the silence; false if there is no silence.
+    /// Registers the task for a wakeup at the end of the silence. Returns false if the connections are not silent.
     fn blocks(&self, context: &Context<'_>) -> bool {
         if !self.silent.load(Ordering::SeqCst) {
             return false;
         }
         self.waiting.lock().push(context.waker().clone());
-        // The silence may have ended between the check and the registration.
+        // The silence may have ended between the first check and the registration.
         self.silent.load(Ordering::SeqCst)
     }
 }
 
-/// The stream of a connection on the [`MemberLink`].
+/// The stream of a connection whose bytes the [`MemberLink`] may stop.
 pub(crate) struct LineStream<S> {
     stream: S,
     line: Arc<MemberLink>,

@@ -1,4 +1,4 @@
-//! Lists: whole, in pages, at a version.
+//! Handles lists: complete, in pages, or at a version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,29 +23,26 @@ use crate::view::ResourceAtRevision;
 
 /// The time for which a request waits for a future version (kube-apiserver's blockTimeout).
 pub(crate) const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
-/// The number of bytes in a chunk of a list.
+/// The size of a chunk in a list's body, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// The number of objects after which a list yields to other tasks: generating an object takes about 15 µs, and a
-/// selector may match none.
+/// The number of objects after which a list yields to other tasks. Generating an object takes about 15 µs, and a
+/// selector may match no object.
 const YIELD_AFTER: u32 = 64;
 
-/// A continue token in kube-apiserver's form: the version of the first page and the last key.
+/// A continue token in kube-apiserver's format: the version of the first page and the last key.
 #[derive(Serialize, Deserialize)]
 struct ApiServerContinueToken {
     v: String,
-    /// −1 stands for the newest version.
+    /// The revision; −1 for the newest version.
     rv: i64,
     start: String,
 }
 
-/// The parameters of a list.
 struct ListParameters {
     limit: usize,
     after: Option<String>,
-    /// The exact version of the response.
     exact: Option<u64>,
-    /// The minimum version of the response.
     not_older_than: Option<u64>,
 }
 
@@ -76,7 +73,6 @@ pub(crate) async fn list(
     Ok(json(200, body))
 }
 
-/// Waits until the member has reached a revision.
 pub(crate) async fn wait_for(api: &Api, revision: u64) -> Result<(), Status> {
     let mut changes = api.store().changes();
     let reached = tokio::time::timeout(FRESHNESS_WAIT, changes.wait_for(|&reached| reached >= revision)).await;
@@ -127,15 +123,16 @@ impl ListParameters {
             let exact = u64::try_from(token.rv).ok();
             return Ok(Self { limit, after: Some(token.start), exact, not_older_than: None });
         }
-        // For historical reasons, a version with a limit and without a match means exactly that version.
+        // For historical reasons, a resourceVersion with a limit and without a resourceVersionMatch means exactly that
+        // version.
         let exact = matching == Some("Exact") || (matching.is_none() && limit > 0);
-        // Version 0 ("any state") is served from the cache, which has no pages.
+        // Version 0 (any state) is served from the watch cache, which has no pages.
         let limit = if version == Some("0") { 0 } else { limit };
         Ok(Self { limit, after: None, exact: number.filter(|_| exact), not_older_than: number.filter(|_| !exact) })
     }
 }
 
-/// Parses a version from the query.
+/// Parses a resourceVersion from the query.
 pub(crate) fn parse_version(text: &str) -> Result<u64, Status> {
     text.parse().map_err(|_| Status::invalid_resource_version(text, "strconv.ParseUint: parsing: invalid syntax"))
 }
@@ -163,7 +160,7 @@ fn expired(options: &ListParameters) -> Status {
     }
 }
 
-/// Sends the whole list, or the rest behind a key, generated while it is sent.
+/// Sends a complete list, or the part after a key. Objects are generated while the list is sent.
 fn whole(
     api: &Arc<Api>,
     target: &ResourcePath,
@@ -205,7 +202,7 @@ fn whole(
     body
 }
 
-/// Returns a page with the token of the next page.
+/// Returns a page with the continue token of the next page.
 fn page(
     target: &ResourcePath,
     view: &ResourceAtRevision,
@@ -237,7 +234,7 @@ fn page(
     out
 }
 
-/// Returns the resource for the messages of errors.
+/// Returns the resource for error messages.
 pub(crate) fn named(target: &ResourcePath) -> GroupVersionResource {
     let described = &CATALOG[target.resource];
     GroupVersionResource::new(described.group, described.version, described.name)

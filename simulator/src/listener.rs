@@ -1,4 +1,4 @@
-//! The port: TCP, TLS, and HTTP/2 or HTTP/1.1 as the client negotiates.
+//! Listens on the member's port: TCP, TLS, and HTTP/2 or HTTP/1.1, whichever the client negotiates.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,15 +20,16 @@ use crate::api::Api;
 use crate::certificate::SimulatedCertificates;
 use crate::line::{LineStream, MemberLink};
 
-/// The pause after a failed accept or bind (too many open files, a port not yet free).
+/// The pause after a failed `accept` or `bind`, for example with too many open files or a port in use.
 const RETRY: Duration = Duration::from_millis(20);
-/// The maximum number of streams per connection. kube-apiserver allows 100 by default; members of a large fleet are
-/// tuned higher.
+/// The maximum number of streams per connection. The default of kube-apiserver is 100; servers of a large fleet have a
+/// higher limit.
 const STREAMS_MAX: u32 = 1000;
-/// The maximum size of request headers, in bytes: long resourceVersions and continue tokens fit (Go's limit).
+/// The maximum size of request headers, in bytes, for long resourceVersions and continue tokens. The value is Go's
+/// limit.
 const HEADERS_MAX: u32 = 1 << 20;
 
-/// Creates TLS with the given certificate, HTTP/1.1 and optionally HTTP/2.
+/// Creates a TLS acceptor with this certificate for HTTP/1.1, and for HTTP/2 if `http2` is true.
 pub(crate) fn tls(certificates: SimulatedCertificates, http2: bool) -> Result<TlsAcceptor, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -42,7 +43,7 @@ pub(crate) fn tls(certificates: SimulatedCertificates, http2: bool) -> Result<Tl
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Accepts connections until `stop`; closes and opens the port as the faults require.
+/// Accepts connections until `stop` is cancelled, and closes or opens the port on command.
 pub(crate) async fn run(
     socket: TcpListener,
     tls: TlsAcceptor,
@@ -90,7 +91,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Accepts connections from this process, without TLS, until `stop`; refuses them as the faults require.
+/// Accepts connections from this process, without TLS, until `stop` is cancelled. Refuses connections while the port is
+/// closed.
 pub(crate) async fn run_in_process(
     mut dialed: mpsc::UnboundedReceiver<DuplexStream>,
     api: Arc<Api>,
@@ -111,7 +113,7 @@ pub(crate) async fn run_in_process(
             _ = listening.changed() => {}
             stream = dialed.recv() => {
                 let Some(stream) = stream else { return };
-                // A connection from before the port was closed is dropped with it.
+                // A connection that was dialed before the port was closed is dropped.
                 if listens {
                     let plain = |line| std::future::ready(Ok(LineStream::new(stream, line)));
                     tasks.spawn(connection(plain, false, api.clone(), stop.clone()));
@@ -121,8 +123,8 @@ pub(crate) async fn run_in_process(
     }
 }
 
-/// Creates a socket that reserves a port without listening: connections are refused, and no other process gets the
-/// port. A listener may be bound beside it, because both allow the address to be reused.
+/// Creates a socket that reserves a port without listening. The system refuses connections, and no other process gets
+/// the port. A listener can be bound to the same port, because both sockets allow the reuse of the address.
 fn reserve(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -137,8 +139,9 @@ async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Serves a connection until the client leaves, a fault disconnects it, or the member stops. `open` wraps the stream in
-/// the member's link and in TLS. `dated`: responses have a date, so their bytes change each second.
+/// Serves a connection until the client disconnects, a fault closes the connection, or the member stops. `open` wraps
+/// the stream in a [`LineStream`] and in TLS. With `dated`, responses have a `Date` header, whose bytes change each
+/// second.
 async fn connection<S, F>(
     open: impl FnOnce(Arc<MemberLink>) -> F + Send,
     dated: bool,

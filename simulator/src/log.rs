@@ -1,4 +1,4 @@
-//! The log of a simulated pod, with the lines of a small web service.
+//! Generates the log of a simulated pod, with the lines of a small web service.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use crate::list::named;
 use crate::path::ResourcePath;
 use crate::status;
 
-/// The number of lines that a pod has written so far.
+/// The number of lines in the log of a pod.
 const LINES: u64 = 20;
 
-/// Handles `log`, with `tailLines`, `timestamps` and `follow` (a line per second until the client leaves).
+/// Handles the subresource `log`, with `tailLines`, `timestamps` and `follow` (one line per second until the client
+/// disconnects).
 pub(crate) fn log(api: &Arc<Api>, target: &ResourcePath, query: &Query<'_>) -> Result<Response<Body>, Status> {
     let key = target.key().unwrap_or_default();
     let pod = api.store().view(target.resource).get(&key);

@@ -1,4 +1,4 @@
-//! A running simulated member.
+//! Starts and stops a simulated member.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ pub struct Simulator;
 /// The reason why a member did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The name is not valid for a context and for names of objects.
+    /// The name is not valid as the name of a kubeconfig context and in names of objects.
     #[error("the member's name {0:?} must be a DNS-1123 label")]
     Name(String),
     /// The certificate could not be generated.
     #[error("the member's certificate could not be generated")]
     Certificate(#[source] rcgen::Error),
-    /// TLS rejected the certificate.
+    /// TLS rejected the generated certificate.
     #[error("the member's TLS could not be set up")]
     Tls(#[source] rustls::Error),
     /// The port is in use.
@@ -48,10 +48,10 @@ pub enum StartError {
 }
 
 impl Simulator {
-    /// Starts a member on 127.0.0.1 and returns when it accepts connections.
+    /// Starts a member on 127.0.0.1, and returns when the member accepts connections.
     ///
     /// # Errors
-    /// [`StartError`] with the failed step; no part of the member is left running.
+    /// [`StartError`] with the failed step; no part of the member runs after an error.
     pub async fn start(config: SimulatorConfig) -> Result<SimulatedCluster, StartError> {
         if tributary_apimachinery::ClusterName::new(&config.name).is_err() {
             return Err(StartError::Name(config.name));
@@ -68,8 +68,8 @@ impl Simulator {
         }))
     }
 
-    /// Starts a member that is reachable only from this process by [`SimulatedCluster::dial`]: without a port and
-    /// without TLS, so that under paused time only the test's own actions happen. Must be called within a tokio
+    /// Starts a member that only this process can connect to, with [`SimulatedCluster::dial`]. The member has no port
+    /// and no TLS, so that under paused time only the actions of the test happen. Must be called within a tokio
     /// runtime.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Simulator {
     }
 }
 
-/// A running simulated member. Dropping it closes its port and ends its streams.
+/// A running simulated member. Dropping the value closes the member's port and ends its streams.
 pub struct SimulatedCluster {
     name: String,
     address: SocketAddr,
@@ -98,15 +98,15 @@ pub struct SimulatedCluster {
     control: Control,
     tasks: TaskTracker,
     stop: DropGuard,
-    /// The channel for connections from this process.
+    /// The channel for connections from this process; `None` for a member with a port.
     dial: Option<mpsc::UnboundedSender<DuplexStream>>,
 }
 
-/// The buffer of a connection from this process, in bytes. 64 KiB: the size of a socket's buffers.
+/// The size of a buffer between this process and the member, in bytes. 64 KiB is a common size of a socket's buffers.
 const IN_PROCESS_BUFFER: usize = 64 << 10;
 
 impl SimulatedCluster {
-    /// Starts the common parts of a member, and its listener.
+    /// Creates the parts of a member that do not depend on the listener, and starts the listener.
     fn start(
         config: &SimulatorConfig,
         address: SocketAddr,
@@ -118,7 +118,7 @@ impl SimulatedCluster {
         for resource in CATALOG.iter().filter(|resource| resource.group == RBAC_GROUP) {
             control.serve(&resource.qualified(), config.rbac);
         }
-        // A member with users supports SelfSubjectReviews.
+        // A member with RBAC also serves SelfSubjectReviews.
         control.serve("selfsubjectreviews.authentication.k8s.io", config.rbac);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let api = Arc::new(Api::new(config, control.clone(), token.clone(), tasks.clone(), stop.clone()));
@@ -142,45 +142,45 @@ impl SimulatedCluster {
         taken.map(|()| ours).ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into())
     }
 
-    /// Returns all changes of a resource (`pods`, `deployments.apps`) since the start, from index `from` on; empty
-    /// without [`SimulatorConfig::keep_history`]. Restores are included, those of other resources are not.
+    /// Returns all changes of a resource (`pods`, `deployments.apps`) since the start, beginning with index `from`. The
+    /// result is empty without [`SimulatorConfig::keep_history`]. Restores of the whole member are included.
     pub fn history(&self, resource: &str, from: usize) -> Vec<HistoryEvent> {
         let Some(resource) = catalog::CATALOG.iter().position(|r| r.qualified() == resource) else { return Vec::new() };
         self.control.store.history(resource, from)
     }
 
-    /// Returns the configured name.
+    /// Returns the member's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the URL, `https://127.0.0.1:PORT`.
+    /// Returns the member's URL, `https://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// Returns the listening address.
+    /// Returns the address on which the member listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the certificate of the authority behind the serving certificate, in PEM.
+    /// Returns the certificate of the authority that signed the serving certificate, in PEM.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// Returns the accepted bearer token, which is new for each start.
+    /// Returns the member's bearer token, which differs for each start.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Returns the commands for faults, and the counters.
+    /// Returns the controls for faults, and the counters of requests.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Creates or replaces the object, whatever its version. `kind` and `apiVersion` choose the resource; uid,
-    /// creationTimestamp and resourceVersion are set. Returns the revision of the write.
+    /// Creates or replaces an object, whatever its resourceVersion. `kind` and `apiVersion` select the resource. The
+    /// member sets uid, creationTimestamp and resourceVersion. Returns the revision of the write.
     ///
     /// # Errors
     /// [`WriteError`] if the object has an unknown kind or no name.
@@ -188,16 +188,16 @@ impl SimulatedCluster {
         write::apply(&self.control.store, object)
     }
 
-    /// Deletes an object of a resource (`pods`, `deployments.apps`); `namespace` is empty for cluster-scoped resources.
-    /// Returns the revision of the deletion, or `None` if there was no such object.
+    /// Deletes an object of a resource (`pods`, `deployments.apps`). `namespace` is empty for cluster-scoped resources.
+    /// Returns the revision of the deletion, or `None` if the object does not exist.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Option<u64> {
         let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
         write::remove(&self.control.store, resource, namespace, name)
     }
 
-    /// Deletes objects of a resource, each a (namespace, name), in one transaction, like etcd at the end of a shared
-    /// lease: one revision for all, and a DELETED with that version for each, in the order of their keys. Returns the
-    /// revision, or `None` if none of the objects existed.
+    /// Deletes objects of a resource, each given by (namespace, name), in one transaction, like etcd at the end of a
+    /// lease that these objects share. All deletions have one revision. A watch gets a DELETED event for each object,
+    /// in key order. Returns the revision, or `None` if none of the objects exists.
     pub fn expire(&self, resource: &str, objects: &[(&str, &str)]) -> Option<u64> {
         let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
         let key = |(namespace, name): &(&str, &str)| {
@@ -206,7 +206,7 @@ impl SimulatedCluster {
         self.control.store.delete_together(resource, &objects.iter().map(key).collect())
     }
 
-    /// Returns the present state of an object.
+    /// Returns the current state of an object.
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = catalog::CATALOG.iter().position(|r| r.qualified() == resource)?;
         let key = tributary_apimachinery::ObjectKey::new(namespace, name);
@@ -214,14 +214,14 @@ impl SimulatedCluster {
         serde_json::from_slice(object.json()).ok()
     }
 
-    /// Returns the present objects of a resource in key order, like a list. Cost: generates each of them.
+    /// Returns the current objects of a resource in key order, like a list. Costs the generation of each object.
     pub fn list(&self, resource: &str) -> Vec<Value> {
         let Some(resource) = catalog::CATALOG.iter().position(|r| r.qualified() == resource) else { return Vec::new() };
         let view = self.control.store.view(resource);
         view.range(None, None).filter_map(|object| serde_json::from_slice(object.json()).ok()).collect()
     }
 
-    /// Closes the port, ends all streams and waits until all tasks have ended.
+    /// Closes the port, ends all streams, and waits until all tasks have ended.
     pub async fn shutdown(self) {
         drop(self.stop);
         self.tasks.wait().await;

@@ -1,4 +1,5 @@
-//! Versions that are not numbers, like those of some aggregated API servers: a number with a suffix, or no version.
+//! Simulates resourceVersions that are not numbers, like those of some aggregated API servers: a number with a suffix,
+//! or no version.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -8,18 +9,19 @@ use crate::body::Body;
 
 const VERSION: &str = r#""resourceVersion":""#;
 
-/// Writes such versions into the body of a response. A version across two chunks keeps its form.
+/// Converts the resourceVersions in the body of a response. Versions that are split over two chunks are not converted.
 pub(crate) fn write_into_answer(body: Body, suffix: String) -> Body {
     let with_suffix = move |number: &str| if suffix.is_empty() { String::new() } else { format!("{number}{suffix}") };
     body.map_frame(move |frame| frame.map_data(|data| rewrite_versions(&data, &with_suffix))).boxed_unsync()
 }
 
-/// Writes numbers into the body of a request. Any other version belongs to no object.
+/// Converts the resourceVersions in the body of a request to numbers. A version without the suffix becomes `1`, which
+/// belongs to no object.
 pub(crate) fn remove_from_request(body: &Bytes, suffix: &str) -> Bytes {
     rewrite_versions(body, |version| version.strip_suffix(suffix).unwrap_or("1").to_owned())
 }
 
-/// Replaces each version in a text.
+/// Replaces each resourceVersion in a JSON text.
 fn rewrite_versions(text: &Bytes, replace: impl Fn(&str) -> String) -> Bytes {
     let Ok(mut rest) = std::str::from_utf8(text) else { return text.clone() };
     let mut out = String::with_capacity(text.len() + 64);

@@ -1,35 +1,35 @@
-//! OpenAPI documents with the minimum that kubectl needs to create, apply and edit.
+//! OpenAPI documents with the minimum that kubectl needs for create, apply and edit.
 //!
-//! kubectl reads from v3 whether the server validates fields itself (the `fieldValidation` parameter of PATCH), and
-//! then validates nothing; v2 only has to be parsable.
+//! kubectl reads from v3 whether the server validates fields (the `fieldValidation` parameter of PATCH). If so, kubectl
+//! validates nothing itself, and v2 only has to be parsable.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
 use crate::catalog::{CATALOG, GROUP_VERSIONS};
 
-/// The content type of v2 in protobuf. The form with `@` that clients send is not a valid media type.
+/// The content type of the v2 document in protobuf. The name with `@` that clients send is not a valid media type.
 pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Returns v2 in JSON.
 pub(crate) fn v2_json() -> Value {
     json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}, "definitions": {}})
 }
 
-/// Returns v2 in protobuf: the fields `swagger` (1) and `info` (2: `title` 1, `version` 2) of openapi.v2.Document.
+/// Returns the v2 document in protobuf: the fields `swagger` (1) and `info` (2: `title` 1, `version` 2) of
+/// openapi.v2.Document.
 pub(crate) fn v2_protobuf() -> Vec<u8> {
     let info = [field(1, b"Kubernetes"), field(2, b"v1.36.3")].concat();
     [field(1, b"2.0"), field(2, &info)].concat()
 }
 
-/// Encodes a length-delimited field. All contents here are shorter than 128 bytes, so a length takes one byte.
+/// Encodes a length-delimited field. The contents are always shorter than 128 bytes, so a length takes one byte.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2, bytes.len() as u8];
     out.extend_from_slice(bytes);
     out
 }
 
-/// Returns the hash of a document, like kube-openapi (`computeETag`): SHA-512 in upper-case hexadecimal.
+/// Returns the hash of a document like kube-openapi (`computeETag`): SHA-512 in upper-case hexadecimal.
 pub(crate) fn hash(document: &[u8]) -> String {
     Sha512::digest(document).iter().map(|byte| format!("{byte:02X}")).collect()
 }
@@ -38,7 +38,7 @@ fn patch_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// Returns the list of v3 documents; `broken`: with the hashes of the truncated documents.
+/// Returns the index of v3 documents. With `broken`, the hashes are those of truncated documents.
 pub(crate) fn v3_index(broken: bool) -> Value {
     let paths: serde_json::Map<_, _> = GROUP_VERSIONS
         .iter()
@@ -52,7 +52,7 @@ pub(crate) fn v3_index(broken: bool) -> Value {
     json!({"paths": paths})
 }
 
-/// Returns the text of a v3 document; `broken`: only half of it.
+/// Returns the text of a v3 document. With `broken`, only the first half.
 pub(crate) fn v3_text(path: &str, broken: bool) -> Option<Vec<u8>> {
     let mut text = v3(path)?.to_string().into_bytes();
     if broken {
@@ -61,7 +61,7 @@ pub(crate) fn v3_text(path: &str, broken: bool) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Returns a v3 document: the PATCH operation of each resource, and its kind.
+/// Returns a v3 document, which contains the PATCH operation and the kind of each resource.
 fn v3(path: &str) -> Option<Value> {
     let (group, version) = GROUP_VERSIONS.iter().find(|(group, version)| patch_path(group, version) == path)?;
     let mut paths = serde_json::Map::new();
@@ -90,7 +90,7 @@ fn v3(path: &str) -> Option<Value> {
     }))
 }
 
-/// Returns the v3 document of a lying member: it describes a type that no other cluster has.
+/// Returns a forged v3 document, which describes a type that no other cluster has.
 pub(crate) fn v3_forged(path: &str) -> Option<Vec<u8>> {
     let mut document = v3(path)?;
     document["components"]["schemas"] = json!({"forged": {"type": "object"}});

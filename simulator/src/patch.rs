@@ -1,19 +1,19 @@
-//! Patches: JSON merge (RFC 7386), JSON (RFC 6902), and the part of strategic merge that clients use in practice.
+//! Applies patches: JSON merge patch (RFC 7386), JSON patch (RFC 6902), and the parts of strategic merge patch that
+//! clients use in practice.
 
 use serde_json::{Map, Value};
 
 /// The reason why a patch does not apply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatchError {
-    /// The patch does not have the shape of its type.
+    /// The patch does not have the structure of its type.
     #[error("the patch is malformed: {0}")]
     Malformed(String),
-    /// A path does not exist, or a test failed.
+    /// A path of the patch does not exist, or a `test` operation failed.
     #[error("the server rejected our request due to an error in our request: {0}")]
     Failed(String),
 }
 
-/// Applies a JSON merge patch.
 pub(crate) fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -29,7 +29,7 @@ pub(crate) fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// Applies a strategic merge patch: like a merge patch, but lists of named items are merged by their key, and `$patch`
+/// Applies a strategic merge patch. Unlike a merge patch, it merges lists of named items by their key, and `$patch`
 /// deletes or replaces. `$setElementOrder` and `$retainKeys` are ignored.
 pub(crate) fn strategic(target: &mut Value, patch: Value) {
     let Value::Object(mut patch) = patch else {
@@ -60,7 +60,7 @@ pub(crate) fn strategic(target: &mut Value, patch: Value) {
     }
 }
 
-/// Returns the key that distinguishes the elements of a list, according to Kubernetes' types (patchMergeKey).
+/// Returns the key that distinguishes the elements of a list, from the `patchMergeKey` of Kubernetes' types.
 fn merge_key(list: &str) -> &'static str {
     match list {
         "ownerReferences" => "uid",
@@ -74,12 +74,12 @@ fn merge_key(list: &str) -> &'static str {
 
 fn merge_list(slot: &mut Value, items: Vec<Value>, list: &str) {
     let key = match merge_key(list) {
-        // The key of a Service's ports is `port`.
+        // The key of a Service's ports is `port`, and the key of a container's ports is `containerPort`.
         "containerPort" if items.iter().any(|item| item.get("port").is_some()) => "port",
         key => key,
     };
     let keyed = !items.is_empty() && items.iter().all(|item| item.get(key).is_some() || item.get("$patch").is_some());
-    // Tolerations, env values and similar lists have no key: they are replaced.
+    // Lists without a merge key, for example tolerations, are replaced.
     if !keyed || !matches!(slot, Value::Array(_)) {
         *slot = Value::Array(items.into_iter().filter(|item| item.get("$patch").is_none()).collect());
         return;
@@ -97,7 +97,7 @@ fn merge_list(slot: &mut Value, items: Vec<Value>, list: &str) {
     }
 }
 
-/// Applies a JSON patch. A failed operation undoes the whole patch.
+/// Applies a JSON patch. If an operation fails, the whole patch is undone.
 pub(crate) fn json(target: &mut Value, patch: Value) -> Result<(), PatchError> {
     let Value::Array(operations) = patch else { return Err(PatchError::Malformed("a list is expected".to_owned())) };
     let mut result = target.clone();
@@ -166,14 +166,14 @@ fn remove(target: &mut Value, path: &str) -> Result<Value, PatchError> {
     removed.ok_or_else(|| nowhere(path))
 }
 
-/// Returns the value as an object; any other value is replaced by an empty object.
+/// Returns the value as an object. Any other value is replaced by an empty object.
 fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
     match value {
         Value::Object(map) => map,
-        // The line above made it an object.
+        // The previous statement has replaced any other value by an object.
         _ => unreachable!("an object"),
     }
 }

@@ -1,43 +1,38 @@
-//! The target of a request's path.
+//! Parses the target of a request from its path.
 
 use crate::catalog::{self, CATALOG, ResourceIndex};
 
-/// The target of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// `/healthz`, `/livez`, `/readyz` and the paths below them.
+    /// `/healthz`, `/livez`, `/readyz`, or a path below them.
     Health,
-    /// `/version`.
     Version,
-    /// `/api`, `/apis`, and the paths below them, down to a group version.
+    /// `/api`, `/apis`, or a path below them, down to a group version.
     Discovery(String),
-    /// `/openapi/v2`.
     OpenApiV2,
-    /// `/openapi/v3` or a document below it (`api/v1`, `apis/apps/v1`).
+    /// `/openapi/v3`, or a document below it (`api/v1`, `apis/apps/v1`).
     OpenApiV3(Option<String>),
-    /// `selfsubjectreviews`.
+    /// The resource `selfsubjectreviews`.
     WhoAmI,
-    /// `selfsubjectaccessreviews` and the other access reviews, by resource.
+    /// The resource `selfsubjectaccessreviews` or another access review.
     AccessReview(String),
-    /// `bindings` of a namespace, which assign Pods to nodes.
+    /// The resource `bindings` in a namespace.
     Bindings(String),
-    /// A collection, an object or a subresource.
     Resource(ResourcePath),
-    /// The path has no target.
     Unknown,
 }
 
-/// A collection, an object or a subresource of it.
+/// A collection, an object, or a subresource of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
     pub(crate) resource: ResourceIndex,
     /// The namespace; `None` for all namespaces, and for cluster-scoped resources.
     pub(crate) namespace: Option<String>,
-    /// The object; `None` for the collection.
+    /// The name of the object; `None` for the collection.
     pub(crate) name: Option<String>,
-    /// The subresource; empty for the object itself.
+    /// The subresource; empty for a request without a subresource.
     pub(crate) subresource: String,
-    /// Whether the deprecated `/watch/` path was used.
+    /// Whether the path is a deprecated `/watch/` path.
     pub(crate) watch_path: bool,
 }
 
@@ -52,8 +47,8 @@ impl ResourcePath {
     }
 }
 
-/// Parses a path after decoding its escapes. A slash at the end is ignored; other empty segments, and dots, have no
-/// target.
+/// Parses a path after decoding its percent escapes. A slash at the end is ignored. Paths with other empty segments, or
+/// with dot segments, are unknown.
 pub(crate) fn parse(path: &str) -> Route {
     let path = path.strip_suffix('/').unwrap_or(path);
     let segments: Vec<&str> = path.split('/').skip(1).collect();
@@ -82,7 +77,8 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
         rest => (false, rest),
     };
     let (namespace, rest) = match segments {
-        // The paths below a namespace are objects, except `status` and `finalize` of the namespace itself.
+        // The segments after a namespace are a collection and an object, except `status` and `finalize`, which are
+        // subresources of the Namespace.
         ["namespaces", namespace, rest @ ..] if !matches!(rest, [] | ["status" | "finalize"]) => {
             (Some(*namespace), rest)
         }
@@ -90,7 +86,7 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
     };
     let [name, rest @ ..] = rest else { return Route::Unknown };
     let Some(resource) = catalog::find(group, version, name) else { return Route::Unknown };
-    // The path of a namespaced object must have a namespace, and that of a cluster-scoped object must not.
+    // The path of a namespaced object must contain a namespace, and the path of a cluster-scoped object must not.
     if CATALOG[resource].namespaced != namespace.is_some() && (namespace.is_some() || !rest.is_empty()) {
         return Route::Unknown;
     }

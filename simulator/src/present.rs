@@ -1,4 +1,4 @@
-//! The form of objects in a response: whole, metadata alone, or rows of a table.
+//! Writes objects in the form that a client requests: complete, only metadata, or rows of a Table.
 
 use std::sync::LazyLock;
 
@@ -10,18 +10,17 @@ use tributary_printers::{Printer, Row, column};
 
 use crate::catalog::{CATALOG, ResourceIndex};
 
-/// The form that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Objects with all their fields.
+    /// Objects with all fields.
     Whole,
-    /// `as=PartialObjectMetadata` or its list.
+    /// `as=PartialObjectMetadata`, or `as=PartialObjectMetadataList` for a list.
     Metadata,
     /// `as=Table`, with the columns of this resource.
     Table(ResourceIndex, RowObject),
 }
 
-/// The object in a row of a table (`includeObject`).
+/// The object in each row of a Table (`includeObject`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowObject {
     None,
@@ -29,12 +28,12 @@ pub(crate) enum RowObject {
     Object,
 }
 
-/// The complete object, like in the store.
+/// Writes the complete object, unchanged.
 pub(crate) const AS_IS: Rendering<'static> = Rendering { resource_version: None, annotation: None, list_item: false };
-/// The object without the fields that a list omits in its items.
+/// Writes the object as an item of a list, without `kind` and `apiVersion` if a kube-apiserver omits them.
 const ITEM: Rendering<'static> = Rendering { resource_version: None, annotation: None, list_item: true };
 
-/// The printer of each resource of [`CATALOG`].
+/// The printer of each resource in [`CATALOG`].
 static PRINTERS: LazyLock<Vec<Printer>> = LazyLock::new(|| {
     CATALOG
         .iter()
@@ -44,7 +43,7 @@ static PRINTERS: LazyLock<Vec<Printer>> = LazyLock::new(|| {
 });
 
 impl Form {
-    /// Returns the first of the client's forms that is available for this resource.
+    /// Returns the client's first accepted form that this resource supports.
     pub(crate) fn negotiate(resource: ResourceIndex, headers: &HeaderMap, query: &Query<'_>) -> Result<Self, Status> {
         let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if accept.trim().is_empty() {
@@ -70,7 +69,7 @@ impl Form {
         Err(Status::not_acceptable(&["application/json"]))
     }
 
-    /// Appends an object as the response to a get or in a watch event. `columns` adds the columns of a table.
+    /// Appends an object as the response to a get or as a part of a watch event. `columns` adds the columns of a Table.
     pub(crate) fn object(self, object: &Object, columns: bool, out: &mut Vec<u8>) {
         match self {
             Self::Whole => object.render(&AS_IS, out),
@@ -84,7 +83,7 @@ impl Form {
         }
     }
 
-    /// Appends a list up to its items. `metadata` has the fields of the list's metadata.
+    /// Appends the beginning of a list, before its items. `metadata` contains the fields of the list's metadata.
     pub(crate) fn list_head(self, kind: &str, api_version: &str, metadata: &str, out: &mut Vec<u8>) {
         match self {
             Self::Whole => out.put_slice(
@@ -98,7 +97,7 @@ impl Form {
         }
     }
 
-    /// Appends an item of a list, with a comma before all except the first.
+    /// Appends an item of a list, with a comma before each item except the first.
     pub(crate) fn list_item(self, object: &Object, first: bool, out: &mut Vec<u8>) {
         if !first {
             out.put_u8(b',');
@@ -159,7 +158,7 @@ fn table_head(resource: ResourceIndex, metadata: &str, columns: bool, out: &mut 
 fn row(resource: ResourceIndex, object: &Object, row_object: RowObject, out: &mut Vec<u8>) {
     let (mut cells, now) = (Row::new(), Timestamp::now());
     if PRINTERS[resource].print(object.json(), now, &mut cells).is_err() {
-        // Writes are not validated, so an unprintable object still shows its name.
+        // Writes are not validated. A row for an object that the printer cannot print still shows the object's name.
         let _ = Printer::default_columns().print(object.json(), now, &mut cells);
     }
     out.put_slice(br#"{"cells":"#);

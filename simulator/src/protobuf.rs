@@ -1,8 +1,8 @@
 //! Converts protobuf bodies of generated clients (kubectl create, client-go, controller-runtime) to JSON.
 //!
-//! A body is `k8s\0` and a `runtime.Unknown` (apimachinery/pkg/runtime/generated.proto), whose `raw` is the object's
-//! own message. `protobuf/schema.txt` has the messages of the served kinds, which `protobuf/schema.awk` generates from
-//! Kubernetes' definitions. Responses are always JSON.
+//! A body is `k8s\0` and a `runtime.Unknown` (apimachinery/pkg/runtime/generated.proto), whose `raw` is the message of
+//! the object. `protobuf/schema.txt` contains the messages of the served kinds. `protobuf/schema.awk` generates this
+//! file from Kubernetes' definitions. Responses are always JSON.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -13,14 +13,13 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tributary_apimachinery::Status;
 
-/// The content type of protobuf bodies.
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// The prefix of each protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 /// The maximum nesting of messages. Kubernetes' own types have about fifteen levels.
 const DEPTH_MAX: usize = 32;
-/// The fields that are a message of their own in protobuf, but belong to the surrounding object in JSON
-/// (`json:",inline"` in core/v1/types.go).
+/// Fields with a separate message in protobuf whose JSON fields belong to the surrounding object (`json:",inline"` in
+/// core/v1/types.go).
 const INLINE: [&str; 4] = ["ephemeralContainerCommon", "handler", "localObjectReference", "volumeSource"];
 
 static SCHEMA: LazyLock<HashMap<&'static str, Vec<FieldDescriptor>>> = LazyLock::new(|| {
@@ -33,7 +32,7 @@ static SCHEMA: LazyLock<HashMap<&'static str, Vec<FieldDescriptor>>> = LazyLock:
         .collect()
 });
 
-/// The reason why a body is not an object.
+/// The reason why a protobuf body cannot be converted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtobufError {
     #[error("the body lacks the prefix of Kubernetes' protobuf")]
@@ -50,7 +49,6 @@ pub(crate) enum ProtobufError {
     Kind(String),
 }
 
-/// A field of a message.
 struct FieldDescriptor {
     number: u64,
     name: &'static str,
@@ -58,7 +56,6 @@ struct FieldDescriptor {
     of: &'static str,
 }
 
-/// The number of occurrences of a field in its message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cardinality {
     One,
@@ -67,7 +64,7 @@ enum Cardinality {
 }
 
 impl FieldDescriptor {
-    /// Parses `name=number:type` of the schema.
+    /// Parses a field of the schema: `name=number:type`.
     fn parse(word: &'static str) -> Option<Self> {
         let (name, rest) = word.split_once('=')?;
         let (number, of) = rest.split_once(':')?;
@@ -115,12 +112,12 @@ fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     Ok(object)
 }
 
-/// The value of a field on the wire.
+/// The encoded value of a field.
 #[derive(Clone, Copy)]
 enum WireValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Fixed-width numbers, which Kubernetes' definitions do not use.
+    /// A fixed-width number. Kubernetes' definitions have no such fields.
     Fixed,
 }
 
@@ -138,7 +135,7 @@ impl<'a> WireValue<'a> {
     }
 }
 
-/// Removes the next field from a message and returns it.
+/// Removes the next field from a message and returns its number and value.
 fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, WireValue<'a>)>, ProtobufError> {
     if rest.is_empty() {
         return Ok(None);
@@ -166,7 +163,7 @@ fn take_bytes<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], Protobuf
 
 fn varint(rest: &mut &[u8]) -> Result<u64, ProtobufError> {
     let mut value = 0_u64;
-    // 64 bits take at most ten bytes.
+    // A varint of 64 bits has at most ten bytes.
     for (index, byte) in rest.iter().enumerate().take(10) {
         value |= u64::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
@@ -177,8 +174,8 @@ fn varint(rest: &mut &[u8]) -> Result<u64, ProtobufError> {
     Err(ProtobufError::Truncated)
 }
 
-/// Converts a message to JSON. Empty strings are omitted like with Go's `omitempty`; numbers and booleans are kept,
-/// because the definitions do not mark pointers, which are written only if set.
+/// Converts a message to JSON. Empty strings are omitted, like with Go's `omitempty`. Numbers and booleans are always
+/// written: the schema does not mark pointers, and Go omits pointers only if they are nil.
 fn message(name: &'static str, mut bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
     if depth > DEPTH_MAX {
         return Err(ProtobufError::Depth);
@@ -218,13 +215,13 @@ fn value(of: &'static str, number: u64, wire: WireValue<'_>, depth: usize) -> Re
         "string" => wire.text(number)?.into(),
         "bytes" => BASE64_STANDARD.encode(wire.bytes(number)?).into(),
         "bool" => (wire.number(number)? != 0).into(),
-        // Negative numbers are written as their two's complement in 64 bits.
+        // A negative number is encoded as its two's complement in 64 bits.
         "int32" | "int64" => wire.number(number)?.cast_signed().into(),
         _ => message(of, wire.bytes(number)?, depth + 1)?,
     })
 }
 
-/// Converts an entry of a map: its key is field 1, its value field 2.
+/// Converts an entry of a map. The key is field 1, and the value is field 2.
 fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Value), ProtobufError> {
     let (mut key, mut held) = (String::new(), Value::String(String::new()));
     while let Some((number, wire)) = next(&mut bytes)? {
@@ -237,8 +234,8 @@ fn entry(of: &'static str, mut bytes: &[u8], depth: usize) -> Result<(String, Va
     Ok((key, held))
 }
 
-/// Converts the types with their own JSON (apimachinery: meta/v1 `Time`, `MicroTime` and `FieldsV1`, api/resource
-/// `Quantity`, util/intstr `IntOrString`).
+/// Converts the types with a custom JSON encoding (apimachinery: meta/v1 `Time`, `MicroTime` and `FieldsV1`,
+/// api/resource `Quantity`, util/intstr `IntOrString`).
 fn with_own_json(name: &str, mut bytes: &[u8]) -> Result<Value, ProtobufError> {
     let (mut numbers, mut held) = ([0_i64; 2], &[][..]);
     let empty = bytes.is_empty();
@@ -270,7 +267,7 @@ mod tests {
 
     use super::*;
 
-    /// Encodes a field of bytes.
+    /// Encodes a length-delimited field.
     fn field(number: u8, contents: &[u8]) -> Vec<u8> {
         let mut out = vec![number << 3 | 2];
         let mut length = contents.len();
@@ -341,7 +338,7 @@ mod tests {
         assert_eq!(decode(&body("v1", "ConfigMap", &[1 << 3, 0])), Err(ProtobufError::WireType(1)));
         assert_eq!(decode(&body("v1", "ConfigMap", &field(1, &field(1, b"\xff")))), Err(ProtobufError::Text));
         let whole = body("v1", "ConfigMap", &field(1, &field(1, b"name")));
-        // A body without `raw` is an empty object.
+        // A body that ends before `raw` is valid: it is an empty object.
         let before_raw = body("v1", "ConfigMap", &[]).len() - 2;
         for end in (MAGIC.len() + 1..whole.len()).filter(|end| *end != before_raw) {
             assert!(decode(&whole[..end]).is_err(), "{end}");

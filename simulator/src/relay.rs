@@ -1,6 +1,6 @@
 //! A TCP relay between a client and a server that can cut, slow and silence connections.
 //!
-//! The bytes are TLS, so a cut is at any byte of a frame, record or handshake.
+//! The relayed bytes are TLS, so a cut can be at any byte of an HTTP frame, TLS record or handshake.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -21,10 +21,10 @@ use tokio::{
 /// The maximum number of bytes per read.
 const CHUNK: usize = 16 * 1024;
 
-/// The interval at which a slowed direction forwards bytes.
+/// The interval at which a slow relay forwards bytes.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The treatment of bytes.
+/// The treatment of the bytes in a relay's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
     /// All bytes are forwarded immediately.
@@ -34,7 +34,7 @@ pub enum Weather {
         /// The number of bytes per second.
         bytes_per_second: usize,
     },
-    /// Bytes are held back: connections stay open and are accepted, but no byte arrives. No byte is lost.
+    /// No byte is forwarded. The relay keeps the bytes, and accepts connections.
     Silent,
     /// Each connection is cut after a random number of bytes.
     Cut {
@@ -43,7 +43,7 @@ pub enum Weather {
     },
 }
 
-/// A running relay. Dropping it closes its port and all its connections.
+/// A running relay. Dropping the value closes the relay's port and all its connections.
 #[derive(Debug)]
 pub struct Relay {
     port: u16,
@@ -79,7 +79,7 @@ impl Relay {
         Ok(Self { port, weather, cuts, passed, accepting })
     }
 
-    /// Returns the port on 127.0.0.1.
+    /// Returns the port of the relay on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -107,7 +107,6 @@ impl Drop for Relay {
     }
 }
 
-/// The state that the connections of a relay share.
 #[derive(Clone)]
 struct RelayShared {
     weather: watch::Receiver<Weather>,
@@ -119,7 +118,7 @@ struct RelayShared {
 impl RelayShared {
     async fn connect(mut self, client: TcpStream, target: u16) {
         self.cuts.mark_unchanged();
-        // If the server refuses the connection, the client's is closed.
+        // If the server refuses the connection, the relay closes the client's connection.
         let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
         let _best_effort = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
@@ -127,7 +126,7 @@ impl RelayShared {
         let left = Arc::new(Mutex::new(BytesUntilCut::default()));
         let upward = self.clone().pass(from_client, to_server, Arc::clone(&left));
         let downward = self.clone().pass(from_server, to_client, left);
-        // The first direction that ends closes the connection, because HTTP needs no half-closed ones.
+        // The end of one direction closes the connection. HTTP needs no half-closed connections.
         tokio::select! {
             () = upward => {}
             () = downward => {}
@@ -135,7 +134,7 @@ impl RelayShared {
         }
     }
 
-    /// Forwards a direction until it ends or is cut.
+    /// Forwards the bytes of one direction until it ends or is cut.
     async fn pass(
         mut self,
         mut from: tcp::OwnedReadHalf,
@@ -165,7 +164,7 @@ impl RelayShared {
         }
     }
 
-    /// Forwards bytes in the present weather; false if the connection is cut or broken.
+    /// Forwards bytes as the current [`Weather`] requires. Returns false if the connection is cut or broken.
     async fn send(&mut self, to: &mut tcp::OwnedWriteHalf, mut bytes: &[u8], left: &Mutex<BytesUntilCut>) -> bool {
         while !bytes.is_empty() {
             let weather = *self.weather.borrow_and_update();
@@ -191,7 +190,8 @@ impl RelayShared {
         true
     }
 
-    /// Returns how many of `wanted` bytes may pass before the cut, and whether the connection is then cut.
+    /// Returns how many of `wanted` bytes may be forwarded before the cut, and whether the connection is cut after
+    /// them.
     fn allowance(&self, within: u64, wanted: usize, left: &Mutex<BytesUntilCut>) -> (usize, bool) {
         let (Ok(mut left), Ok(mut random)) = (left.lock(), self.random.lock()) else { return (0, true) };
         let budget = left.0.get_or_insert_with(|| random.random_range(0..=within));
@@ -201,7 +201,8 @@ impl RelayShared {
     }
 }
 
-/// The number of bytes until a connection is cut; drawn at its first byte in that weather.
+/// The number of bytes until a connection is cut. The number is chosen at the connection's first byte under
+/// [`Weather::Cut`].
 #[derive(Default)]
 struct BytesUntilCut(Option<u64>);
 
@@ -209,7 +210,6 @@ struct BytesUntilCut(Option<u64>);
 mod tests {
     use super::*;
 
-    /// Starts a server that echoes its input.
     async fn echo() -> io::Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();

@@ -1,4 +1,4 @@
-//! The heads of responses.
+//! Builds responses from a status code, headers and a body.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
@@ -8,13 +8,13 @@ use tributary_apimachinery::Status;
 use crate::body::{self, Body};
 use crate::openapi;
 
-/// Returns a document with its ETag, or 304 if the client has it.
+/// Returns a document with its hash as the ETag, or 304 if the client has this version.
 pub(crate) fn cacheable(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>) -> Response<Body> {
     let hash = openapi::hash(&document);
     tagged(headers, content_type, document, &hash)
 }
 
-/// Returns a document with this ETag, or 304 if the client has it.
+/// Returns a document with this ETag, or 304 if the client has this version.
 pub(crate) fn tagged(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>, hash: &str) -> Response<Body> {
     let etag = format!("\"{hash}\"");
     let known = headers.get(http::header::IF_NONE_MATCH).is_some_and(|given| given == etag.as_str());
@@ -32,7 +32,7 @@ pub(crate) fn tagged(headers: &HeaderMap, content_type: &'static str, document: 
     response
 }
 
-/// Returns the redirect from a document's old hash to the present one.
+/// Returns the redirect from a document's previous hash to the current hash.
 pub(crate) fn moved(location: &str) -> Response<Body> {
     let mut response = Response::new(body::full(Bytes::new()));
     *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
@@ -42,14 +42,13 @@ pub(crate) fn moved(location: &str) -> Response<Body> {
     response
 }
 
-/// Returns a plain text response.
 pub(crate) fn text(text: &'static str) -> Response<Body> {
     let mut response = Response::new(body::full(text));
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
-/// Returns the response of a failing health check.
+/// Returns the response of a failed health check.
 pub(crate) fn not_ok() -> Response<Body> {
     let mut response = text("[-]poststarthook/crd-informer-synced failed: reason withheld\nreadyz check failed\n");
     *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
@@ -65,12 +64,10 @@ pub(crate) fn json(code: u16, body: Body) -> Response<Body> {
     response
 }
 
-/// Returns a response with a JSON value.
 pub(crate) fn json_value(code: u16, value: &Value) -> Response<Body> {
     json(code, body::full(format!("{value}\n")))
 }
 
-/// Returns a Status as a response.
 pub(crate) fn failure(status: &Status) -> Response<Body> {
     let mut response = json(status.code, body::full(status.to_json()));
     if let Some(seconds) = status.retry_after_seconds() {

@@ -1,4 +1,5 @@
-//! Simulates controllers and kubelets: deployments get their number of pods, new pods run, owned objects are deleted.
+//! Simulates controllers and kubelets. Deployments get their number of pods, new pods run, and owned objects are
+//! deleted.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use crate::write::{self, Request, to_value};
 
 /// The time for which a new pod is Pending.
 pub(crate) const STARTS_AFTER: Duration = Duration::from_millis(800);
-/// The maximum number of a deployment's pods, so that a typing error does not exhaust the machine.
+/// The maximum number of pods of a deployment, so that a typing error does not exhaust the machine.
 const REPLICAS_MAX: u64 = 5000;
 
-/// Handles a GET of `scale`.
+/// Handles a GET of the subresource `scale`.
 pub(crate) fn get(store: &MemberStore, target: &ResourcePath) -> Result<Value, Status> {
     let object = store.view(target.resource).get(&target.key().unwrap_or_default());
     let object = object.ok_or_else(|| Status::not_found(&named(target), target.name.as_deref().unwrap_or_default()))?;
@@ -43,7 +44,7 @@ fn scale_object(object: &Object) -> Value {
     })
 }
 
-/// Handles a PUT or PATCH of `scale`.
+/// Handles a PUT or PATCH of the subresource `scale`.
 pub(crate) fn write(store: &MemberStore, target: &ResourcePath, request: &Request<'_>) -> Result<Value, Status> {
     let name = target.name.clone().unwrap_or_default();
     let patches = request.content_type.contains("patch");
@@ -74,7 +75,7 @@ pub(crate) fn write(store: &MemberStore, target: &ResourcePath, request: &Reques
     written.map(|object| scale_object(&object)).ok_or_else(|| Status::not_found(&named(target), &name))
 }
 
-/// Gives each written deployment and replicaset of a namespace its number of pods.
+/// Creates or deletes pods, so that each written deployment and ReplicaSet of a namespace has its number of replicas.
 pub(crate) fn reconcile(store: &MemberStore, namespace: &str) {
     let deployments: Vec<_> = store.view(DEPLOYMENTS).range(Some(namespace), None).collect();
     for deployment in deployments {
@@ -86,7 +87,7 @@ pub(crate) fn reconcile(store: &MemberStore, namespace: &str) {
     }
 }
 
-/// Sets the replicas of a deployment's replicaset.
+/// Sets the replicas of a deployment's ReplicaSet.
 fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
     let value = to_value(deployment);
     let owned: Vec<_> = store
@@ -114,7 +115,7 @@ fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
                 "spec": {"replicas": value["spec"]["replicas"], "selector": selector, "template": template},
                 "status": {"replicas": 0},
             });
-            // The object has kind, name and namespace, so the write succeeds.
+            // The object has a kind, a name and a namespace, so the write succeeds.
             let _ = write::apply(store, replicaset);
         }
     }
@@ -122,7 +123,7 @@ fn reconcile_deployment(store: &MemberStore, deployment: &Object) {
     set_replicas(store, DEPLOYMENTS, deployment.key().as_str(), replicas);
 }
 
-/// Creates pods of a replicaset, or deletes its youngest.
+/// Creates pods of a ReplicaSet, or deletes its youngest pods.
 fn reconcile_replicaset(store: &MemberStore, replicaset: &Object) {
     let value = to_value(replicaset);
     let wanted = value["spec"]["replicas"].as_u64().unwrap_or(0).min(REPLICAS_MAX) as usize;
@@ -153,7 +154,7 @@ fn reconcile_replicaset(store: &MemberStore, replicaset: &Object) {
     set_replicas(store, REPLICASETS, replicaset.key().as_str(), wanted as u64);
 }
 
-/// Updates the numbers of a status, if they differ.
+/// Updates the numbers of replicas in a status, if they differ.
 fn set_replicas(store: &MemberStore, resource: ResourceIndex, key: &str, replicas: u64) {
     change(store, resource, key, |object| {
         let generation = object["metadata"]["generation"].clone();
@@ -169,12 +170,12 @@ fn set_replicas(store: &MemberStore, resource: ResourceIndex, key: &str, replica
     });
 }
 
-/// Runs the written pods of a namespace that are still Pending and have no node.
+/// Starts the written pods of a namespace that are Pending and have no conditions.
 pub(crate) fn start_pods(store: &MemberStore, namespace: &str) {
     let pods: Vec<_> = store.view(PODS).range(Some(namespace), None).collect();
     for pod in pods {
         let mut value = to_value(&pod);
-        // Generated pods that wait have conditions with the reason.
+        // A generated pod that waits has a condition with the reason, and stays Pending.
         if value["status"]["phase"] == "Pending" && value["status"]["conditions"].is_null() {
             run(store, &mut value);
             change(store, PODS, pod.key().as_str(), |object| {
@@ -185,7 +186,7 @@ pub(crate) fn start_pods(store: &MemberStore, namespace: &str) {
     }
 }
 
-/// Assigns a pod to a node and gives it the status of a running pod.
+/// Assigns a pod to a node, and sets the status of a running pod.
 pub(crate) fn run(store: &MemberStore, pod: &mut Value) {
     let entropy = store.entropy();
     let now = generate::rfc3339(Timestamp::now().as_second());
@@ -215,7 +216,7 @@ pub(crate) fn run(store: &MemberStore, pod: &mut Value) {
     });
 }
 
-/// Deletes the dependents of a deleted object: all objects of a namespace, and dependents by owner.
+/// Deletes the dependents of a deleted object: all objects of a namespace, and the dependents by ownerReferences.
 pub(crate) fn collect_garbage(store: &MemberStore, target: &ResourcePath, name: &str) {
     if target.resource == NAMESPACES {
         for (resource, _) in CATALOG.iter().enumerate().filter(|(_, described)| described.namespaced) {
@@ -257,7 +258,7 @@ fn owned_by(object: &Object, uid: &str) -> bool {
     owner_uid(object).is_some_and(|owner| owner == uid)
 }
 
-/// Changes an object, if the change makes a difference.
+/// Applies a change to an object. If the object stays equal, no write happens.
 pub(crate) fn change(store: &MemberStore, resource: ResourceIndex, key: &str, change: impl FnOnce(&mut Value)) {
     let _ = store.transact(resource, key, |existing, revision| {
         let Some(existing) = existing else { return Ok(TransactionOutcome::Unchanged) };

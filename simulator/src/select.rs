@@ -1,4 +1,4 @@
-//! The selection of a list or watch.
+//! Selects the objects of a list or watch.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use tributary_apimachinery::{FieldSelector, LabelSelector, Object, Query, Select
 
 use crate::path::ResourcePath;
 
-/// The namespace, labels and fields of a request.
+/// The namespace, label selector and field selector of a request.
 pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
-    /// The only object that can match.
+    /// The only name that can match; `None` for any name.
     pub(crate) name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
@@ -41,12 +41,11 @@ impl Selection {
         Ok(Self { namespace, name, labels, fields, known: known.clone() })
     }
 
-    /// Returns whether labels or fields restrict the response, which then has no remaining count.
+    /// Returns whether labels or fields restrict the response. Such a response has no remainingItemCount.
     pub(crate) fn has_selectors(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 
-    /// Returns whether an object is selected.
     pub(crate) fn matches(&self, object: &Object) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| namespace == object.namespace())
             && self.name.as_deref().is_none_or(|name| name == object.name())

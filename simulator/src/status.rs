@@ -1,4 +1,4 @@
-//! Success Statuses, and the Statuses of faults.
+//! Builds the Statuses of successful deletions, and of simulated faults.
 
 use serde_json::{Value, json};
 use tributary_apimachinery::{Status, StatusDetails, StatusReason};
@@ -15,7 +15,7 @@ pub(crate) fn deleted(resource: &CatalogResource, name: &str, uid: &str) -> Valu
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-/// Returns a kubelet's 401 with kube-apiserver's message (`GenericHttpResponseChecker` in apiserver's
+/// Returns the 401 of a kubelet with kube-apiserver's message (`GenericHttpResponseChecker` in apiserver's
 /// `registry/generic/rest`).
 pub(crate) fn unauthorized_kubelet(key: &str) -> Status {
     let name = key.rsplit('/').next().unwrap_or_default();
@@ -24,7 +24,7 @@ pub(crate) fn unauthorized_kubelet(key: &str) -> Status {
     Status::new(401, StatusReason::Unauthorized, message).with_details(details)
 }
 
-/// Returns the Status of a rejection.
+/// Returns the Status of a configured rejection.
 pub(crate) fn rejected(rejection: &Rejection) -> Status {
     let seconds = rejection.retry_after.map_or(0, |after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX));
     let status = match rejection.code {

@@ -1,7 +1,7 @@
-//! The state of a member: a revision counter, the changes since the start, and the window of events.
+//! The state of a simulated member: a revision counter, the written objects, and the watch window.
 //!
-//! Generated objects are not stored: an overlay has the written objects, and marks the deleted ones. There is one lock,
-//! held for microseconds and never across an await.
+//! Generated objects are not stored: an overlay contains the written objects, and marks the deleted ones. The state has
+//! one lock, which is locked for microseconds and never across an await.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,27 +15,24 @@ use crate::catalog::{CATALOG, NAMESPACES, ResourceIndex};
 use crate::generate::{self, Generator, layout::mix};
 use crate::view::{Overlay, ResourceAtRevision};
 
-/// An event of the window.
+/// An event in the watch window.
 #[derive(Clone)]
 pub(crate) struct StoreEvent {
-    /// The revision of the event.
     pub(crate) revision: u64,
-    /// The resource of the event.
     pub(crate) resource: ResourceIndex,
-    /// The content of the event.
     pub(crate) content: Content,
 }
 
-/// The content of an event.
 #[derive(Clone)]
 pub(crate) enum Content {
-    /// An object changed. `object` is the new state, or for a deletion the last state with the deletion's version.
+    /// A change of an object. `object` is the new state. For a deletion, it is the last state with the revision of the
+    /// deletion.
     Change { change_type: ChangeType, object: Arc<Object>, previous: Option<Arc<Object>> },
-    /// Raw text for the streams.
+    /// Raw text that a test injects into watches.
     Raw(Arc<str>),
 }
 
-/// An event in the history of a member.
+/// An event in the recorded history of a member.
 #[derive(Clone, Debug)]
 pub enum HistoryEvent {
     /// An object was written or deleted.
@@ -47,7 +44,7 @@ pub enum HistoryEvent {
         /// The new state of the object; `None` after a deletion.
         object: Option<Arc<Object>>,
     },
-    /// The member returned to an older revision; later revisions are assigned again.
+    /// The member was restored to an older revision. Later revisions are assigned again.
     Restored {
         /// The revision before the restore.
         from: u64,
@@ -58,15 +55,13 @@ pub enum HistoryEvent {
 
 /// The effect of a transaction on its object.
 pub(crate) enum TransactionOutcome {
-    /// The object becomes this text, which has `resourceVersion` set to the revision of the transaction.
+    /// The object is written with this text, whose `resourceVersion` is the revision of the transaction.
     Put(String),
-    /// The object is deleted.
     Delete,
-    /// The object stays, and no revision is used.
+    /// The object is not changed, and no revision is used.
     Unchanged,
 }
 
-/// The state of a member.
 pub(crate) struct MemberStore {
     generator: Arc<Generator>,
     decoders: Vec<ObjectDecoder>,
@@ -78,18 +73,19 @@ pub(crate) struct MemberStore {
 
 struct StoreState {
     revision: u64,
-    /// The revision below which a watch has lost events.
+    /// The minimum revision for a new watch. Older events have been removed.
     floor: u64,
     overlays: Vec<Overlay>,
     events: VecDeque<StoreEvent>,
-    /// All events with their resource (`None` for a restore), if the history is kept.
+    /// All recorded events with their resource (`None` for a restore). Empty unless
+    /// [`SimulatorConfig::keep_history`](crate::SimulatorConfig::keep_history) is set.
     history: Vec<(Option<ResourceIndex>, HistoryEvent)>,
     incarnation: u64,
-    /// The source of uids and suffixes; a plain counter, mixed.
+    /// A counter. Its mixed values become uids and suffixes.
     entropy: u64,
 }
 
-/// The namespaces of each cluster.
+/// The namespaces that each new cluster has.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 impl MemberStore {
@@ -157,7 +153,6 @@ impl MemberStore {
         &self.decoders[resource]
     }
 
-    /// Returns the current revision.
     pub(crate) fn revision(&self) -> u64 {
         self.inner.lock().revision
     }
@@ -174,7 +169,7 @@ impl MemberStore {
         mix(inner.entropy)
     }
 
-    /// Returns the present state of a resource.
+    /// Returns the current state of a resource.
     pub(crate) fn view(&self, resource: ResourceIndex) -> ResourceAtRevision {
         let inner = self.inner.lock();
         ResourceAtRevision::new(
@@ -186,8 +181,8 @@ impl MemberStore {
         )
     }
 
-    /// Returns the state of a resource at `revision`, or `None` if it is before the window. For a future revision,
-    /// returns the present state.
+    /// Returns the state of a resource at `revision`, or `None` if the revision is before the watch window. For a
+    /// future revision, returns the current state.
     pub(crate) fn view_at(&self, resource: ResourceIndex, revision: u64) -> Option<ResourceAtRevision> {
         let inner = self.inner.lock();
         let overlay = self.overlay_at(&inner, resource, revision)?;
@@ -201,7 +196,7 @@ impl MemberStore {
         ))
     }
 
-    /// Undoes the events after `revision`, newest first.
+    /// Computes the overlay at `revision` by undoing the later events, newest first.
     fn overlay_at(&self, inner: &StoreState, resource: ResourceIndex, revision: u64) -> Option<Overlay> {
         if revision < inner.floor {
             return None;
@@ -218,8 +213,9 @@ impl MemberStore {
         Some(overlay)
     }
 
-    /// Returns the events of a resource after `revision`, at most `max` and those that share the last revision, and the
-    /// revision up to which they are complete. `None` if some of them are forgotten.
+    /// Returns the events of a resource after `revision`: at most `max`, plus all events with the last event's
+    /// revision. Also returns the revision up to which the result is complete. Returns `None` if the watch window lacks
+    /// some of these events.
     pub(crate) fn events_after(
         &self,
         resource: ResourceIndex,
@@ -234,7 +230,8 @@ impl MemberStore {
         let mut events = Vec::new();
         for event in inner.events.range(from..) {
             if event.resource == resource {
-                // A client that resumes after some events of a revision would miss the others.
+                // The events of one revision stay together, because a client that resumes at this revision would miss
+                // the remaining ones.
                 if let Some(last) =
                     events.last().filter(|last: &&StoreEvent| events.len() >= max && last.revision < event.revision)
                 {
@@ -247,10 +244,9 @@ impl MemberStore {
         Some((events, inner.revision.max(revision)))
     }
 
-    /// Changes an object with `change`, which receives the present object and the revision of the change.
-    ///
-    /// Returns the resulting object (for a deletion, its last state with the deletion's version) and whether it
-    /// changed; `None` if there was no object and none was written.
+    /// Changes an object with `change`, which receives the current object and the revision of the change. Returns the
+    /// resulting object and whether it changed. For a deletion, the resulting object is the last state with the
+    /// revision of the deletion. Returns `None` if the object did not exist and was not written.
     pub(crate) fn transact<E>(
         &self,
         resource: ResourceIndex,
@@ -287,7 +283,7 @@ impl MemberStore {
         Ok(Some(object))
     }
 
-    /// Deletes objects in one transaction: the deletions share a revision, in the order of their keys. Returns the
+    /// Deletes objects in one transaction. The deletions have one revision and the order of their keys. Returns the
     /// revision, or `None` if none of the objects exists.
     pub(crate) fn delete_together(&self, resource: ResourceIndex, keys: &BTreeSet<String>) -> Option<u64> {
         let mut inner = self.inner.lock();
@@ -315,12 +311,12 @@ impl MemberStore {
         Some(revision)
     }
 
-    /// Returns the object with a different version.
+    /// Returns the object with another resourceVersion.
     fn with_revision(&self, resource: ResourceIndex, object: &Arc<Object>, revision: u64) -> Arc<Object> {
         let version = revision.to_string();
         let mut text = Vec::with_capacity(object.size());
         object.render(&Rendering { resource_version: Some(&version), annotation: None, list_item: false }, &mut text);
-        // The text was decoded before, so decoding succeeds.
+        // The original text was decoded before, so decoding succeeds.
         self.decoders[resource].decode(&text).map_or_else(|_| object.clone(), Arc::new)
     }
 
@@ -347,21 +343,21 @@ impl MemberStore {
         }
     }
 
-    /// Returns the history of a resource, from index `from` on.
+    /// Returns the history of a resource, beginning with index `from`.
     pub(crate) fn history(&self, resource: ResourceIndex, from: usize) -> Vec<HistoryEvent> {
         let inner = self.inner.lock();
         let own = inner.history.iter().filter(|(of, _)| of.is_none_or(|of| of == resource));
         own.skip(from).map(|(_, event)| event.clone()).collect()
     }
 
-    /// Empties the window of events.
+    /// Empties the watch window.
     pub(crate) fn compact(&self) {
         let mut inner = self.inner.lock();
         inner.events.clear();
         inner.floor = inner.revision;
     }
 
-    /// Returns to `revision`. False if it is outside the window.
+    /// Restores the state at `revision`. Returns false if the revision is outside the watch window.
     pub(crate) fn restore(&self, revision: u64) -> bool {
         let mut inner = self.inner.lock();
         if revision > inner.revision {
@@ -398,7 +394,7 @@ impl MemberStore {
         }
     }
 
-    /// Inserts raw text into the window. False if the resource is unknown.
+    /// Inserts raw text into the watch window. Returns false if the resource is unknown.
     pub(crate) fn inject(&self, resource: &str, frame: &str) -> bool {
         let Some(resource) = CATALOG.iter().position(|r| r.qualified() == resource) else { return false };
         let mut inner = self.inner.lock();

@@ -1,4 +1,4 @@
-//! The state of a resource at a revision: the generated objects, covered by the written ones.
+//! The state of a resource at a revision: the generated objects and the overlay of written objects.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tributary_apimachinery::{Object, ObjectDecoder};
 use crate::catalog::ResourceIndex;
 use crate::generate::Generator;
 
-/// The changes since the start by key; `None` marks a deleted generated object.
+/// The changes since the start by key. `None` marks a deleted generated object.
 pub(crate) type Overlay = OrdMap<Arc<str>, Option<Arc<Object>>>;
 
-/// The state of a resource at a revision. Immutable; it costs a few pointers for any number of objects.
+/// The immutable state of a resource at a revision. It costs a few pointers for any number of objects.
 pub(crate) struct ResourceAtRevision {
     generator: Arc<Generator>,
     decoder: ObjectDecoder,
@@ -32,12 +32,10 @@ impl ResourceAtRevision {
         Self { generator, decoder, resource, overlay, revision }
     }
 
-    /// Returns the revision of the state.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Returns the object with this key.
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Object>> {
         match self.overlay.get(key) {
             Some(written) => written.clone(),
@@ -50,7 +48,7 @@ impl ResourceAtRevision {
         self.decoder.decode(self.generator.text(self.resource, index).as_bytes()).ok().map(Arc::new)
     }
 
-    /// Iterates in key order over the objects behind `after` in `namespace` (any, if `None`).
+    /// Iterates in key order over the objects after the key `after` in `namespace` (`None` for all namespaces).
     pub(crate) fn range<'a>(
         &'a self,
         namespace: Option<&str>,
@@ -62,14 +60,14 @@ impl ResourceAtRevision {
         let high = end.as_deref().map_or(layout.count(self.resource), |end| layout.lower_bound(self.resource, end));
         let from = Bound::Included(start.as_str());
         let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // An ordered map panics for a range whose start is behind its end.
+        // `OrdMap::range` panics if the start is after the end.
         let empty = end.as_deref().is_some_and(|end| end <= start.as_str());
         let written = (!empty).then(|| self.overlay.range::<_, str>((from, to))).into_iter().flatten();
         Merged { view: self, next: low, high: high.max(low), next_key: None, written: written.peekable() }
     }
 
-    /// Returns the number of objects behind `after` in `namespace`. Cost: proportional to the written objects, not to
-    /// the generated ones.
+    /// Returns the number of objects after the key `after` in `namespace`. The cost is proportional to the number of
+    /// written objects, not of generated objects.
     pub(crate) fn count(&self, namespace: Option<&str>, after: Option<&str>) -> usize {
         let (start, end) = bounds(namespace, after);
         let layout = self.generator.layout();
@@ -88,12 +86,12 @@ impl ResourceAtRevision {
     }
 }
 
-/// Returns the first key of a range, and the key that ends it.
+/// Returns the first key of a range, and the key that ends the range.
 fn bounds(namespace: Option<&str>, after: Option<&str>) -> (String, Option<String>) {
     let first = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    // The character '0' follows '/'.
+    // The character `0` follows `/` in byte order.
     let end = namespace.map(|namespace| format!("{namespace}0"));
-    // No key lies between a key and the same key with a zero byte.
+    // No key is between a key and the same key with a zero byte.
     let start = after.map(|after| format!("{after}\0")).filter(|start| *start > first).unwrap_or(first);
     (start, end)
 }

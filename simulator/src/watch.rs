@@ -1,4 +1,4 @@
-//! Watches: initial events, changes, bookmarks, and the ways in which a watch ends.
+//! Handles watches: initial events, changes, bookmarks, and the different ends of a watch.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::response::json;
 use crate::select::Selection;
 use crate::store::{Content, StoreEvent};
 
-/// The number of events in a batch.
+/// The maximum number of events in a batch.
 const BATCH: usize = 500;
-/// The time before its end at which a watch gets a last bookmark (kube-apiserver's bookmarkFrequency logic).
+/// The time between the last bookmark and the end of a watch (kube-apiserver's bookmarkFrequency logic).
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// The minimum duration of a watch without `timeoutSeconds`, in seconds: random between this and its double.
+/// The minimum duration of a watch without `timeoutSeconds`, in seconds. The duration is random between this value and
+/// its double.
 const TIMEOUT_DEFAULT: u64 = 1800;
 
-/// The parameters of a watch.
 struct WatchParameters {
-    /// The version in the request; 0 for none.
+    /// The resourceVersion in the request; 0 if it is missing.
     version: u64,
     initial_events: bool,
     bookmarks: bool,
@@ -69,7 +69,7 @@ pub(crate) fn watch(
     expire.mark_unchanged();
     api.spawn(async move {
         let _open = open;
-        // For any reason, the stream ends with EOF.
+        // Each end of the watch closes the stream with EOF.
         let _ = watcher.run(options, expire).await;
     });
     let mut response = json(200, body);
@@ -121,7 +121,7 @@ impl WatchParameters {
     }
 }
 
-/// The end of the stream: the client left, or all events were sent.
+/// The reason for the end of the stream: the client disconnected, or all events were sent.
 struct Over;
 
 struct SimulatedWatch {
@@ -132,11 +132,10 @@ struct SimulatedWatch {
     sender: mpsc::Sender<Bytes>,
     gzip: bool,
     out: Vec<u8>,
-    /// Whether an object was sent: a table has its columns once.
+    /// Whether an object was sent. A Table has its columns only in the first event.
     sent_any: bool,
-    /// The revision up to which the client has all events.
+    /// The revision up to which the client has received all events.
     cursor: u64,
-    /// The revision of the last bookmark.
     bookmarked: u64,
 }
 
@@ -179,10 +178,10 @@ impl SimulatedWatch {
         }
     }
 
-    /// Sends the state, or starts at the version of the request.
+    /// Sends the initial events, or starts at the version of the request.
     async fn begin(&mut self, options: &WatchParameters, end: Instant) -> Result<(), Over> {
         if options.initial_events {
-            // The watch may end before its initial events do.
+            // The watch may end before all initial events are sent.
             return tokio::time::timeout_at(end, self.initial_events(options)).await.unwrap_or(Err(Over));
         }
         self.cursor = if options.version == 0 { self.api.store().revision() } else { options.version };
@@ -190,7 +189,7 @@ impl SimulatedWatch {
         Ok(())
     }
 
-    /// Waits for the delay of watches.
+    /// Waits for the configured delay of watch events.
     async fn lag(&self, end: Instant) -> Result<(), Over> {
         let lag = self.api.faults().watch_lag();
         if lag.is_zero() {
@@ -203,18 +202,21 @@ impl SimulatedWatch {
         }
     }
 
-    /// Sends the next events and returns whether there are more. `replays`: the events precede the watch.
+    /// Sends the next events, and returns whether more events exist. `replays` is true if the events are older than the
+    /// watch.
     async fn events(&mut self, options: &WatchParameters, replays: bool) -> Result<bool, Over> {
         let store = self.api.store().clone();
         let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
-            // A version that is too old at the start gets an error; a reader that falls behind later gets EOF.
+            // A version that is too old at the start of the watch gets an ERROR event. A client that falls behind later
+            // gets EOF.
             if !self.sent_any && self.cursor == options.version {
                 self.error(&Status::watch_expired(options.version, store.revision())).await?;
             }
             return Err(Over);
         };
         let more = events.len() >= BATCH;
-        // Like a kube-apiserver, which counts replayed events as sent: no bookmark has the version of the last one.
+        // kube-apiserver counts replayed events as sent. As in kube-apiserver, no bookmark has the version of the last
+        // replayed event.
         if let Some(last) = events.last().filter(|_| replays) {
             self.bookmarked = self.bookmarked.max(last.revision);
         }
@@ -226,12 +228,12 @@ impl SimulatedWatch {
         Ok(more)
     }
 
-    /// Returns the time of the next bookmark: after the interval, but once shortly before the end.
+    /// Returns the time of the next bookmark: after the interval, or shortly before the end of the watch.
     fn bookmark_time(&self, end: Instant) -> Instant {
         (Instant::now() + self.api.bookmark_interval()).min(end - BOOKMARK_BEFORE_END)
     }
 
-    /// Sends all objects, and the bookmark that ends them.
+    /// Sends all objects, and the bookmark at their end.
     async fn initial_events(&mut self, options: &WatchParameters) -> Result<(), Over> {
         if let Err(status) = wait_for(&self.api, options.version).await {
             self.error(&status).await?;
@@ -258,7 +260,7 @@ impl SimulatedWatch {
         self.flush().await
     }
 
-    /// Adds an event in the form for this client.
+    /// Adds an event to the batch, in the client's form.
     fn event(&mut self, event: &StoreEvent) {
         match &event.content {
             Content::Raw(text) => {
@@ -278,7 +280,8 @@ impl SimulatedWatch {
         }
     }
 
-    /// Adds the event of an object that is no longer selected: its previous state with the event's version.
+    /// Adds the DELETED event of an object that no longer matches the selector: its previous state with the version of
+    /// the event.
     fn gone(&mut self, object: &Object, previous: Option<&Object>) {
         let version = object.resource_version().0.to_string();
         let mut text = Vec::new();
@@ -296,7 +299,7 @@ impl SimulatedWatch {
         self.sent_any = true;
     }
 
-    /// Sends a bookmark, unless the revision is that of the last one.
+    /// Sends a bookmark, unless the last bookmark has the same revision.
     async fn bookmark(&mut self, revision: u64, initial_events_end: bool) -> Result<(), Over> {
         if !initial_events_end && revision <= self.bookmarked {
             return Ok(());
@@ -336,7 +339,7 @@ fn gzip_member(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-/// Completes at a time and returns it; never without a time.
+/// Completes at a moment and returns the moment. Never completes without a moment.
 async fn at(moment: Option<Instant>) -> Instant {
     let Some(moment) = moment else { return std::future::pending().await };
     sleep_until(moment).await;

@@ -1,4 +1,4 @@
-//! The workload behind the `proxy` subresource of a service: it returns each piece of a body as it arrives.
+//! The workload behind the `proxy` subresource of a Service. It returns each chunk of a request's body immediately.
 
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};

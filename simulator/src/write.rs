@@ -1,4 +1,4 @@
-//! Writes: create, update, patch, delete.
+//! Handles writes: create, update, patch, delete.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::select::Selection;
 use crate::status;
 use crate::store::{MemberStore, TransactionOutcome};
 
-/// The reason why an object from Rust was not written.
+/// The reason why an object from the Rust API was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// No served resource has this `kind` and `apiVersion`.
@@ -31,7 +31,7 @@ pub enum WriteError {
     Name,
 }
 
-/// The request of a write.
+/// The content type and body of a write.
 pub(crate) struct Request<'a> {
     /// The content type without parameters.
     pub(crate) content_type: &'a str,
@@ -39,16 +39,13 @@ pub(crate) struct Request<'a> {
     pub(crate) query: &'a Query<'a>,
 }
 
-/// The response of a write.
 pub(crate) enum WriteResponse {
-    /// An object, in the form that the client requests.
+    /// An object, which is written in the form that the client requests.
     Object(Arc<Object>),
-    /// A Status or a list.
     Value(Value),
 }
 
 impl Request<'_> {
-    /// Parses the body as a JSON object.
     pub(crate) fn json(&self) -> Result<Value, Status> {
         if !matches!(self.content_type, "application/json" | "") {
             return Err(Status::unsupported_media_type(&["application/json"]));
@@ -66,7 +63,7 @@ impl Request<'_> {
     }
 }
 
-/// Creates or replaces an object from Rust.
+/// Creates or replaces an object for the Rust API.
 pub(crate) fn apply(store: &MemberStore, mut object: Value) -> Result<u64, WriteError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, api_version) = (text(&object["kind"]), text(&object["apiVersion"]));
@@ -85,7 +82,7 @@ pub(crate) fn apply(store: &MemberStore, mut object: Value) -> Result<u64, Write
     Ok(written.ok().flatten().map_or(0, |object| object.resource_version().0))
 }
 
-/// Deletes an object from Rust.
+/// Deletes an object for the Rust API.
 pub(crate) fn remove(store: &MemberStore, resource: ResourceIndex, namespace: &str, name: &str) -> Option<u64> {
     let key = tributary_apimachinery::ObjectKey::new(namespace, name);
     let existed = store.view(resource).get(key.as_str()).is_some();
@@ -141,7 +138,7 @@ pub(crate) fn create(
     Ok((201, WriteResponse::Object(written)))
 }
 
-/// Handles a PUT of an object or its status.
+/// Handles a PUT of an object or of its status.
 pub(crate) fn update(
     store: &MemberStore,
     target: &ResourcePath,
@@ -167,7 +164,7 @@ pub(crate) fn update(
     Ok((200, WriteResponse::Object(written)))
 }
 
-/// Handles a PATCH of an object or its status, of each type; an apply patch creates an absent object.
+/// Handles a PATCH of any type for an object or its status. An apply patch creates a missing object.
 pub(crate) fn patch(
     store: &MemberStore,
     target: &ResourcePath,
@@ -203,7 +200,7 @@ pub(crate) fn patch(
     Ok((if created { 201 } else { 200 }, WriteResponse::Object(written)))
 }
 
-/// Refuses a new object with a uid, because a uid refers to an existing object (`createNewObject` in apiserver's
+/// Rejects a new object with a uid, because a uid refers to an existing object (`createNewObject` in apiserver's
 /// `endpoints/handlers/patch.go`).
 fn refuse_uid(target: &ResourcePath, object: &Value) -> Result<(), Status> {
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
@@ -214,7 +211,7 @@ fn refuse_uid(target: &ResourcePath, object: &Value) -> Result<(), Status> {
     Err(Status::conflict(&named(target), target.name.as_deref().unwrap_or_default(), &cause))
 }
 
-/// Refuses a new object in an absent namespace, like the admission of namespaces.
+/// Rejects a new object in a missing namespace, like the admission plugin NamespaceLifecycle.
 fn namespace_exists(store: &MemberStore, target: &ResourcePath) -> Result<(), Status> {
     match &target.namespace {
         Some(namespace) if store.view(NAMESPACES).get(namespace).is_none() => {
@@ -275,7 +272,7 @@ pub(crate) fn delete(
         Ok::<_, Status>(if dry_run { TransactionOutcome::Unchanged } else { TransactionOutcome::Delete })
     })?;
     let gone = gone.ok_or_else(|| Status::not_found(&named(target), &name))?;
-    // kube-apiserver returns the object if deletion is graceful.
+    // kube-apiserver returns the object if the deletion is graceful.
     let answer = match target.resource {
         PODS | NAMESPACES => WriteResponse::Object(gone),
         _ => WriteResponse::Value(status::deleted(&CATALOG[target.resource], &name, gone.uid())),
@@ -283,7 +280,7 @@ pub(crate) fn delete(
     Ok((200, answer))
 }
 
-/// Returns the options of a delete. A body replaces the query (apiserver `pkg/endpoints/handlers/delete.go`).
+/// Returns the DeleteOptions. A body replaces the query (apiserver `pkg/endpoints/handlers/delete.go`).
 fn delete_options(request: &Request<'_>) -> Result<Value, Status> {
     match request.body.is_empty() {
         true if request.dry_run() => Ok(json!({"dryRun": ["All"]})),
@@ -317,7 +314,7 @@ pub(crate) fn delete_collection(
     Ok((200, WriteResponse::Value(list)))
 }
 
-/// Writes the result of `change` for the existing object; a dry run writes nothing and has the same response.
+/// Writes the result of `change` for the existing object. A dry run writes nothing and has an equal response.
 fn put(
     store: &MemberStore,
     target: &ResourcePath,
@@ -343,8 +340,8 @@ fn put(
     rehearsed.or(written).ok_or_else(|| Status::internal_error("the object could not be stored"))
 }
 
-/// Restores the parts that an update must not change: identity, and the status or everything else, according to the
-/// path.
+/// Restores the fields that an update must not change: the identity, and either the status or all other fields. The
+/// path decides which.
 fn updated(target: &ResourcePath, mut object: Value, existing: &Object, entropy: u64) -> Value {
     let old = to_value(existing);
     let has_status = CATALOG[target.resource].subresources.contains(&"status");
@@ -364,14 +361,14 @@ fn updated(target: &ResourcePath, mut object: Value, existing: &Object, entropy:
     object
 }
 
-/// Returns whether two states of an object differ only in their version.
+/// Returns whether two states of an object differ only in their resourceVersion.
 fn same_content(object: &Value, existing: &Object) -> bool {
     let mut old = to_value(existing);
     old["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
     old == *object
 }
 
-/// Returns the object as a tree.
+/// Returns the object as a [`Value`].
 pub(crate) fn to_value(object: &Object) -> Value {
     serde_json::from_slice(object.json()).unwrap_or_default()
 }
@@ -413,7 +410,7 @@ fn check_namespace(metadata: &mut Map<String, Value>, target: &ResourcePath) -> 
     Ok(())
 }
 
-/// Compares the uid and version in a request with those of the object.
+/// Compares the uid and resourceVersion in a request with those of the object.
 fn check_preconditions(target: &ResourcePath, wanted: &Value, existing: &Object) -> Result<(), Status> {
     let (resource, name) = (named(target), existing.name());
     let wanted = |member: &str| wanted[member].as_str().filter(|text| !text.is_empty());
@@ -426,7 +423,7 @@ fn check_preconditions(target: &ResourcePath, wanted: &Value, existing: &Object)
     Ok(())
 }
 
-/// Sets the fields that the server determines: uid and creationTimestamp, kept from the existing object.
+/// Sets the fields that the server determines: uid and creationTimestamp. They are copied from an existing object.
 fn inherit(object: &mut Value, existing: Option<&Object>, entropy: u64) {
     let (uid, created) = match existing {
         Some(existing) => (existing.uid().to_owned(), existing.creation_timestamp().to_owned()),
@@ -436,7 +433,6 @@ fn inherit(object: &mut Value, existing: Option<&Object>, entropy: u64) {
     object["metadata"]["creationTimestamp"] = created.into();
 }
 
-/// Sets the initial status of a new object.
 fn default_status(object: &mut Value, resource: ResourceIndex, entropy: u64) {
     match resource {
         PODS => object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
@@ -452,7 +448,7 @@ fn default_status(object: &mut Value, resource: ResourceIndex, entropy: u64) {
                 spec["type"] = "ClusterIP".into();
             }
             if spec["clusterIP"].is_null() {
-                // Addresses in 10.96.0.0/12, like kubeadm's.
+                // Service addresses are in 10.96.0.0/12, kubeadm's default.
                 let [a, b, c, ..] = mix(entropy).to_le_bytes();
                 spec["clusterIP"] = format!("10.{}.{b}.{}", 96 + a % 16, c.max(1)).into();
             }
@@ -473,7 +469,7 @@ fn default_status(object: &mut Value, resource: ResourceIndex, entropy: u64) {
     }
 }
 
-/// Returns five characters, like the end of generated names.
+/// Returns five characters, like the suffix of a generated name.
 pub(crate) fn suffix(hash: u64) -> String {
     const CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     (0..5).map(|place| CHARACTERS[(hash >> (5 * place)) as usize % 27] as char).collect()
@@ -498,7 +494,7 @@ const METADATA_ORDER: [&str; 15] = [
     "managedFields",
 ];
 
-/// Returns the object's text at a revision, with the fields in Go's order: kind, apiVersion, metadata first.
+/// Returns the object's text at a revision, with the fields in Go's order: kind, apiVersion and metadata first.
 pub(crate) fn serialize(object: &mut Value, revision: u64) -> String {
     object["metadata"]["resourceVersion"] = revision.to_string().into();
     let mut out = String::new();

@@ -1,6 +1,6 @@
-//! Exceptions from the limits.
+//! Reads exceptions from the limits for comments and documents.
 
-/// Higher limits for single crates and pages, from `allowed.txt`: a path and a number in each line.
+/// Higher limits for single crates and pages, from `allowed.txt`. Each line has a path and a number.
 pub(crate) struct Allowed(Vec<(String, f64)>);
 
 impl Allowed {
@@ -13,7 +13,7 @@ impl Allowed {
         Self(lines.filter_map(pair).collect())
     }
 
-    /// Limit of a crate or page that has its own limit.
+    /// Returns the exceptional limit of a crate or page, if any.
     pub(crate) fn limit_of(&self, path: &str) -> Option<f64> {
         self.0.iter().find(|(own, _)| own == path).map(|(_, limit)| *limit)
     }

@@ -1,27 +1,27 @@
-//! Comments of Rust files.
+//! Finds the comments in Rust files.
 
-/// Mark at the beginning of a comment's lines.
+/// The mark at the beginning of a comment's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// `///`, before an item.
+    /// The mark `///`, before an item.
     Item,
-    /// `//!`, at the beginning of a module.
+    /// The mark `//!`, at the beginning of a module.
     Module,
-    /// `//`, inside code.
+    /// The mark `//`, inside code.
     Inside,
 }
 
-/// Adjacent comment lines of one kind (`///`, `//!` or `//`). Examples in fences are left out.
+/// A comment: adjacent lines with one kind of mark (`///`, `//!` or `//`). Fenced examples are left out.
 #[derive(Debug)]
 pub(crate) struct Comment {
-    /// Number of the first line, from 1.
+    /// The number of the first line, counted from 1.
     pub(crate) line: usize,
     pub(crate) mark: Mark,
     pub(crate) lines: Vec<String>,
 }
 
 impl Comment {
-    /// First 120 characters, for a list of findings.
+    /// Returns the first 120 characters, for the list of findings.
     pub(crate) fn beginning(&self) -> String {
         self.lines.join(" ").chars().take(120).collect()
     }
@@ -53,7 +53,7 @@ fn split_mark(line: &str) -> Option<(Mark, &str)> {
     let marks = [("///", Mark::Item), ("//!", Mark::Module), ("//", Mark::Inside)];
     let (text, mark) = marks.into_iter().find(|(text, _)| line.starts_with(text))?;
     let content = &line[text.len()..];
-    // Four slashes are a line in a drawing.
+    // Lines with four slashes are parts of drawings, not comments.
     if content.starts_with('/') { None } else { Some((mark, content.strip_prefix(' ').unwrap_or(content))) }
 }
 

@@ -1,6 +1,6 @@
-//! Rule about documents: few words for which a reader has to guess a noun.
+//! The rule about documents: a limit for vague words, for which a reader has to guess a noun.
 
-/// Vague words that technical documents hardly need. Pronouns such as "it" are common in documents.
+/// Vague words that technical documents hardly need. Pronouns such as "it" are missing, because documents use them.
 const VAGUE: &[&str] = &[
     "another",
     "anybody",
@@ -31,7 +31,7 @@ pub(crate) fn is_vague(word: &str) -> bool {
     VAGUE.contains(&word)
 }
 
-/// Words of a page in lower case, without code and the targets of links.
+/// Returns the words of a page in lower case, without code and the targets of links.
 pub(crate) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_in_fence = false;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_and_targets_of_links_are_no_words() {
+    fn words_leave_out_code_and_link_targets() {
         let text = "See [the page](whose/path.md) and `who --am-i`.\n```\nnobody\n```\n";
         assert_eq!(words(text), ["see", "the", "page", "and", "name"]);
     }

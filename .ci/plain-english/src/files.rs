@@ -1,10 +1,10 @@
-//! Files of the repository.
+//! Finds the files of the repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files with this extension below `root`, as paths relative to `root`, in order. Skips build results, hidden folders
-/// except `.ci`, and files that a test or a fuzzer has written.
+/// Returns the files with this extension below `root`, as sorted paths relative to `root`. Build results, hidden
+/// folders except `.ci`, and files written by tests or fuzzers are skipped.
 pub(crate) fn with_extension(root: &Path, extension: &str) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
@@ -25,7 +25,7 @@ pub(crate) fn with_extension(root: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Folder of the crate to which a file belongs: the nearest one above it with a `Cargo.toml`.
+/// Returns the folder of a file's crate: the nearest parent folder with a `Cargo.toml`.
 pub(crate) fn crate_of(root: &Path, path: &Path) -> String {
     let mut above = path.ancestors().skip(1);
     let folder = above.find(|folder| root.join(folder).join("Cargo.toml").exists());

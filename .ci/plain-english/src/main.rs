@@ -1,8 +1,8 @@
 //! Checks that comments and documents are written in plain English. CONTRIBUTING has the rules.
 //!
-//! `plain-english [FOLDER]` reads the Rust and Markdown files below a folder (the current one by default), lists the
-//! passages that break a rule, and fails if a crate or a page has too many. The program sees only the form of a text:
-//! a comment that passes can still be wrong or unclear.
+//! `plain-english [FOLDER]` reads the Rust and Markdown files below a folder (by default the current folder). The
+//! program lists the passages that break a rule, and fails if a crate or a page has too many. It checks only the form
+//! of a text: a comment that passes can still be wrong or unclear.
 
 mod allowed;
 mod comments;
@@ -18,18 +18,19 @@ use std::process::ExitCode;
 
 use crate::allowed::Allowed;
 
-/// Comments that may break a rule, in percent of the comments of a crate. 5: well-kept Rust projects (linkerd2-proxy,
-/// tower, hyper, kube-rs, ztunnel) have 2 to 7.
+/// The maximum share of comments in a crate that may break a rule, in percent. 5: well-kept Rust projects
+/// (linkerd2-proxy, tower, hyper, kube-rs, ztunnel) have 2 to 7.
 const COMMENTS_MAX: f64 = 5.0;
 
-/// Vague words in a page, per 1,000 words. 5: the same projects have 1 to 7.
+/// The maximum number of vague words in a page, per 1,000 words. 5: linkerd2-proxy, tower, hyper, kube-rs and ztunnel
+/// have 1 to 7.
 const VAGUE_WORDS_MAX: f64 = 5.0;
 
-/// The comments of one crate.
+/// The number of comments in one crate, and its findings.
 #[derive(Default)]
 struct CrateComments {
     count: usize,
-    /// Place and reason of each comment that breaks a rule.
+    /// The position and the reason of each comment that breaks a rule.
     findings: Vec<String>,
 }
 
@@ -76,7 +77,7 @@ fn check_documents(root: &Path, allowed: &Allowed) -> Vec<String> {
         let vague: Vec<_> = words.iter().filter(|word| documents::is_vague(word)).map(String::as_str).collect();
         let (name, share) = (path.display().to_string(), 1000.0 * vague.len() as f64 / words.len().max(1) as f64);
         let max = allowed.limit_of(&name).unwrap_or(VAGUE_WORDS_MAX);
-        // In a short page one word is too large a share.
+        // A short page may have one vague word, although one word exceeds the share.
         if vague.len() > 1 && share > max {
             let words: BTreeSet<_> = vague.into_iter().collect();
             complaints.push(format!("{name}: {share:.1} vague words in 1,000, {max} may be: {words:?}"));

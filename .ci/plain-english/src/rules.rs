@@ -1,10 +1,10 @@
-//! Rules about comments.
+//! The rules about comments.
 
 use std::fmt;
 
 use crate::comments::{Comment, Mark};
 
-/// Words for which a reader has to guess a noun.
+/// Vague words, for which a reader has to guess a noun.
 const VAGUE: &[&str] = &[
     "another",
     "anybody",
@@ -54,7 +54,7 @@ const VAGUE: &[&str] = &[
     "whose",
 ];
 
-/// First words of sentences without a noun as their subject.
+/// First words of a sentence without a noun as its subject.
 const OPENERS: &[&str] = &[
     "another",
     "everybody",
@@ -80,7 +80,7 @@ const OPENERS: &[&str] = &[
     "whose",
 ];
 
-/// First words of clauses that replace a noun.
+/// First words of a clause that replaces a noun.
 const CLAUSES: &[&str] = &[
     "by what",
     "by which",
@@ -105,20 +105,20 @@ const CLAUSES: &[&str] = &[
     "with whom",
 ];
 
-/// Words in a sentence. More than 45 are hard to follow.
+/// The maximum number of words in a sentence. Longer sentences are hard to follow.
 const SENTENCE_MAX: usize = 45;
 
-/// Share of vague words that makes a comment a riddle.
+/// The share of vague words from which a comment is a riddle.
 const VAGUE_MAX: f64 = 0.25;
 
-/// A rule that a comment breaks.
+/// The rule that a comment breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// The first sentence has no noun as its subject.
     NoSubject,
     /// A quarter of the words are vague.
     Vague,
-    /// Fewer than four words: hardly more than the name of the item.
+    /// The comment has fewer than four words, hardly more than the name of the item.
     Empty,
     LongSentence,
 }
@@ -134,7 +134,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// First rule that a comment breaks.
+/// Returns the first rule that a comment breaks.
 pub(crate) fn judge(comment: &Comment) -> Option<Broken> {
     let paragraphs = paragraphs(comment);
     let text = paragraphs.join(" ");
@@ -146,7 +146,7 @@ pub(crate) fn judge(comment: &Comment) -> Option<Broken> {
     if comment.mark == Mark::Item && words.len() < 4 && !has_name {
         return Some(Broken::Empty);
     }
-    // A short remark beside a line of code may refer to the line.
+    // A short remark beside a line of code may refer to this line.
     let is_remark = comment.mark == Mark::Inside && words.len() < 6;
     if !is_remark && begins_without_noun(&paragraphs[0]) {
         return Some(Broken::NoSubject);
@@ -159,7 +159,7 @@ pub(crate) fn judge(comment: &Comment) -> Option<Broken> {
     text.split_inclusive(". ").any(is_long).then_some(Broken::LongSentence)
 }
 
-/// Running text of a comment, without lists, tables and headings. `code` becomes one word.
+/// Returns the running text of a comment, without lists, tables and headings. Each `code` span becomes one word.
 fn paragraphs(comment: &Comment) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     for line in &comment.lines {
@@ -180,7 +180,7 @@ fn paragraphs(comment: &Comment) -> Vec<String> {
     paragraphs.into_iter().filter(|text| !text.trim().is_empty()).map(code).collect::<Vec<String>>()
 }
 
-/// Words in lower case; `name` in backquotes stands for code.
+/// Splits a text into words in lower case. `name` in backquotes replaces a code span.
 fn words(text: &str) -> Vec<String> {
     let is_word = |c: char| c.is_alphabetic() || matches!(c, '\'' | '’' | '`' | '-');
     let pieces = text.split(|c| !is_word(c)).filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '`'));
@@ -191,7 +191,7 @@ fn begins_without_noun(text: &str) -> bool {
     let words = words(text);
     let Some(first) = words.first() else { return false };
     let begins = |clause: &&str| clause.split(' ').eq(words.iter().take(clause.split(' ').count()).map(String::as_str));
-    // The noun follows in "this crate" and "such a request".
+    // "this crate" and "such a request" contain a noun after the vague word.
     let has_noun = matches!(first.as_str(), "this" | "these" | "those" | "such" | "another" | "one" | "that");
     let second = words.get(1).map_or("", String::as_str);
     let is_clause = matches!(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_without_subject_is_found() {
+    fn comment_without_subject_is_reported() {
         assert_eq!(judged("/// What is held of a cluster, for somebody."), Some(Broken::NoSubject));
         assert_eq!(judged("/// Those that have room for the answer."), Some(Broken::NoSubject));
         assert_eq!(judged("/// Of which members a union is made."), Some(Broken::NoSubject));
@@ -220,19 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn comment_of_vague_words_is_found() {
+    fn comment_of_vague_words_is_reported() {
         assert_eq!(judged("/// Tells them that it is so for those others."), Some(Broken::Vague));
     }
 
     #[test]
-    fn comment_that_repeats_a_name_is_found_only_before_items() {
+    fn short_comment_is_reported_only_before_items() {
         assert_eq!(judged("/// The file."), Some(Broken::Empty));
         assert_eq!(judged("/// Seconds since `start`."), None);
         assert_eq!(judged("// The file."), None);
     }
 
     #[test]
-    fn long_sentence_is_found() {
+    fn long_sentence_is_reported() {
         let sentence = format!("/// Cluster {}.", "and cluster ".repeat(30));
         assert_eq!(judged(&sentence), Some(Broken::LongSentence));
     }

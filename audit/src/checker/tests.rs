@@ -1,9 +1,9 @@
-//! The cases of apiserver's `pkg/audit/policy/checker_test.go`, and further cases.
+//! The test cases of apiserver's `pkg/audit/policy/checker_test.go`, and additional cases.
 
 use super::*;
 use crate::Stage;
 
-/// The rules of Kubernetes' test, by name.
+/// Returns a rule of Kubernetes' test by its name.
 fn rule(name: &str) -> &'static str {
     match name {
         "default" => "level: Metadata",
@@ -42,7 +42,7 @@ fn policy(stages: &[Stage], rules: &[&str]) -> AuditPolicy {
     AuditPolicy::parse(&text).unwrap().0
 }
 
-/// The requests of Kubernetes' test.
+/// Decides about a request of Kubernetes' test.
 fn decide(request: &str, policy: &AuditPolicy) -> AuditDecision {
     let (method, path) = match request {
         "namespaced" | "Unauthorized" => ("GET", "/api/v1/namespaces/default/pods/busybox"),
@@ -58,7 +58,7 @@ fn decide(request: &str, policy: &AuditPolicy) -> AuditDecision {
     policy.decide(&AuditAttributes::from_request(&info, (request != "Unauthorized").then_some(tim)))
 }
 
-/// Each case: a request, the expected level, and the rules.
+/// Each case has a request, the expected level, and the rules.
 const LEVELS: &[(&str, Level, &[&str])] = &[
     ("namespaced", Level::Metadata, &["default"]),
     ("namespaced", Level::None, &["create"]),
@@ -124,7 +124,7 @@ fn first_matching_rule_decides() {
 }
 
 #[test]
-fn stages_of_policy_and_rule_are_omitted() {
+fn stages_omitted_by_policy_or_rule_have_no_event() {
     let received: &[Stage] = &[Stage::RequestReceived];
     let but_panic: &[Stage] = &[Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete];
     let two: &[Stage] = &[Stage::RequestReceived, Stage::ResponseStarted];
@@ -143,7 +143,7 @@ fn stages_of_policy_and_rule_are_omitted() {
 }
 
 #[test]
-fn wildcards_match_as_in_kube_apiserver() {
+fn policy_wildcards_match_as_in_kube_apiserver() {
     for (path, url, expected) in [
         ("/healthz", "/healthz*", true),
         ("/healthz/etcd", "/healthz*", true),
@@ -169,7 +169,7 @@ fn wildcards_match_as_in_kube_apiserver() {
 }
 
 #[test]
-fn verbs_equal_those_of_kube_apiserver() {
+fn audited_verbs_equal_those_of_kube_apiserver() {
     for (method, path, expected) in [
         ("GET", "/api/v1/pods", "list"),
         ("OPTIONS", "/api/v1/pods", ""),

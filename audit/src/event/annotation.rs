@@ -1,18 +1,18 @@
-//! The annotations of Tributary in audit events.
+//! The annotations that Tributary adds to audit events.
 
-/// An annotation for a fact without a field in kube-apiserver's event.
+/// An annotation for a property that kube-apiserver's event has no field for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Annotation {
-    /// The decision: `allow`, or `forbid` if the response was 403.
+    /// The result of the authorization: `allow`, or `forbid` if the response was 403.
     Decision,
-    /// The component that answered: `memory`, `tributary` (discovery, health checks, refusals), or the names of
+    /// The origin of the response: `memory`, `tributary` (discovery, health checks, refusals), or the names of
     /// clusters.
     AnsweredBy,
-    /// The cluster that alone vouches for the user.
+    /// The only cluster in which the user is valid, because this cluster authenticated the user.
     VouchedBy,
     /// The dispatch policies that matched the request, and their actions.
     DispatchPolicy,
-    /// The cluster that authorized an impersonation; if none did, the requested user.
+    /// The cluster that authorized an impersonation. If no cluster did, the annotation has the requested user.
     Impersonation,
     /// The reason why the request's body is omitted.
     RequestObject,
@@ -21,7 +21,7 @@ pub enum Annotation {
 }
 
 impl Annotation {
-    /// The key of the annotation.
+    /// The key of the annotation in an event.
     pub fn key(self) -> &'static str {
         match self {
             Self::Decision => "tributary.dev/decision",

@@ -6,24 +6,24 @@ use tributary_apimachinery::ResourceRequest;
 
 use crate::json;
 
-/// The reference to the object of a request. Unknown fields are empty.
+/// The reference to the object of a request. Unknown fields are empty strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReference<'a> {
-    /// The resource.
+    /// The plural name of the resource.
     pub resource: Cow<'a, str>,
     /// The namespace of the object.
     pub namespace: Cow<'a, str>,
     /// The name of the object.
     pub name: Cow<'a, str>,
-    /// The uid of the object, if the request's body has it.
+    /// The uid of the object, if the request's body contains a uid.
     pub uid: Cow<'a, str>,
-    /// The API group.
+    /// The API group of the resource.
     pub api_group: Cow<'a, str>,
-    /// The version of the API group.
+    /// The version of the API group in the request's path.
     pub api_version: Cow<'a, str>,
-    /// The resourceVersion of the object, if the request's body has it.
+    /// The resourceVersion of the object, if the request's body contains a resourceVersion.
     pub resource_version: Cow<'a, str>,
-    /// The subresource.
+    /// The subresource; empty for a request without a subresource.
     pub subresource: Cow<'a, str>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> ObjectReference<'a> {
                 json::field(line, key, value);
             }
         }
-        // Replaces the comma of the first field.
+        // The comma before the first field becomes the opening brace.
         match line.get_mut(begun) {
             Some(comma) => *comma = b'{',
             None => line.push(b'{'),
@@ -65,7 +65,7 @@ impl<'a> ObjectReference<'a> {
         line.push(b'}');
     }
 
-    /// The reference with its own strings, which outlives the request.
+    /// Copies the strings, so that the reference outlives the request.
     pub(super) fn into_owned(self) -> ObjectReference<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         ObjectReference {

@@ -44,7 +44,7 @@ fn json_body(text: &str) -> AuditBody<'_> {
 }
 
 #[test]
-fn event_has_the_fields_of_kube_apiserver() {
+fn audit_event_has_the_fields_of_kube_apiserver() {
     let mut event =
         event(Level::RequestResponse, "PUT", "/apis/apps/v1/namespaces/n/deployments/d/status?token=x").unwrap();
     let received = json!({
@@ -78,7 +78,7 @@ fn event_has_the_fields_of_kube_apiserver() {
 }
 
 #[test]
-fn level_decides_about_events_and_bodies() {
+fn audit_level_decides_about_events_and_bodies() {
     assert!(event(Level::None, "GET", "/api/v1/pods").is_none());
     let body = r#"{"kind":"ConfigMap","metadata":{"name":"x"}}"#;
     for (level, has_request, has_response) in
@@ -97,7 +97,7 @@ fn level_decides_about_events_and_bodies() {
 }
 
 #[test]
-fn event_wants_only_bodies_that_it_writes() {
+fn audit_event_requests_only_bodies_that_it_records() {
     for (level, method, uri, request, response) in [
         (Level::Metadata, "GET", "/api/v1/pods", false, false),
         (Level::RequestResponse, "GET", "/api/v1/pods", false, true),
@@ -116,7 +116,7 @@ fn event_wants_only_bodies_that_it_writes() {
 }
 
 #[test]
-fn rejected_impersonation_is_written_as_an_annotation_only() {
+fn rejected_impersonation_is_recorded_only_as_an_annotation() {
     check_annotation_replaces_impersonated_user("refused", Event::set_impersonation_refused);
     check_annotation_replaces_impersonated_user("asked", Event::set_impersonation_undecided);
 }
@@ -151,7 +151,7 @@ fn check_annotation_replaces_impersonated_user(outcome: &str, set: fn(&mut Event
 }
 
 #[test]
-fn only_the_code_of_a_workload_response_is_written() {
+fn workload_response_is_audited_with_only_its_code() {
     let status = r#"{"kind":"Status","status":"Failure","message":"a canary","reason":"Gone","code":410}"#;
     for (uri, is_written) in [
         ("/api/v1/namespaces/n/services/s/proxy/x", false),
@@ -172,7 +172,7 @@ fn only_the_code_of_a_workload_response_is_written() {
 }
 
 #[test]
-fn error_response_is_written_as_its_status() {
+fn error_response_is_audited_as_a_status() {
     let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":"NotFound","details":{"name":"x"},"code":404}"#;
     let mut event = event(Level::Metadata, "GET", "/api/v1/namespaces/n/pods/x").unwrap();
     event.set_response_code(404);
@@ -185,9 +185,9 @@ fn error_response_is_written_as_its_status() {
     assert_eq!(written(&mut event, Stage::Panic)["responseStatus"]["code"], 500);
 }
 
-/// A member's response may have several lines, and one of them may look like an event of another user.
+/// A member's response may have several lines, and one line may look like an event of another user.
 #[test]
-fn response_with_line_breaks_stays_on_one_line() {
+fn audit_event_with_line_breaks_in_the_response_is_one_line() {
     let forged = r#"{"kind":"Event","auditID":"forged","user":{"username":"root"}}"#;
     let status = format!(
         "{{\n\"kind\": \"Status\", \"code\": 409,\r\n\"details\": {{\"name\": \"x\", \"forged\":\n{forged}\n}}\n}}\n"
@@ -201,9 +201,9 @@ fn response_with_line_breaks_stays_on_one_line() {
     }
 }
 
-/// When a long event is cut, its fields are parsed again.
+/// The truncation of a long event parses its fields, including a deeply nested body.
 #[test]
-fn deeply_nested_response_does_not_hide_the_event() {
+fn long_event_with_a_deeply_nested_response_is_truncated() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     let uri = format!("/api/v1/namespaces/n/pods/x?a={}", "b".repeat(2000));
     for details in [deep.clone(), format!(r#"{{"name":"x","other":{deep}}}"#), format!(r#"{{"causes":{deep}}}"#)] {
@@ -219,9 +219,8 @@ fn deeply_nested_response_does_not_hide_the_event() {
     }
 }
 
-/// Raw JSON with line breaks must not split the event.
 #[test]
-fn raw_json_with_line_breaks_stays_on_one_line() {
+fn audit_event_with_line_breaks_in_json_is_one_line() {
     let raw = || RawValue::from_string("{\n\t\"a\": [1,\r\n2]}".to_owned()).ok();
     let mut event = event(Level::RequestResponse, "PUT", "/api/v1/namespaces/n/configmaps/x").unwrap();
     (event.request_object, event.response_object) = (raw(), raw());
@@ -231,7 +230,7 @@ fn raw_json_with_line_breaks_stays_on_one_line() {
     }
 }
 
-/// Go clients prefer protobuf, and a client may ask for YAML.
+/// Go clients prefer protobuf, and a client may request YAML.
 #[test]
 fn error_status_is_read_from_protobuf_and_yaml() {
     let yaml =
@@ -255,7 +254,7 @@ fn error_status_is_read_from_protobuf_and_yaml() {
 }
 
 #[test]
-fn secrets_and_tokens_are_never_written() {
+fn audit_events_never_contain_secrets_or_tokens() {
     let canary = "Q0FOQVJZ";
     let secret =
         format!(r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"s"}},"data":{{"a":"{canary}"}}}}"#);
@@ -271,7 +270,7 @@ fn secrets_and_tokens_are_never_written() {
         ("PATCH", "/clusters/eu/api/v1/namespaces/n/secrets/s".to_owned()),
         ("POST", "/apis/authentication.k8s.io/v1/tokenreviews".to_owned()),
         ("POST", "/api/v1/namespaces/n/serviceaccounts/default/token".to_owned()),
-        // A Secret in a request for ConfigMaps.
+        // A client sends a Secret in a request for ConfigMaps.
         ("POST", "/api/v1/namespaces/n/configmaps".to_owned()),
     ] {
         for body in [&secret, &list, &review] {
@@ -291,7 +290,7 @@ fn secrets_and_tokens_are_never_written() {
 }
 
 #[test]
-fn omitted_bodies_are_annotated() {
+fn omitted_bodies_have_an_annotation_with_the_reason() {
     let mut event = event(Level::RequestResponse, "POST", "/api/v1/namespaces/n/configmaps").unwrap();
     event.set_request_body(&AuditBody::Whole { content_type: "application/vnd.kubernetes.protobuf", bytes: b"k8s\0" });
     event.set_response_body(&AuditBody::TooLong);
@@ -305,7 +304,7 @@ fn omitted_bodies_are_annotated() {
 }
 
 #[test]
-fn malformed_path_is_written() {
+fn request_with_a_malformed_path_is_audited() {
     let mut event = event(Level::Metadata, "GET", "/api/v1/namespaces/n/pods/%zz").unwrap();
     let line = written(&mut event, Stage::RequestReceived);
     assert_eq!((&line["verb"], &line["requestURI"]), (&json!("get"), &json!("/api/v1/namespaces/n/pods/%zz")));

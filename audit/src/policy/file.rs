@@ -1,4 +1,4 @@
-//! The fields of a policy file before validation.
+//! The fields of an audit policy file before validation.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -56,12 +56,12 @@ pub(super) struct Resources {
     pub(super) resource_names: Vec<String>,
 }
 
-/// `null` is the same as a missing value, as in Go.
+/// As in Go, `null` means the default value.
 fn or_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Parses a file. Also returns a warning for each unknown field.
+/// Parses a policy file. Returns a warning for each unknown field.
 ///
 /// # Errors
 /// [`InvalidPolicy::Undecodable`].
@@ -85,7 +85,7 @@ fn missing(field: &str) -> InvalidPolicy {
     InvalidPolicy::Undecodable(format!("Object '{field}' is missing"))
 }
 
-/// A warning for each unknown field, in the words of apimachinery's strict decoder.
+/// Returns a warning for each unknown field, in the wording of apimachinery's strict decoder.
 fn unknown_fields(document: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     let top = ["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"];
@@ -121,7 +121,7 @@ fn note_unknown(value: &Value, known: &[&str], place: &str, unknown: &mut Vec<St
     unknown.extend(own.map(|key| format!("unknown field \"{place}{key}\"")));
 }
 
-/// The stages with these names. Validation has rejected unknown names.
+/// Returns the stages with these names. Unknown names do not occur, because the validation has rejected them.
 fn stages(names: &[String]) -> Stages {
     names.iter().filter_map(|name| Stage::parse(name)).collect()
 }

@@ -30,7 +30,7 @@ fn parse(text: &str) -> Result<AuditPolicy, InvalidPolicy> {
 }
 
 #[test]
-fn parse_reads_every_field() {
+fn audit_policy_parser_reads_every_field() {
     let (policy, warnings) = AuditPolicy::parse(GOOD).unwrap();
     assert_eq!(warnings, Vec::<String>::new());
     let received: Stages = [Stage::RequestReceived].into_iter().collect();
@@ -60,7 +60,7 @@ fn parse_reads_every_field() {
 }
 
 #[test]
-fn unknown_fields_cause_warnings() {
+fn unknown_policy_fields_cause_warnings() {
     let text = GOOD.replace("  users: [ann]", "  user: [ann]").replace("metadata: {name: one}", "spec: {}");
     let text = text.replace("  - group: apps", "  - apiGroup: apps");
     let (policy, warnings) = AuditPolicy::parse(&text).unwrap();
@@ -76,7 +76,7 @@ fn unknown_fields_cause_warnings() {
 }
 
 #[test]
-fn invalid_policy_is_reported_in_the_words_of_kube_apiserver() {
+fn invalid_audit_policy_has_the_messages_of_kube_apiserver() {
     let table = [
         (
             "level: None",
@@ -143,7 +143,7 @@ fn invalid_policy_is_reported_in_the_words_of_kube_apiserver() {
 }
 
 #[test]
-fn several_problems_form_a_list_and_missing_rules_are_an_error() {
+fn policy_error_lists_all_problems() {
     let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
     let two = format!("{head}rules: [{{}}, {{level: X}}]");
     let problem = parse(&two).unwrap_err().to_string();
@@ -158,7 +158,7 @@ fn several_problems_form_a_list_and_missing_rules_are_an_error() {
 
 proptest::proptest! {
     #[test]
-    fn parse_never_panics_and_parsed_policies_decide(text in "(?s).{0,200}") {
+    fn arbitrary_policy_text_never_panics(text in "(?s).{0,200}") {
         let _ = parse(&text);
         let _ = parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  verbs: {text}"));
     }

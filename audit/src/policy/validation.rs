@@ -1,11 +1,11 @@
-//! The validation of a policy, with messages in the form of apimachinery's `field.Error`.
+//! The validation of an audit policy. The messages have the format of apimachinery's `field.Error`.
 
 use tributary_apimachinery::dns_subdomain_errors;
 
 use super::file::{File, FileRule, Resources};
 use crate::{Level, Stage};
 
-/// All problems, in kube-apiserver's order.
+/// Returns all problems of a policy file, in kube-apiserver's order.
 pub(super) fn problems(file: &File) -> Vec<String> {
     let mut problems = Vec::new();
     validate_stages(&file.omit_stages, "omitStages", &mut problems);
@@ -73,7 +73,7 @@ fn validate_stages(stages: &[String], field: &str, problems: &mut Vec<String>) {
     }
 }
 
-/// A list as JSON, the form in which apimachinery formats values that are not strings.
+/// Formats a list as JSON, like apimachinery formats values that are not strings.
 fn list(values: &[String]) -> String {
     serde_json::to_string(values).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A valid file in which one text is replaced.
+/// Returns a valid AuthenticationConfiguration with one text replaced.
 fn changed(from: &str, to: &str) -> String {
     let good = r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [{
         "issuer": {"url": "https://issuer.example", "audiences": ["one"]},
@@ -12,7 +12,7 @@ fn changed(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn parse_reads_the_claim_mappings() {
+fn authentication_configuration_reads_the_claim_mappings() {
     let parsed = AuthenticationConfiguration::parse(&changed("", ""), &[]).unwrap();
     let [jwt] = parsed.jwt.as_slice() else { panic!("one issuer") };
     assert_eq!(jwt.discovery_url, "https://issuer.example/.well-known/openid-configuration");
@@ -22,7 +22,7 @@ fn parse_reads_the_claim_mappings() {
 }
 
 #[test]
-fn invalid_file_is_reported_in_the_words_of_kube_apiserver() {
+fn invalid_authentication_configuration_has_the_messages_of_kube_apiserver() {
     let url = "https://issuer.example";
     let audiences = r#"["one"]"#;
     let table = [

@@ -10,7 +10,7 @@ const URL: &str = "https://issuer";
 const DISCOVERY: &str = "https://issuer/.well-known/openid-configuration";
 const KEYS: &str = "https://issuer/keys";
 
-/// The server of an issuer. Each document takes 1 s.
+/// The HTTPS server of an issuer. Each response takes 1 s.
 #[derive(Debug, Default)]
 struct Server {
     documents: Mutex<BTreeMap<String, String>>,
@@ -40,7 +40,7 @@ impl Server {
         *self.documents.lock() = BTreeMap::from([(DISCOVERY.to_owned(), discovery), (KEYS.to_owned(), keys)]);
     }
 
-    /// The number of fetches of the keys.
+    /// Returns the number of fetches of the discovery document.
     fn rounds(&self) -> usize {
         self.asked.lock().iter().filter(|url| *url == DISCOVERY).count()
     }
@@ -65,7 +65,7 @@ fn ann() -> Result<String, IssuerError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_key_causes_at_most_one_fetch_per_10_s() {
+async fn unknown_key_causes_one_fetch_per_10_s() {
     let (server, first, second, stranger) =
         (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"), TestSigner::new("x"));
     let keys = new(&server);
@@ -89,9 +89,9 @@ async fn unknown_key_causes_at_most_one_fetch_per_10_s() {
     assert_eq!(server.rounds(), 3);
 }
 
-/// go-oidc fetches keys if no cached key verifies the signature (`RemoteKeySet.verify`).
+/// go-oidc also fetches keys if no cached key verifies the signature (`RemoteKeySet.verify`).
 #[tokio::test(start_paused = true)]
-async fn new_key_under_a_known_id_is_fetched() {
+async fn issuer_key_with_a_reused_id_is_fetched() {
     let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("1"));
     let keys = new(&server);
     server.serves(&[&first]);
@@ -105,7 +105,7 @@ async fn new_key_under_a_known_id_is_fetched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_requests_share_a_fetch_that_survives_their_cancellation() {
+async fn key_fetch_is_shared_and_survives_cancellation() {
     let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     server.serves(&[&signer]);
@@ -117,7 +117,7 @@ async fn concurrent_requests_share_a_fetch_that_survives_their_cancellation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cached_keys_stay_in_use_while_the_issuer_is_down() {
+async fn cached_keys_are_used_while_the_issuer_is_down() {
     let (server, signer) = (Arc::new(Server::default()), TestSigner::new("1"));
     let keys = new(&server);
     let down = Err(IssuerError::NoKeys { issuer: URL.to_owned(), problem: "it is down".into() });
@@ -138,7 +138,7 @@ async fn cached_keys_stay_in_use_while_the_issuer_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn withdrawn_key_is_dropped_after_its_age_limit() {
+async fn withdrawn_issuer_key_becomes_invalid_after_the_age_limit() {
     let (server, first, second) = (Arc::new(Server::default()), TestSigner::new("1"), TestSigner::new("2"));
     let keys = new(&server);
     server.serves(&[&first]);

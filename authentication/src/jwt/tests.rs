@@ -85,7 +85,7 @@ fn token_of_another_issuer_is_rejected() {
 }
 
 #[test]
-fn token_times_are_checked_to_the_second() {
+fn token_expiry_is_exact_to_the_second() {
     let issuer = TestIssuer::new();
     let table = [
         (json!({"exp": NOW}), None),
@@ -102,7 +102,7 @@ fn token_times_are_checked_to_the_second() {
 }
 
 #[test]
-fn hostile_headers_are_refused() {
+fn tokens_with_hostile_headers_are_rejected() {
     let issuer = TestIssuer::new();
     let (good, own) = (claims(&json!({})), r#""jwk":{"kty":"EC"},"jku":"https://evil","x5u":"https://evil""#);
     assert!(issuer.verify(&format!(r#"{{"alg":"ES256",{own}}}"#), &good).is_ok(), "keys of its own are not read");
@@ -127,7 +127,7 @@ fn hostile_headers_are_refused() {
 }
 
 #[test]
-fn hostile_claims_are_refused() {
+fn tokens_with_hostile_claims_are_rejected() {
     let issuer = TestIssuer::new();
     let deep = "[".repeat(5_000);
     for hostile in [
@@ -152,7 +152,7 @@ fn malformed_tokens_are_rejected() {
 }
 
 #[test]
-fn key_for_another_use_verifies_no_signature() {
+fn encryption_key_verifies_no_token_signature() {
     let issuer = TestIssuer::new();
     let token = issuer.token(HEADER, &claims(&json!({})));
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
@@ -169,7 +169,6 @@ fn key_for_another_use_verifies_no_signature() {
 }
 
 proptest::proptest! {
-    /// A token with one changed byte is invalid.
     #[test]
     fn token_with_a_changed_byte_is_rejected(at: proptest::sample::Index, byte in b'-'..=b'z') {
         let issuer = TestIssuer::new();

@@ -13,17 +13,17 @@ use crate::user::Reach;
 const ISSUER: &str = "https://issuer";
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// Clusters with their tokens, and the server of an issuer. Each answer takes 100 ms.
+/// Simulated clusters that review tokens, and the server of an issuer. Each response takes 100 ms.
 #[derive(Debug, Default)]
 struct World {
-    /// The user of each pair of cluster and token.
+    /// The user for each pair of cluster and token.
     users: Mutex<BTreeMap<(String, String), Value>>,
     broken: Mutex<BTreeSet<String>>,
     /// The clusters that never answer.
     hung: Mutex<BTreeSet<String>>,
-    /// The duration of a review for tokens with a prefix.
+    /// The prefix of the tokens with slow reviews, and the duration of these reviews.
     slow: Mutex<Option<(&'static str, Duration)>>,
-    /// The names of the clusters that were asked, and the URLs that were fetched.
+    /// The clusters that have received a TokenReview, and the URLs that were fetched.
     asked: Mutex<Vec<String>>,
     documents: Mutex<BTreeMap<String, String>>,
 }
@@ -98,7 +98,7 @@ fn one_issuer() -> AuthenticationConfiguration {
     AuthenticationConfiguration { jwt: vec![issuer(ISSUER)] }
 }
 
-/// The user of a token, and where the user is valid.
+/// Returns the user of a token, and the members in which the user is valid.
 async fn authenticate(
     tokens: &TokenAuthenticator,
     token: &str,
@@ -113,7 +113,7 @@ fn everywhere(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
     Ok((name.to_owned(), Reach::Everywhere))
 }
 
-/// The keys of members, and the hub without keys.
+/// Returns the keys of these members. The token-review cluster `hub` serves no keys.
 fn served<const N: usize>(keys: [(ClusterName, JsonWebKeySet); N]) -> MemberKeys {
     let mut served = MemberKeys::default();
     let of_hub = (cluster("hub"), JsonWebKeySet::default());
@@ -132,7 +132,7 @@ fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthentic
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_sent_only_to_their_own_verifiers() {
+async fn token_is_sent_only_to_its_own_verifier() {
     let (world, of_issuer, of_a) = (Arc::new(World::default()), TestSigner::new("i"), TestSigner::new("a"));
     world.serves(&of_issuer);
     let tokens = world.authenticator(with_hub());
@@ -177,9 +177,10 @@ async fn tokens_are_sent_only_to_their_own_verifiers() {
     assert_eq!(asked(), ["hub"; 4], "c does not review tokens");
 }
 
-/// A member serves a copy of the hub's key before the hub has reported its own keys.
+/// A hostile member serves a copy of the key of the token-review cluster (`hub`) before that cluster has served its own
+/// keys.
 #[tokio::test(start_paused = true)]
-async fn copy_of_the_hub_key_receives_no_token_while_the_hub_keys_are_unknown() {
+async fn copied_key_of_the_token_review_cluster_attracts_no_token() {
     let (world, of_hub) = (Arc::new(World::default()), TestSigner::new("h"));
     let tokens = world.authenticator(with_hub());
     let account = of_hub.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
@@ -190,7 +191,7 @@ async fn copy_of_the_hub_key_receives_no_token_while_the_hub_keys_are_unknown() 
     tokens.set_member_keys(copy.clone());
     assert_eq!(authenticate(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
     assert_eq!(std::mem::take(&mut *world.asked.lock()), ["hub"]);
-    // A result under earlier keys is not cached.
+    // A result under the previous keys is not cached.
     tokens.set_member_keys(copy);
     world.broken.lock().insert("hub".to_owned());
     assert!(matches!(authenticate(&tokens, &account, None).await, Err(TokenAuthenticationError::NotReviewed { .. })));
@@ -214,7 +215,7 @@ async fn malformed_tokens_cause_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_are_cached_for_10_s_and_never_beyond_the_token_expiry() {
+async fn token_review_is_cached_for_10_s_or_until_expiry() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("a"));
     let tokens = world.authenticator(with_hub());
     tokens.set_member_keys(served([(cluster("a"), signer.keys())]));
@@ -231,7 +232,7 @@ async fn results_are_cached_for_10_s_and_never_beyond_the_token_expiry() {
     authenticate(&tokens, "t", None).await.unwrap();
     authenticate(&tokens, "nobody's", None).await.unwrap_err();
     assert_eq!(world.times_asked(), 3);
-    // The token is past its cached lifetime, so the hub is asked again.
+    // The cached result has expired, so the hub reviews the token again.
     world.users.lock().clear();
     assert_eq!(authenticate(&tokens, &short, None).await, Err(TokenAuthenticationError::Unknown));
     advance(Duration::from_secs(5)).await;
@@ -239,7 +240,7 @@ async fn results_are_cached_for_10_s_and_never_beyond_the_token_expiry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_is_not_tried_elsewhere_if_a_cluster_is_down() {
+async fn failed_review_is_not_repeated_at_another_cluster() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
@@ -253,7 +254,7 @@ async fn token_is_not_tried_elsewhere_if_a_cluster_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_requests_share_a_review_that_survives_their_cancellation() {
+async fn token_review_is_shared_and_survives_cancellation() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     world.knows("hub", "t", "ann");
@@ -264,7 +265,7 @@ async fn concurrent_requests_share_a_review_that_survives_their_cancellation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reviews_are_bounded_per_client_address() {
+async fn token_reviews_are_limited_per_client_address() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     for number in 0..1000 {
@@ -300,7 +301,7 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
         guesses.iter().filter(|outcome| outcome.as_ref().unwrap_err().to_string().contains(words)).count()
     };
     assert_eq!((told("no answer within 10 s"), told("the limit of token reviews in flight")), (32, 168));
-    // Guesses from many addresses do not keep users of other clusters out either.
+    // Invalid tokens from many addresses do not block users of other clusters.
     world.hung.lock().clear();
     advance(Duration::from_secs(60)).await;
     let other = signer.signed(&claims("https://b", "x", 601));
@@ -317,7 +318,7 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_rules_invalidate_cached_results() {
+async fn changed_verifiers_invalidate_cached_token_reviews() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(TokenReviews::default());
@@ -343,7 +344,7 @@ async fn changed_rules_invalidate_cached_results() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn review_requests_and_compares_the_audiences() {
+async fn token_review_requests_and_compares_the_audiences() {
     let world = Arc::new(World::default());
     world.knows("hub", "t", "ann");
     for (audience, expected) in [("of the cluster", from_hub("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
@@ -354,7 +355,7 @@ async fn review_requests_and_compares_the_audiences() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_contain_no_text_of_the_token() {
+async fn token_errors_contain_no_text_of_the_token() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());
@@ -373,8 +374,8 @@ async fn errors_contain_no_text_of_the_token() {
     }
 }
 
-/// A public key does not prove who signs with it. If `h` serves a copy of the key of `v` and is shown a token of `v`,
-/// it could use that token in `v`.
+/// A public key does not prove which cluster signs with it. If cluster `h` serves a copy of the key of cluster `v`, `h`
+/// must not receive a token of `v`, because `h` could use the token in `v`.
 #[tokio::test(start_paused = true)]
 async fn token_is_not_sent_to_a_cluster_with_a_copied_key() {
     let (world, of_v) = (Arc::new(World::default()), TestSigner::new("v"));
@@ -382,18 +383,18 @@ async fn token_is_not_sent_to_a_cluster_with_a_copied_key() {
     let account = of_v.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
     world.knows("v", &account, "system:serviceaccount:x:y");
     let asked = || std::mem::take(&mut *world.asked.lock());
-    // The keys of v are unknown: it is down, or does not serve them, or its key has just changed.
+    // The keys of `v` are unknown: `v` is unreachable, does not serve keys, or has just replaced its key.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys())]));
     assert_eq!(authenticate(&tokens, &account, Some("v")).await, Err(TokenRefused::OfAnotherCluster.into()));
     assert_eq!(asked(), Vec::<String>::new());
-    // The copy does not lock the users of v out either.
+    // The copied key does not lock the users of `v` out.
     tokens.set_member_keys(served([(cluster("h"), of_v.keys()), (cluster("v"), of_v.keys())]));
     assert_eq!(authenticate(&tokens, &account, Some("v")).await, in_member("system:serviceaccount:x:y", "v"));
     assert_eq!(authenticate(&tokens, &account, None).await, Err(TokenRefused::SeveralClusters.into()));
     assert_eq!(asked(), ["v"]);
 }
 
-/// Authenticates a token of the hub, and follows it.
+/// Authenticates a token at the token-review cluster, and follows the token for an open stream.
 async fn open_streams(world: &Arc<World>, tokens: &TokenAuthenticator, token: &str) -> Arc<FollowedToken> {
     let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
     let followed = tokens.follow(token.as_bytes(), &known).unwrap();
@@ -401,7 +402,7 @@ async fn open_streams(world: &Arc<World>, tokens: &TokenAuthenticator, token: &s
     followed
 }
 
-/// Runs rounds every ten seconds for a time. Returns whether a round reported a lost token.
+/// Runs a round of reviews every ten seconds for this duration. Returns whether a round reported an invalid token.
 async fn rounds(tokens: &TokenAuthenticator, time: Duration) -> bool {
     let (end, mut is_lost) = (Instant::now() + time, false);
     while Instant::now() < end {
@@ -423,24 +424,24 @@ async fn followed_token_is_reviewed_each_minute_while_a_stream_is_open() {
     assert!(Arc::ptr_eq(&first, &second), "streams with the same token share an entry");
     assert!(!rounds(&tokens, 10 * MINUTE).await && first.is_known());
     assert!((8..=10).contains(&world.times_asked()), "{}", world.times_asked());
-    // The token is revoked: the next review in a minute detects it.
+    // The token is revoked. The review after a minute detects the revocation.
     world.users.lock().clear();
     assert!(rounds(&tokens, MINUTE + Duration::from_secs(10)).await);
     assert!(!first.is_known());
     world.asked.lock().clear();
     assert!(!rounds(&tokens, 5 * MINUTE).await, "a lost token is reported once");
-    // If the token becomes valid again, a new entry follows it.
+    // A token that becomes valid again gets a new entry.
     world.knows("hub", "t", "ann");
     let third = open_streams(&world, &tokens, "t").await;
     assert!(third.is_known() && !first.is_known());
-    // After the last stream has ended, nothing is asked, and no entry keeps the token.
+    // After the last stream has ended, no review is sent, and the entry of the token is removed.
     drop((first, second, third));
     rounds(&tokens, 2 * MINUTE).await;
     assert_eq!((world.times_asked(), tokens.followed.due().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn followed_token_is_lost_if_any_part_of_its_user_changes() {
+async fn followed_token_becomes_invalid_if_its_user_changes() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let ann = |groups: &[&str]| json!({"username": "ann", "groups": groups});
@@ -456,9 +457,9 @@ async fn followed_token_is_lost_if_any_part_of_its_user_changes() {
     assert!(rounds(&tokens, 2 * MINUTE).await && !followed.is_known());
 }
 
-/// A cluster that cannot answer loses no token for an hour, and does not affect tokens of other clusters.
+/// The tokens of a cluster that does not answer stay valid for an hour. Tokens of other clusters are reviewed as usual.
 #[tokio::test(start_paused = true)]
-async fn followed_token_survives_an_hour_without_an_answer() {
+async fn followed_token_stays_valid_for_an_hour_without_review() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
@@ -481,7 +482,7 @@ async fn followed_token_survives_an_hour_without_an_answer() {
     world.users.lock().remove(&("b".to_owned(), "of-b".to_owned()));
     assert!(rounds(&tokens, 2 * MINUTE).await && !of_b.is_known());
     assert!(!rounds(&tokens, 50 * MINUTE).await && of_hub.iter().all(|own| own.is_known()));
-    // A positive answer extends the validity by another hour.
+    // A successful review extends the validity by another hour.
     world.hung.lock().clear();
     assert!(!rounds(&tokens, 2 * MINUTE).await);
     world.broken.lock().insert("hub".to_owned());
@@ -489,10 +490,10 @@ async fn followed_token_survives_an_hour_without_an_answer() {
     assert!(rounds(&tokens, 10 * MINUTE).await && of_hub.iter().all(|own| !own.is_known()));
 }
 
-/// The webhook of a cluster hangs for the tokens of one issuer. Tokens of other issuers are still reviewed, and do not
-/// expire after an hour without a review.
+/// The webhook of a cluster hangs for the tokens of one issuer. Tokens of other issuers are still reviewed, and stay
+/// valid for more than an hour.
 #[tokio::test(start_paused = true)]
-async fn hanging_reviews_delay_other_followed_tokens_by_a_minute() {
+async fn hanging_reviews_delay_other_tokens_by_a_minute() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let (mut hanging, mut others) = (Vec::new(), Vec::new());
@@ -512,9 +513,10 @@ async fn hanging_reviews_delay_other_followed_tokens_by_a_minute() {
     assert!(hanging.iter().all(|own| !own.is_known()));
 }
 
-/// A cluster that takes nine seconds per answer counts as answering, and does not delay the tokens of others.
+/// A cluster that takes nine seconds per review is slow, but answers. Its reviews do not delay the tokens of other
+/// clusters.
 #[tokio::test(start_paused = true)]
-async fn slow_cluster_does_not_delay_followed_tokens_of_others() {
+async fn slow_cluster_does_not_delay_tokens_of_other_clusters() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(with_hub());
     let mut followed = Vec::new();
@@ -532,7 +534,7 @@ async fn slow_cluster_does_not_delay_followed_tokens_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn issuer_token_is_not_followed() {
+async fn token_of_an_issuer_is_not_reviewed_again() {
     let (world, signer) = (Arc::new(World::default()), TestSigner::new("i"));
     world.serves(&signer);
     let tokens = world.authenticator(with_hub());
@@ -546,7 +548,7 @@ async fn issuer_token_is_not_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replaced_cluster_invalidates_cached_and_followed_tokens() {
+async fn replaced_cluster_invalidates_its_tokens() {
     let world = Arc::new(World::default());
     let tokens = world.authenticator(TokenReviews::default());
     tokens.set_reviewing_members(BTreeSet::from([cluster("a")]));

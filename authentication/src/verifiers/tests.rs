@@ -9,7 +9,7 @@ fn cluster(name: &str) -> ClusterName {
     ClusterName::new(name).unwrap()
 }
 
-/// The order as text: `issuer URL`, `hub NAME`, `signer NAME`, `member NAME`.
+/// Returns the verifiers as text: `issuer URL`, `hub NAME`, `signer NAME`, `member NAME`.
 fn order(
     rules: &VerifierRules<'_>,
     token: &str,
@@ -27,7 +27,7 @@ fn order(
 }
 
 #[test]
-fn order_chooses_the_verifiers_of_a_token() {
+fn verifiers_depend_on_the_token_and_the_requested_cluster() {
     let (of_a, of_clones, stranger) = (TestSigner::new("k"), TestSigner::new("k"), TestSigner::new("k"));
     let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
     let mut members = MemberKeys::default();
@@ -80,9 +80,9 @@ fn order_chooses_the_verifiers_of_a_token() {
     }
 }
 
-/// If the keys of a cluster are unknown, a key that another member serves may be a copy of one of them.
+/// A key that a member serves may be a copy of a key of a cluster whose keys are unknown.
 #[test]
-fn key_is_not_trusted_while_keys_of_another_cluster_are_unknown() {
+fn signing_key_is_ambiguous_while_another_clusters_keys_are_unknown() {
     let signer = TestSigner::new("k");
     let (copier, hub, silent) = (cluster("a"), cluster("hub"), cluster("silent"));
     let token = signer.signed("{}");
@@ -116,9 +116,10 @@ fn key_is_not_trusted_while_keys_of_another_cluster_are_unknown() {
     }
 }
 
-/// A token-review cluster that is not configured cannot claim a key.
+/// A token-review cluster that is not a member has no known keys. Any key may be a copy of its key, so only the
+/// token-review cluster gets the token.
 #[test]
-fn key_is_not_trusted_while_the_token_review_cluster_is_not_configured() {
+fn signing_key_is_ambiguous_without_the_token_review_clusters_keys() {
     let signer = TestSigner::new("k");
     let hub = cluster("hub");
     let mut members = MemberKeys::default();
@@ -128,7 +129,7 @@ fn key_is_not_trusted_while_the_token_review_cluster_is_not_configured() {
 }
 
 #[test]
-fn malformed_jwt_is_never_opaque() {
+fn malformed_jwt_is_not_treated_as_an_opaque_token() {
     let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
     let header = encode(r#"{"alg":"ES256"}"#);
     let twice = format!("{header}.{}.AA", encode(r#"{"iss":"https://one","iss":"https://x"}"#));
@@ -143,7 +144,7 @@ fn malformed_jwt_is_never_opaque() {
 }
 
 #[test]
-fn authority_depends_on_the_verifier_and_the_name() {
+fn user_authority_depends_on_the_verifier_and_the_user_name() {
     let (one, a) = (issuer("https://one"), cluster("a"));
     let account = "system:serviceaccount:kube-system:default";
     let member = || Reach::Member(a.clone());

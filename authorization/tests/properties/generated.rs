@@ -1,4 +1,4 @@
-//! Strategies for roles, bindings, users and requests from few words, so that they match often.
+//! Strategies for roles, bindings, users and requests. They use few strings, so that requests often match rules.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -24,9 +24,8 @@ pub(crate) enum Change {
     Upsert(&'static str, Object),
     Remove(&'static str, Object),
     Replace(&'static str, Vec<Object>),
-    /// Replaces the objects of one kind.
     ReplaceKind(&'static str, RbacKind, Vec<Object>),
-    /// Applies several changes at once: `true` puts the object, `false` removes it.
+    /// Applies several changes in one batch: `true` puts the object, `false` removes it.
     Apply(&'static str, Vec<(bool, Object)>),
     Leave(&'static str),
 }
@@ -89,7 +88,7 @@ fn rules() -> impl Strategy<Value = Vec<Value>> {
         },
     );
     let paths = (words(&VERBS), words(&PATHS), words(&RESOURCES)).prop_map(
-        // No API server stores a rule with both; this one must be read as a rule for paths.
+        // No API server stores a rule with both resources and paths. Such a rule must be read as a rule for paths.
         |(verbs, paths, resources)| json!({"verbs": verbs, "nonResourceURLs": paths, "resources": resources}),
     );
     prop::collection::vec(prop_oneof![5 => resources, 1 => paths], 0..4)

@@ -1,4 +1,4 @@
-//! The fleet gives the same answers as a direct transcription of kube-apiserver's code, whatever the history.
+//! A fleet decides like a direct transcription of kube-apiserver's code, after any history of changes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -55,7 +55,7 @@ fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static 
                 }
             };
             fleet.apply(&name(cluster), objects.iter().map(change));
-            // A batch of removals alone does not make a cluster known.
+            // A batch that contains only removals does not add an unknown cluster.
             if references.contains_key(cluster) || objects.iter().any(|(is_put, _)| *is_put) {
                 references.entry(cluster).or_default().apply(objects);
             }
@@ -67,7 +67,7 @@ fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static 
     }
 }
 
-/// The visible objects for a user, for each cluster and verb.
+/// Returns the visible objects of a user for each cluster and verb.
 fn all_rights(fleet: &Fleet, user: RbacUser<'_>) -> Vec<Visible> {
     let rights = |cluster: &str| {
         let of = |verb| fleet.rights(&name(cluster), user, verb, "", "pods");
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn rights_agree_with_allows_for_every_name(
+    fn visible_names_equal_the_individually_allowed_names(
         changes in prop::collection::vec(generated::change(&CLUSTERS[..1]), 1..40),
         user in user(),
         asked in requests(),
@@ -132,7 +132,7 @@ proptest! {
         }
     }
 
-    /// A fleet that saw every change has the same rights as one that got only the final objects.
+    /// A fleet that applied every change has the same rights as a fleet that got only the final objects.
     #[test]
     fn rights_do_not_depend_on_the_order_of_changes(
         changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
@@ -150,7 +150,7 @@ proptest! {
         let user = user.as_user();
         let (seen, told_rights) = (all_rights(&fleet, user), all_rights(&told, user));
         prop_assert_eq!(&seen, &told_rights);
-        // Objects that the fleet already has are no change.
+        // Putting objects that the fleet already contains is no change.
         for (cluster, reference) in &references {
             let objects: Vec<_> = reference.objects().cloned().collect();
             let generation = fleet.generation();
@@ -163,9 +163,9 @@ proptest! {
         }
     }
 
-    /// A cache that is invalidated by the generation is never wrong, and the scope of tokens follows the rights.
+    /// A cache whose key contains the generation never returns outdated rights. The scope changes with the rights.
     #[test]
-    fn no_answer_changes_within_a_generation(
+    fn rights_do_not_change_within_a_generation(
         changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
         users in prop::collection::vec(user(), 3),
     ) {
@@ -208,7 +208,7 @@ proptest! {
 }
 
 #[test]
-fn masters_are_allowed_everything_in_known_clusters() {
+fn system_masters_may_do_everything_in_known_clusters() {
     let mut fleet = Fleet::default();
     fleet.replace(&name("a"), []);
     let groups = ["system:masters".to_owned()];
@@ -224,7 +224,7 @@ fn masters_are_allowed_everything_in_known_clusters() {
 }
 
 #[test]
-fn allowed_by_uses_the_words_of_kube_apiserver() {
+fn reason_for_allowing_equals_that_of_kube_apiserver() {
     use tributary_authorization::RbacKind::{ClusterRole, ClusterRoleBinding, RoleBinding};
     let mut fleet = Fleet::default();
     let objects = [
@@ -258,7 +258,7 @@ fn allowed_by_uses_the_words_of_kube_apiserver() {
     assert_eq!(rules.len(), 1, "the rules of a role occur once");
 }
 
-/// A ClusterRole that allows listing Pods, with this number of additional resource names.
+/// Returns a ClusterRole that allows listing Pods and has this number of resource names in another rule.
 fn role(role: &str, words: usize) -> RbacObject {
     let names: Vec<_> = (0..words).map(|number| number.to_string()).collect();
     let rules = json!([
@@ -269,7 +269,7 @@ fn role(role: &str, words: usize) -> RbacObject {
     RbacObject::parse(RbacKind::ClusterRole, value.to_string().as_bytes()).unwrap()
 }
 
-/// A RoleBinding to all users, in a namespace of its own.
+/// Returns a RoleBinding to all authenticated users, in a namespace without other bindings.
 fn binding(number: usize, role: &str) -> RbacObject {
     let value = json!({
         "metadata": {"namespace": format!("n{number}"), "name": "everybody"},
@@ -284,11 +284,11 @@ fn lists(fleet: &Fleet, cluster: &str, user: RbacUser<'_>, namespace: &str) -> b
     fleet.allows(&name(cluster), user, &Attributes::Resource(asked))
 }
 
-/// A cluster changes all bindings of `system:authenticated` at once. Applied one by one, this took 20,000 times as many
-/// steps under the lock: minutes.
+/// A cluster changes all bindings of `system:authenticated` in one batch. Applying the changes one by one took 20,000
+/// times as many steps under the lock: minutes.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
-fn many_changes_of_one_subject_compile_its_grants_once() {
+fn batch_of_changes_compiles_a_subjects_grants_once() {
     const BINDINGS: usize = 20_000;
     let groups = ["system:authenticated".to_owned()];
     let ann = RbacUser { name: "ann", groups: &groups };
@@ -309,7 +309,7 @@ fn many_changes_of_one_subject_compile_its_grants_once() {
 }
 
 #[test]
-fn grants_beyond_the_limit_are_ignored_for_that_subject_alone() {
+fn grants_beyond_the_limit_are_ignored_per_subject() {
     const WORDS: usize = 5_000;
     let groups = ["system:authenticated".to_owned()];
     let (ann, nobody) = (RbacUser { name: "ann", groups: &groups }, RbacUser { name: "nobody", groups: &[] });
@@ -328,7 +328,7 @@ fn grants_beyond_the_limit_are_ignored_for_that_subject_alone() {
     assert!(!lists(&fleet, "a", ann, "n0") && lists(&fleet, "b", ann, "n0"));
     assert_eq!(fleet.rights(&a, ann, "list", "", "pods"), Visible::nothing());
     assert!(fleet.rules(&a, ann, "n0").is_empty());
-    // A smaller role brings the grants back under the limit, and so does the removal of a binding.
+    // A smaller role brings the grants below the limit, and so does the removal of a binding.
     assert!(fleet.upsert(&a, role("s", 0)) && !fleet.rights_are_unknown(&a, ann) && lists(&fleet, "a", ann, "n7"));
     assert!(fleet.upsert(&a, role("s", WORDS)) && fleet.rights_are_unknown(&a, ann));
     assert!(fleet.remove(&a, RbacKind::RoleBinding, "n1", "everybody") && !fleet.rights_are_unknown(&a, ann));
@@ -342,9 +342,10 @@ fn grants_beyond_the_limit_are_ignored_for_that_subject_alone() {
     assert!(!fleet.grants_too_much(&name("c")), "a cluster that reuses the index does not inherit the state");
 }
 
-/// Bindings of other subjects come and go in one cluster, as with the namespaces of a pipeline.
+/// Bindings of other subjects are created and deleted in one cluster, like the bindings in the namespaces of a CI
+/// pipeline.
 #[test]
-fn changes_of_one_subject_keep_the_generations_of_other_subjects_and_clusters() {
+fn subject_change_does_not_advance_other_subjects_generations() {
     let groups = ["system:authenticated".to_owned()];
     let ann = RbacUser { name: "ann", groups: &groups };
     let of = |user: &str, number: usize| {
@@ -376,7 +377,7 @@ fn changes_of_one_subject_keep_the_generations_of_other_subjects_and_clusters() 
     assert!(fleet.upsert(&b, of("ann", 0)) && fleet.remove(&b, RbacKind::RoleBinding, "own", "made-up-0"));
     let gone = generations(&fleet);
     assert!(gone[0] == before[0] && gone[1] > now[1], "the loss of a grant is remembered: {gone:?}");
-    // The number of remembered losses is bounded; beyond it, the rights count as changed.
+    // The number of recorded losses is limited. Above the limit, all rights in the cluster count as changed.
     for number in 0..10_000 {
         fleet.upsert(&b, of(&format!("made-up-{number}"), number));
         fleet.remove(&b, RbacKind::RoleBinding, "own", &format!("made-up-{number}"));

@@ -1,9 +1,8 @@
-//! RBAC transcribed line by line from `rule.go` and `rbac.go`: it checks every binding, subject and rule.
+//! A line-by-line transcription of RBAC from `rule.go` and `rbac.go`, which checks every binding, subject and rule.
 
 use serde_json::Value;
 use tributary_authorization::{Attributes, RbacKind, RbacUser, ResourceAttributes};
 
-/// An object as a cluster stores it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
     pub(crate) kind: RbacKind,
@@ -28,7 +27,6 @@ impl Object {
     }
 }
 
-/// The objects of one cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Reference(Vec<Object>);
 
@@ -44,7 +42,6 @@ impl Reference {
         self.0.push(object);
     }
 
-    /// Replaces all objects of a kind.
     pub(crate) fn replace_kind(&mut self, kind: RbacKind, objects: &[Object]) {
         self.0.retain(|own| own.kind != kind);
         objects.iter().filter(|object| object.kind == kind).for_each(|object| self.put(object.clone()));

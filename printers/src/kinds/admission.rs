@@ -1,4 +1,4 @@
-//! The group admissionregistration.k8s.io.
+//! Printers of the group admissionregistration.k8s.io.
 
 use std::fmt::Write;
 
@@ -58,7 +58,7 @@ pub(super) fn webhook_configuration(object: &[u8], now: Timestamp, row: &mut Row
     Ok(())
 }
 
-/// Prints a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy, each of which has one of the two lists.
+/// Prints a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy, which has either `validations` or `mutations`.
 pub(super) fn policy(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let policy: AdmissionPolicy<'_> = decode(object)?;
     let rules = policy.spec.validations.len() + policy.spec.mutations.len();
@@ -89,11 +89,11 @@ pub(super) fn policy_binding(object: &[u8], now: Timestamp, row: &mut Row) -> Re
     Ok(())
 }
 
-/// Formats the selector like Go's generated `String` method, which kube-apiserver uses here.
+/// Formats the selector like the `String` method that Go generates, which kube-apiserver uses for this cell.
 fn go_text(selector: &StructuredLabelSelector<'_>) -> String {
     let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
     for (key, value) in selector.match_labels.iter() {
-        // Writing to memory cannot fail, here and below.
+        // Writing to memory cannot fail.
         let _ = write!(text, "{key}: {value},");
     }
     text.push_str("},MatchExpressions:[]LabelSelectorRequirement{");

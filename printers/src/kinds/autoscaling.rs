@@ -1,7 +1,7 @@
-//! HorizontalPodAutoscalers of autoscaling/v2 and v1.
+//! The printer of HorizontalPodAutoscalers of autoscaling/v2 and v1.
 //!
-//! kube-apiserver prints the internal form. The v1 form stores all metrics except CPU in an annotation, so this printer
-//! reads them there; the annotation does not keep the original order of the metrics.
+//! kube-apiserver prints the internal form. Version v1 stores all metrics except CPU in an annotation, and this printer
+//! reads the annotation. The annotation does not preserve the original order of the metrics.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use super::metadata::{FullMetadata, KindAndName};
 use crate::Row;
 use crate::value::{JoinedTexts, ListValue, TextOrNumber, TextValue, parts};
 
-/// The annotation in which `autoscaling/v1` stores metrics that have no field there.
+/// The annotation in which `autoscaling/v1` stores metrics without a field in v1.
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
-/// The annotation in which v1 stores the present values of these metrics.
+/// The annotation in which `autoscaling/v1` stores the current values of metrics without a field in v1.
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
-/// The number of metrics in a cell before the count of the remaining ones.
+/// The maximum number of metrics in a cell. The cell ends with the number of remaining metrics.
 const SHOWN: usize = 2;
-/// The target of v1 without any metric, in percent.
+/// The default target of a v1 autoscaler without metrics: CPU utilization in percent.
 const DEFAULT_UTILIZATION: i64 = 80;
 
 parts! {
@@ -45,7 +45,7 @@ parts! {
         current_cpu: Option<i64>,
     }
 
-    /// A metric's target, or its present value: both have these fields.
+    /// The target or the current value of a metric.
     struct Metric<'a> {
         r#type: TextValue<'a>,
         resource: Option<Source<'a>>,
@@ -55,7 +55,7 @@ parts! {
         external: Option<Source<'a>>,
     }
 
-    /// v2 nests the values in `target` or `current`; v1 has them side by side.
+    /// The value of a metric. Version v2 nests the fields in `target` or `current`; v1 does not.
     struct Source<'a> {
         name: TextValue<'a>,
         target: MetricValue<'a>,
@@ -134,11 +134,11 @@ pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), 
     Ok(())
 }
 
-/// Returns the metrics and present values of the v1 form, from annotations and fields.
+/// Returns the target metrics and current metrics of a v1 object, from annotations and fields.
 fn v1_metrics<'a>(autoscaler: &'a HorizontalPodAutoscaler<'_>) -> (Vec<Metric<'a>>, Vec<Metric<'a>>) {
     let annotation = |key: &str| -> Option<Vec<Metric<'a>>> {
         let text: &'a str = autoscaler.metadata.annotations.get(key)?;
-        // Like kube-apiserver, this ignores a malformed annotation.
+        // As in kube-apiserver, a malformed annotation is ignored.
         serde_json::from_str(text).ok()
     };
     let mut metrics = annotation(METRICS).unwrap_or_default();
@@ -164,7 +164,7 @@ fn targets(metrics: &[Metric<'_>], current: &[Metric<'_>]) -> String {
     }
 }
 
-/// Formats a metric: present value / target.
+/// Formats a metric as `current/target`.
 fn target(metric: &Metric<'_>, current: Option<&Metric<'_>>) -> String {
     match &*metric.r#type {
         "External" => plain(metric.external.as_ref(), current.and_then(|current| current.external.as_ref())),
@@ -183,7 +183,7 @@ fn target(metric: &Metric<'_>, current: Option<&Metric<'_>>) -> String {
     }
 }
 
-/// Formats a metric with a target value or average value.
+/// Formats a metric with a target value or a target average value.
 fn plain(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
     let average = aim.and_then(Source::average_value);
     if average.is_some() {
@@ -194,7 +194,7 @@ fn plain(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
     format!("{now}/{}", OrNil(aim.and_then(Source::value)))
 }
 
-/// Formats a resource's metric with a target average value, or a target utilization in percent.
+/// Formats a resource metric with a target average value, or with a target utilization in percent.
 fn resource(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
     let name = aim.map_or("", |aim| &aim.name);
     let average = aim.and_then(Source::average_value);

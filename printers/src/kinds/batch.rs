@@ -1,4 +1,4 @@
-//! Jobs and CronJobs.
+//! Printers of Jobs and CronJobs.
 
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
@@ -78,7 +78,7 @@ pub(super) fn job(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), se
     Ok(())
 }
 
-/// Returns the first of these conditions that holds; final conditions precede transient ones.
+/// Returns the first of these conditions that is true. Final conditions precede transient conditions.
 fn job_status(job: &Job<'_>) -> &'static str {
     let holds =
         |r#type: &str| job.status.conditions.iter().find(|c| &*c.r#type == r#type).is_some_and(Condition::is_true);

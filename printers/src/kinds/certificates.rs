@@ -1,4 +1,4 @@
-//! The group certificates.k8s.io.
+//! Printers of the group certificates.k8s.io.
 
 use jiff::Timestamp;
 

@@ -1,9 +1,8 @@
-//! The columns of each kind, as in kube-apiserver 1.36. The descriptions come from the API.
+//! The columns of each kind, as in kube-apiserver 1.36. The descriptions are those of the Kubernetes API.
 
 use crate::Column;
 use crate::column::{CREATION_TIMESTAMP_DESCRIPTION, NAME_DESCRIPTION};
 
-/// Columns of `componentstatuses`.
 pub(super) const COMPONENTSTATUSES: &[Column] = &[
     Column::name(),
     Column::new("Status", "string", 0, "Status of the component conditions"),
@@ -11,21 +10,18 @@ pub(super) const COMPONENTSTATUSES: &[Column] = &[
     Column::new("Error", "string", 0, "Error of the component conditions"),
 ];
 
-/// Columns of `configmaps`.
 pub(super) const CONFIGMAPS: &[Column] = &[
     Column::name(),
     Column::new("Data", "string", 0, "Data contains the configuration data. Each key must consist of alphanumeric characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must not overlap with the keys in the BinaryData field, this is enforced during validation process."),
     Column::age(),
 ];
 
-/// Columns of `endpoints`.
 pub(super) const ENDPOINTS: &[Column] = &[
     Column::name(),
     Column::new("Endpoints", "string", 0, "The set of all endpoints is the union of all subsets. Addresses are placed into subsets according to the IPs they share. A single address with multiple ports, some of which are ready and some of which are not (because they come from different containers) will result in the address being displayed in different subsets for the different ports. No address will appear in both Addresses and NotReadyAddresses in the same subset. Sets of addresses and ports that comprise a service."),
     Column::age(),
 ];
 
-/// Columns of `events`.
 pub(super) const EVENTS: &[Column] = &[
     Column::new("Last Seen", "string", 0, "The time at which the most recent occurrence of this event was recorded."),
     Column::new("Type", "string", 0, "Type of this event (Normal, Warning), new types could be added in the future"),
@@ -39,14 +35,12 @@ pub(super) const EVENTS: &[Column] = &[
     Column::named("Name", 1, NAME_DESCRIPTION),
 ];
 
-/// Columns of `namespaces`.
 pub(super) const NAMESPACES: &[Column] = &[
     Column::name(),
     Column::new("Status", "string", 0, "The status of the namespace"),
     Column::age(),
 ];
 
-/// Columns of `nodes`.
 pub(super) const NODES: &[Column] = &[
     Column::name(),
     Column::new("Status", "string", 0, "The status of the node"),
@@ -60,7 +54,6 @@ pub(super) const NODES: &[Column] = &[
     Column::new("Container-Runtime", "string", 1, "ContainerRuntime Version reported by the node through runtime remote API (e.g. containerd://1.4.2)."),
 ];
 
-/// Columns of `persistentvolumeclaims`.
 pub(super) const PERSISTENTVOLUMECLAIMS: &[Column] = &[
     Column::name(),
     Column::new("Status", "string", 0, "phase represents the current phase of PersistentVolumeClaim."),
@@ -73,7 +66,6 @@ pub(super) const PERSISTENTVOLUMECLAIMS: &[Column] = &[
     Column::new("VolumeMode", "string", 1, "volumeMode defines what type of volume is required by the claim. Value of Filesystem is implied when not included in claim spec."),
 ];
 
-/// Columns of `persistentvolumes`.
 pub(super) const PERSISTENTVOLUMES: &[Column] = &[
     Column::name(),
     Column::new("Capacity", "string", 0, "capacity is the description of the persistent volume's resources and capacity. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#capacity"),
@@ -88,7 +80,6 @@ pub(super) const PERSISTENTVOLUMES: &[Column] = &[
     Column::new("VolumeMode", "string", 1, "volumeMode defines if a volume is intended to be used with a formatted filesystem or to remain in raw block state. Value of Filesystem is implied when not included in spec."),
 ];
 
-/// Columns of `pods`.
 pub(super) const PODS: &[Column] = &[
     Column::name(),
     Column::new("Ready", "string", 0, "The aggregate readiness state of this pod for accepting traffic."),
@@ -101,7 +92,6 @@ pub(super) const PODS: &[Column] = &[
     Column::new("Readiness Gates", "string", 1, "If specified, all readiness gates will be evaluated for pod readiness. A pod is ready when all its containers are ready AND all conditions specified in the readiness gates have status equal to \"True\" More info: https://git.k8s.io/enhancements/keps/sig-network/580-pod-readiness-gates"),
 ];
 
-/// Columns of `podtemplates`.
 pub(super) const PODTEMPLATES: &[Column] = &[
     Column::name(),
     Column::new("Containers", "string", 0, "Names of each container in the template."),
@@ -109,7 +99,6 @@ pub(super) const PODTEMPLATES: &[Column] = &[
     Column::new("Pod Labels", "string", 0, "The labels for the pod template."),
 ];
 
-/// Columns of `replicationcontrollers`.
 pub(super) const REPLICATIONCONTROLLERS: &[Column] = &[
     Column::name(),
     Column::new("Desired", "integer", 0, "Replicas is the number of desired replicas. This is a pointer to distinguish between explicit zero and unspecified. Defaults to 1. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller#what-is-a-replicationcontroller"),
@@ -121,7 +110,6 @@ pub(super) const REPLICATIONCONTROLLERS: &[Column] = &[
     Column::new("Selector", "string", 1, "Selector is a label query over pods that should match the Replicas count. If Selector is empty, it is defaulted to the labels present on the Pod template. Label keys and values that must match in order to be controlled by this replication controller, if empty defaulted to labels on Pod template. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"),
 ];
 
-/// Columns of `resourcequotas`.
 pub(super) const RESOURCEQUOTAS: &[Column] = &[
     Column::name(),
     Column::new("Request", "string", 0, "Request represents a minimum amount of cpu/memory that a container may consume."),
@@ -129,7 +117,6 @@ pub(super) const RESOURCEQUOTAS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `secrets`.
 pub(super) const SECRETS: &[Column] = &[
     Column::name(),
     Column::new("Type", "string", 0, "Used to facilitate programmatic handling of secret data. More info: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types"),
@@ -137,7 +124,6 @@ pub(super) const SECRETS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `services`.
 pub(super) const SERVICES: &[Column] = &[
     Column::name(),
     Column::new("Type", "string", 0, "type determines how the Service is exposed. Defaults to ClusterIP. Valid options are ExternalName, ClusterIP, NodePort, and LoadBalancer. \"ClusterIP\" allocates a cluster-internal IP address for load-balancing to endpoints. Endpoints are determined by the selector or if that is not specified, by manual construction of an Endpoints object or EndpointSlice objects. If clusterIP is \"None\", no virtual IP is allocated and the endpoints are published as a set of endpoints rather than a virtual IP. \"NodePort\" builds on ClusterIP and allocates a port on every node which routes to the same endpoints as the clusterIP. \"LoadBalancer\" builds on NodePort and creates an external load-balancer (if supported in the current cloud) which routes to the same endpoints as the clusterIP. \"ExternalName\" aliases this service to the specified externalName. Several other fields do not apply to ExternalName services. More info: https://kubernetes.io/docs/concepts/services-networking/service/#publishing-services-service-types"),
@@ -148,7 +134,6 @@ pub(super) const SERVICES: &[Column] = &[
     Column::new("Selector", "string", 1, "Route service traffic to pods with label keys and values matching this selector. If empty or not present, the service is assumed to have an external process managing its endpoints, which Kubernetes will not modify. Only applies to types ClusterIP, NodePort, and LoadBalancer. Ignored if type is ExternalName. More info: https://kubernetes.io/docs/concepts/services-networking/service/"),
 ];
 
-/// Columns of `apiservices`.
 pub(super) const APISERVICES: &[Column] = &[
     Column::name(),
     Column::new("Service", "string", 0, "The reference to the service that hosts this API endpoint."),
@@ -156,7 +141,6 @@ pub(super) const APISERVICES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `controllerrevisions`.
 pub(super) const CONTROLLERREVISIONS: &[Column] = &[
     Column::name(),
     Column::new("Controller", "string", 0, "Controller of the object"),
@@ -164,7 +148,6 @@ pub(super) const CONTROLLERREVISIONS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `daemonsets`.
 pub(super) const DAEMONSETS: &[Column] = &[
     Column::name(),
     Column::new("Desired", "integer", 0, "The total number of nodes that should be running the daemon pod (including nodes correctly running the daemon pod). More info: https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/"),
@@ -179,7 +162,6 @@ pub(super) const DAEMONSETS: &[Column] = &[
     Column::new("Selector", "string", 1, "A label query over pods that are managed by the daemon set. Must match in order to be controlled. It must match the pod template's labels. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"),
 ];
 
-/// Columns of `deployments`.
 pub(super) const DEPLOYMENTS: &[Column] = &[
     Column::name(),
     Column::new("Ready", "string", 0, "Number of the pod with ready state"),
@@ -191,7 +173,6 @@ pub(super) const DEPLOYMENTS: &[Column] = &[
     Column::new("Selector", "string", 1, "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment. It must match the pod template's labels."),
 ];
 
-/// Columns of `replicasets`.
 pub(super) const REPLICASETS: &[Column] = &[
     Column::name(),
     Column::new("Desired", "integer", 0, "Replicas is the number of desired pods. This is a pointer to distinguish between explicit zero and unspecified. Defaults to 1. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset"),
@@ -203,7 +184,6 @@ pub(super) const REPLICASETS: &[Column] = &[
     Column::new("Selector", "string", 1, "Selector is a label query over pods that should match the replica count. Label keys and values that must match in order to be controlled by this replica set. It must match the pod template's labels. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"),
 ];
 
-/// Columns of `statefulsets`.
 pub(super) const STATEFULSETS: &[Column] = &[
     Column::name(),
     Column::new("Ready", "string", 0, "Number of the pod with ready state"),
@@ -212,7 +192,6 @@ pub(super) const STATEFULSETS: &[Column] = &[
     Column::new("Images", "string", 1, "Images referenced by each container in the template."),
 ];
 
-/// Columns of `horizontalpodautoscalers`.
 pub(super) const HORIZONTALPODAUTOSCALERS: &[Column] = &[
     Column::name(),
     Column::new("Reference", "string", 0, "scaleTargetRef points to the target resource to scale, and is used to the pods for which metrics should be collected, as well as to actually change the replica count."),
@@ -223,7 +202,6 @@ pub(super) const HORIZONTALPODAUTOSCALERS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `cronjobs`.
 pub(super) const CRONJOBS: &[Column] = &[
     Column::name(),
     Column::new("Schedule", "string", 0, "The schedule in Cron format, see https://en.wikipedia.org/wiki/Cron."),
@@ -237,7 +215,6 @@ pub(super) const CRONJOBS: &[Column] = &[
     Column::new("Selector", "string", 1, "A label query over pods that should match the pod count. Normally, the system sets this field for you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"),
 ];
 
-/// Columns of `jobs`.
 pub(super) const JOBS: &[Column] = &[
     Column::name(),
     Column::new("Status", "string", 0, "Status of the job."),
@@ -249,7 +226,6 @@ pub(super) const JOBS: &[Column] = &[
     Column::new("Selector", "string", 1, "A label query over pods that should match the pod count. Normally, the system sets this field for you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"),
 ];
 
-/// Columns of `certificatesigningrequests`.
 pub(super) const CERTIFICATESIGNINGREQUESTS: &[Column] = &[
     Column::name(),
     Column::age(),
@@ -259,13 +235,11 @@ pub(super) const CERTIFICATESIGNINGREQUESTS: &[Column] = &[
     Column::new("Condition", "string", 0, "Conditions applied to the request, such as approval or denial."),
 ];
 
-/// Columns of `clustertrustbundles`.
 pub(super) const CLUSTERTRUSTBUNDLES: &[Column] = &[
     Column::name(),
     Column::new("SignerName", "string", 0, "signerName indicates the associated signer, if any.\n\nIn order to create or update a ClusterTrustBundle that sets signerName, you must have the following cluster-scoped permission: group=certificates.k8s.io resource=signers resourceName=<the signer name> verb=attest.\n\nIf signerName is not empty, then the ClusterTrustBundle object must be named with the signer name as a prefix (translating slashes to colons). For example, for the signer name `example.com/foo`, valid ClusterTrustBundle object names include `example.com:foo:abc` and `example.com:foo:v1`.\n\nIf signerName is empty, then the ClusterTrustBundle object's name must not have such a prefix.\n\nList/watch requests for ClusterTrustBundles can filter on this field using a `spec.signerName=NAME` field selector."),
 ];
 
-/// Columns of `podcertificaterequests`.
 pub(super) const PODCERTIFICATEREQUESTS: &[Column] = &[
     Column::name(),
     Column::new("PodName", "string", 0, "podName is the name of the pod into which the certificate will be mounted."),
@@ -276,7 +250,6 @@ pub(super) const PODCERTIFICATEREQUESTS: &[Column] = &[
     Column::new("UnverifiedUserAnnotations", "string", 0, "unverifiedUserAnnotations allow pod authors to pass additional information to the signer implementation.  Kubernetes does not restrict or validate this metadata in any way.\n\nEntries are subject to the same validation as object metadata annotations, with the addition that all keys must be domain-prefixed. No restrictions are placed on values, except an overall size limitation on the entire field.\n\nSigners should document the keys and values they support.  Signers should deny requests that contain keys they do not recognize."),
 ];
 
-/// Columns of `ingressclasses`.
 pub(super) const INGRESSCLASSES: &[Column] = &[
     Column::name(),
     Column::new("Controller", "string", 0, "Controller that is responsible for handling this class"),
@@ -284,7 +257,6 @@ pub(super) const INGRESSCLASSES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `ingresses`.
 pub(super) const INGRESSES: &[Column] = &[
     Column::name(),
     Column::new("Class", "string", 0, "The name of the IngressClass resource that should be used for additional configuration"),
@@ -294,27 +266,23 @@ pub(super) const INGRESSES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `ipaddresses`.
 pub(super) const IPADDRESSES: &[Column] = &[
     Column::name(),
     Column::new("ParentRef", "string", 0, "ParentRef references the resource that an IPAddress is attached to. An IPAddress must reference a parent object."),
 ];
 
-/// Columns of `networkpolicies`.
 pub(super) const NETWORKPOLICIES: &[Column] = &[
     Column::name(),
     Column::new("Pod-Selector", "string", 0, "podSelector selects the pods to which this NetworkPolicy object applies. The array of rules is applied to any pods selected by this field. An empty selector matches all pods in the policy's namespace. Multiple network policies can select the same set of pods. In this case, the ingress rules for each are combined additively. This field is optional. If it is not specified, it defaults to an empty selector."),
     Column::age(),
 ];
 
-/// Columns of `servicecidrs`.
 pub(super) const SERVICECIDRS: &[Column] = &[
     Column::name(),
     Column::new("CIDRs", "string", 0, "CIDRs defines the IP blocks in CIDR notation (e.g. \"192.168.0.0/24\" or \"2001:db8::/64\") from which to assign service cluster IPs. Max of two CIDRs is allowed, one of each IP family. This field is immutable."),
     Column::age(),
 ];
 
-/// Columns of `poddisruptionbudgets`.
 pub(super) const PODDISRUPTIONBUDGETS: &[Column] = &[
     Column::name(),
     Column::new("Min Available", "string", 0, "The minimum number of pods that must be available."),
@@ -323,7 +291,6 @@ pub(super) const PODDISRUPTIONBUDGETS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `clusterrolebindings`.
 pub(super) const CLUSTERROLEBINDINGS: &[Column] = &[
     Column::name(),
     Column::new("Role", "string", 0, "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error."),
@@ -333,7 +300,6 @@ pub(super) const CLUSTERROLEBINDINGS: &[Column] = &[
     Column::new("ServiceAccounts", "string", 1, "ServiceAccounts in the clusterRoleBinding"),
 ];
 
-/// Columns of `rolebindings`.
 pub(super) const ROLEBINDINGS: &[Column] = &[
     Column::name(),
     Column::new("Role", "string", 0, "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error."),
@@ -343,7 +309,6 @@ pub(super) const ROLEBINDINGS: &[Column] = &[
     Column::new("ServiceAccounts", "string", 1, "ServiceAccounts in the roleBinding"),
 ];
 
-/// Columns of `csidrivers`.
 pub(super) const CSIDRIVERS: &[Column] = &[
     Column::name(),
     Column::new("AttachRequired", "boolean", 0, "attachRequired indicates this CSI volume driver requires an attach operation (because it implements the CSI ControllerPublishVolume() method), and that the Kubernetes attach detach controller should call the attach volume interface which checks the volumeattachment status and waits until the volume is attached before proceeding to mounting. The CSI external-attacher coordinates with CSI volume driver and updates the volumeattachment status when the attach operation is complete. If the value is specified to false, the attach operation will be skipped. Otherwise the attach operation will be called.\n\nThis field is immutable."),
@@ -355,14 +320,12 @@ pub(super) const CSIDRIVERS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `csinodes`.
 pub(super) const CSINODES: &[Column] = &[
     Column::name(),
     Column::new("Drivers", "integer", 0, "Drivers indicates the number of CSI drivers registered on the node"),
     Column::age(),
 ];
 
-/// Columns of `storageclasses`.
 pub(super) const STORAGECLASSES: &[Column] = &[
     Column::name(),
     Column::new("Provisioner", "string", 0, "provisioner indicates the type of the provisioner."),
@@ -372,7 +335,6 @@ pub(super) const STORAGECLASSES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `volumeattachments`.
 pub(super) const VOLUMEATTACHMENTS: &[Column] = &[
     Column::name(),
     Column::named("Attacher", 0, "attacher indicates the name of the volume driver that MUST handle this request. This is the name returned by GetPluginName()."),
@@ -382,14 +344,12 @@ pub(super) const VOLUMEATTACHMENTS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `volumeattributesclasses`.
 pub(super) const VOLUMEATTRIBUTESCLASSES: &[Column] = &[
     Column::name(),
     Column::new("DriverName", "string", 0, "Name of the CSI driver This field is immutable."),
     Column::age(),
 ];
 
-/// Columns of `mutatingadmissionpolicies`.
 pub(super) const MUTATINGADMISSIONPOLICIES: &[Column] = &[
     Column::name(),
     Column::new("Mutations", "integer", 0, "Mutation indicates the number of mutations rules defined in this configuration"),
@@ -397,7 +357,6 @@ pub(super) const MUTATINGADMISSIONPOLICIES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `mutatingadmissionpolicybindings`.
 pub(super) const MUTATINGADMISSIONPOLICYBINDINGS: &[Column] = &[
     Column::name(),
     Column::new("PolicyName", "string", 0, "PolicyName indicates the policy definition which the policy binding binded to"),
@@ -405,14 +364,12 @@ pub(super) const MUTATINGADMISSIONPOLICYBINDINGS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `mutatingwebhookconfigurations`.
 pub(super) const MUTATINGWEBHOOKCONFIGURATIONS: &[Column] = &[
     Column::name(),
     Column::new("Webhooks", "integer", 0, "Webhooks indicates the number of webhooks registered in this configuration"),
     Column::age(),
 ];
 
-/// Columns of `validatingadmissionpolicies`.
 pub(super) const VALIDATINGADMISSIONPOLICIES: &[Column] = &[
     Column::name(),
     Column::new("Validations", "integer", 0, "Validations indicates the number of validation rules defined in this configuration"),
@@ -420,7 +377,6 @@ pub(super) const VALIDATINGADMISSIONPOLICIES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `validatingadmissionpolicybindings`.
 pub(super) const VALIDATINGADMISSIONPOLICYBINDINGS: &[Column] = &[
     Column::name(),
     Column::new("PolicyName", "string", 0, "PolicyName indicates the policy definition which the policy binding binded to"),
@@ -428,14 +384,12 @@ pub(super) const VALIDATINGADMISSIONPOLICYBINDINGS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `validatingwebhookconfigurations`.
 pub(super) const VALIDATINGWEBHOOKCONFIGURATIONS: &[Column] = &[
     Column::name(),
     Column::new("Webhooks", "integer", 0, "Webhooks indicates the number of webhooks registered in this configuration"),
     Column::age(),
 ];
 
-/// Columns of `priorityclasses`.
 pub(super) const PRIORITYCLASSES: &[Column] = &[
     Column::name(),
     Column::new("Value", "integer", 0, "value represents the integer value of this priority class. This is the actual priority that pods receive when they have the name of this class in their pod spec."),
@@ -444,7 +398,6 @@ pub(super) const PRIORITYCLASSES: &[Column] = &[
     Column::new("PreemptionPolicy", "string", 0, "preemptionPolicy is the Policy for preempting pods with lower priority. One of Never, PreemptLowerPriority. Defaults to PreemptLowerPriority if unset."),
 ];
 
-/// Columns of `podgroups`.
 pub(super) const PODGROUPS: &[Column] = &[
     Column::name(),
     Column::new("Policy", "string", 0, "SchedulingPolicy defines the scheduling policy for this instance of the PodGroup. Controllers are expected to fill this field by copying it from a PodGroupTemplate. This field is immutable."),
@@ -453,14 +406,12 @@ pub(super) const PODGROUPS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `leases`.
 pub(super) const LEASES: &[Column] = &[
     Column::name(),
     Column::new("Holder", "string", 0, "holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field."),
     Column::age(),
 ];
 
-/// Columns of `leasecandidates`.
 pub(super) const LEASECANDIDATES: &[Column] = &[
     Column::name(),
     Column::new("LeaseName", "string", 0, "LeaseName is the name of the lease for which this candidate is contending. This field is immutable."),
@@ -469,14 +420,12 @@ pub(super) const LEASECANDIDATES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `runtimeclasses`.
 pub(super) const RUNTIMECLASSES: &[Column] = &[
     Column::name(),
     Column::new("Handler", "string", 0, ""),
     Column::age(),
 ];
 
-/// Columns of `endpointslices`.
 pub(super) const ENDPOINTSLICES: &[Column] = &[
     Column::name(),
     Column::new("AddressType", "string", 0, "addressType specifies the type of address carried by this EndpointSlice. All addresses in this slice must be the same type. This field is immutable after creation. The following address types are currently supported: * IPv4: Represents an IPv4 Address. * IPv6: Represents an IPv6 Address. * FQDN: Represents a Fully Qualified Domain Name. (Deprecated) The EndpointSlice controller only generates, and kube-proxy only processes, slices of addressType \"IPv4\" and \"IPv6\". No semantics are defined for the \"FQDN\" type."),
@@ -485,14 +434,12 @@ pub(super) const ENDPOINTSLICES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `resourceclaims`.
 pub(super) const RESOURCECLAIMS: &[Column] = &[
     Column::name(),
     Column::new("State", "string", 0, "A summary of the current state (allocated, pending, reserved, etc.)."),
     Column::age(),
 ];
 
-/// Columns of `resourceslices`.
 pub(super) const RESOURCESLICES: &[Column] = &[
     Column::name(),
     Column::new("Node", "string", 0, "NodeName identifies the node which provides the resources in this pool. A field selector can be used to list only ResourceSlice objects belonging to a certain node.\n\nThis field can be used to limit access from nodes to ResourceSlices with the same node name. It also indicates to autoscalers that adding new nodes of the same type as some old node might also make new resources available.\n\nExactly one of NodeName, NodeSelector, AllNodes, and PerDeviceNodeSelection must be set. This field is immutable."),
@@ -501,7 +448,6 @@ pub(super) const RESOURCESLICES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `devicetaintrules`.
 pub(super) const DEVICETAINTRULES: &[Column] = &[
     Column::name(),
     Column::new("Key", "string", 0, "The taint key to be applied to a device. Must be a label name."),
@@ -511,7 +457,6 @@ pub(super) const DEVICETAINTRULES: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `resourcepoolstatusrequests`.
 pub(super) const RESOURCEPOOLSTATUSREQUESTS: &[Column] = &[
     Column::name(),
     Column::new("Driver", "string", 0, "The driver to query pools for."),
@@ -525,7 +470,6 @@ pub(super) const RESOURCEPOOLSTATUSREQUESTS: &[Column] = &[
     Column::new("Completed", "string", 0, "Time since the observation completed."),
 ];
 
-/// Columns of `flowschemas`.
 pub(super) const FLOWSCHEMAS: &[Column] = &[
     Column::name(),
     Column::new("PriorityLevel", "string", 0, "`name` is the name of the priority level configuration being referenced Required."),
@@ -535,7 +479,6 @@ pub(super) const FLOWSCHEMAS: &[Column] = &[
     Column::new("MissingPL", "string", 0, "references a broken or non-existent PriorityLevelConfiguration"),
 ];
 
-/// Columns of `prioritylevelconfigurations`.
 pub(super) const PRIORITYLEVELCONFIGURATIONS: &[Column] = &[
     Column::name(),
     Column::new("Type", "string", 0, "`type` indicates whether this priority level is subject to limitation on request execution.  A value of `\"Exempt\"` means that requests of this priority level are not subject to a limit (and thus are never queued) and do not detract from the capacity made available to other priority levels.  A value of `\"Limited\"` means that (a) requests of this priority level _are_ subject to limits and (b) some of the server's limited capacity is made available exclusively to this priority level. Required."),
@@ -546,7 +489,6 @@ pub(super) const PRIORITYLEVELCONFIGURATIONS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `storageversions`.
 pub(super) const STORAGEVERSIONS: &[Column] = &[
     Column::name(),
     Column::new("CommonEncodingVersion", "string", 0, "commonEncodingVersion is set to an encoding storage version if all API server instances share that same version. If they don't share one storage version, this field is left empty. API servers should finish updating its storageVersionStatus entry before serving write operations, so that this field will be in sync with the reality."),
@@ -554,23 +496,21 @@ pub(super) const STORAGEVERSIONS: &[Column] = &[
     Column::age(),
 ];
 
-/// Columns of `storageversionmigrations`.
 pub(super) const STORAGEVERSIONMIGRATIONS: &[Column] = &[
     Column::new("Name", "string", 0, NAME_DESCRIPTION),
     Column::new("Resource", "string", 0, "GroupResource to migrate"),
     Column::new("Status", "string", 0, "Status of the migration"),
 ];
 
-/// Columns of kinds with only a name and an age.
+/// The columns of kinds with only a name and an age.
 pub(super) const NAME_AND_AGE: &[Column] = &[Column::name(), Column::age()];
 
-/// Columns of kinds without a printer.
+/// The columns of kinds without a specific printer.
 pub(super) const DEFAULT: &[Column] = &[
     Column::name(),
     Column::new("Created At", "date", 0, CREATION_TIMESTAMP_DESCRIPTION),
 ];
 
-/// Columns of `scale`.
 pub(super) const SCALE: &[Column] = &[
     Column::new("Name", "string", 0, NAME_DESCRIPTION),
     Column::new("Desired", "integer", 0, "replicas is the desired number of instances for the scaled object."),

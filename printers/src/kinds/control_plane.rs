@@ -1,4 +1,5 @@
-//! Kinds of a cluster's own control: flow control, leases, pod classes, API services, storage versions.
+//! Printers of control-plane kinds: flow control, leases, priority classes and runtime classes, API services, storage
+//! versions.
 
 use jiff::Timestamp;
 
@@ -7,7 +8,7 @@ use super::metadata::{Condition, Metadata};
 use crate::Row;
 use crate::value::{ListValue, TextValue, first_and_more, parts};
 
-/// The number of storage versions in a cell before the count of the remaining ones.
+/// The maximum number of storage versions in a cell. The cell ends with the number of remaining versions.
 const SHOWN: usize = 3;
 
 parts! {
@@ -212,7 +213,7 @@ pub(super) fn runtime_class(object: &[u8], now: Timestamp, row: &mut Row) -> Res
     Ok(())
 }
 
-/// Prints an APIService, after `k8s.io/kube-aggregator/pkg/registry/apiservice/etcd/etcd.go`.
+/// Prints an APIService like `k8s.io/kube-aggregator/pkg/registry/apiservice/etcd/etcd.go`.
 pub(super) fn api_service(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let service: ApiService<'_> = decode(object)?;
     row.text(&service.metadata.name);

@@ -1,4 +1,4 @@
-//! Kinds of the core group other than pods, services and volumes.
+//! Printers of the core group, except pods, services and volumes.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -112,7 +112,7 @@ pub(super) fn node(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), s
 }
 
 fn node_status(node: &Node<'_>) -> Vec<&'static str> {
-    // The last condition of a type counts, as in a map that is filled in order.
+    // If several conditions have one type, the last condition is used, as in kube-apiserver's map by type.
     let ready = node.status.conditions.iter().rfind(|condition| &*condition.r#type == "Ready");
     let mut status = vec![match ready {
         Some(condition) if condition.is_true() => "Ready",
@@ -125,7 +125,7 @@ fn node_status(node: &Node<'_>) -> Vec<&'static str> {
     status
 }
 
-/// Returns the node's roles from its labels, sorted and without repetitions.
+/// Returns the node's roles from its labels, sorted and without duplicates.
 fn roles(node: &Node<'_>) -> String {
     let mut roles = BTreeSet::new();
     for (key, value) in node.metadata.labels.iter() {
@@ -209,7 +209,7 @@ pub(super) fn name_and_age(object: &[u8], now: Timestamp, row: &mut Row) -> Resu
     Ok(())
 }
 
-/// Prints a kind without a printer of its own, after `k8s.io/apiserver/pkg/registry/rest/table.go`.
+/// Prints a kind without a specific printer, like `k8s.io/apiserver/pkg/registry/rest/table.go`.
 pub(super) fn name_and_created_at(object: &[u8], _now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
     let object: MetadataOnly<'_> = decode(object)?;
     let created = match object.metadata.creation_timestamp.0 {

@@ -1,4 +1,4 @@
-//! Events of the core group and of events.k8s.io: one kind with two sets of field names.
+//! The printer of Events of the core group and of events.k8s.io, which are one kind with two sets of field names.
 
 use jiff::Timestamp;
 
@@ -59,7 +59,7 @@ pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), 
         None if event.last_timestamp.0.is_some() => event.last_timestamp,
         None => first,
     };
-    // Events of the new API that occurred once have no count.
+    // An Event of events.k8s.io that occurred once has no count.
     let count = event.series.as_ref().map_or(event.count.max(i64::from(event.count == 0)), |series| series.count);
     row.format(format_args!("{}", last.since(now)));
     row.text(&event.r#type);

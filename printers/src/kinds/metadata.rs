@@ -1,4 +1,4 @@
-//! The parts of objects that several kinds share.
+//! Parts of objects that the printers of several kinds read.
 
 use serde::de::IgnoredAny;
 
@@ -22,41 +22,36 @@ parts! {
         annotations: Labels<'a>,
     }
 
-    /// An object whose row needs only the metadata.
     struct MetadataOnly<'a> {
         metadata: Metadata<'a>,
     }
 
-    /// The parts of a pod template in the row of its owner.
+    /// The parts of a pod template that the row of its owner shows.
     struct PodTemplateSpec<'a> {
         metadata: TemplateMetadata<'a>,
         spec: TemplatePodSpec<'a>,
     }
 
-    /// The metadata of a pod template.
     struct TemplateMetadata<'a> {
         labels: Labels<'a>,
     }
 
-    /// The spec of a pod template.
     struct TemplatePodSpec<'a> {
         containers: ListValue<Container<'a>>,
         node_selector: Labels<'a>,
     }
 
-    /// The name and image of a container.
     struct Container<'a> {
         name: TextValue<'a>,
         image: TextValue<'a>,
     }
 
-    /// A reference to an object by kind and name.
     struct KindAndName<'a> {
         kind: TextValue<'a>,
         name: TextValue<'a>,
     }
 
-    /// A condition of any kind's status.
+    /// A condition in the status of any kind.
     struct Condition<'a> {
         r#type: TextValue<'a>,
         status: TextValue<'a>,
@@ -66,19 +61,17 @@ parts! {
 }
 
 impl PodTemplateSpec<'_> {
-    /// Returns the containers' names.
     pub(super) fn names(&self) -> String {
         JoinedTexts(",", self.spec.containers.iter().map(|container| &container.name)).to_string()
     }
 
-    /// Returns the containers' images.
     pub(super) fn images(&self) -> String {
         JoinedTexts(",", self.spec.containers.iter().map(|container| &container.image)).to_string()
     }
 }
 
 impl Condition<'_> {
-    /// Returns whether the status is `True`.
+    /// Returns whether the condition's status is `True`.
     pub(super) fn is_true(&self) -> bool {
         &*self.status == "True"
     }

@@ -1,4 +1,4 @@
-//! The group networking.k8s.io.
+//! Printers of the group networking.k8s.io.
 
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
@@ -10,7 +10,7 @@ use crate::Row;
 use crate::selector::{StructuredLabelSelector, format_label_selector};
 use crate::value::{JoinedTexts, ListValue, TextValue, parts};
 
-/// The number of hosts in a cell before the count of the remaining rules.
+/// The maximum number of hosts in a cell. The cell ends with the number of remaining rules.
 const SHOWN: usize = 3;
 
 parts! {
@@ -96,7 +96,7 @@ pub(super) fn ingress(object: &[u8], now: Timestamp, row: &mut Row) -> Result<()
     Ok(())
 }
 
-/// Formats the first hosts; the remaining rules are counted, with or without a host.
+/// Formats the first hosts, and the number of remaining rules with or without a host.
 fn hosts(rules: &[IngressRule<'_>]) -> String {
     let mut shown: Vec<&str> = Vec::with_capacity(SHOWN);
     let mut more = false;

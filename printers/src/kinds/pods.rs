@@ -91,16 +91,17 @@ parts! {
 }
 
 impl ContainerStatus<'_> {
-    /// Returns the end of the previous run.
+    /// Returns the end of the container's previous run.
     fn last_finished(&self) -> Time {
         self.last_state.terminated.as_ref().map(|terminated| terminated.finished_at).unwrap_or_default()
     }
 }
 
 impl PodSpec<'_> {
-    /// Returns whether the init container with this name is a sidecar, which keeps running beside the containers.
+    /// Returns whether the init container with this name is a sidecar, which keeps running while the other containers
+    /// run.
     fn is_sidecar(&self, name: &str) -> bool {
-        // The last container with a name counts, as in a map that is filled in order.
+        // If several containers have one name, the last container is used, as in kube-apiserver's map by name.
         self.init_containers.iter().rfind(|container| &*container.name == name).is_some_and(InitContainer::is_sidecar)
     }
 }
@@ -125,7 +126,7 @@ impl Restarts {
     }
 }
 
-/// The summary of a pod's containers.
+/// The values of the columns that depend on all containers of a pod.
 struct Summary<'a> {
     reason: Cow<'a, str>,
     ready: usize,
@@ -159,7 +160,6 @@ pub(super) fn print(object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), 
     Ok(())
 }
 
-/// Computes the texts and numbers of the columns Ready, Status and Restarts.
 fn summarize<'a>(pod: &'a Pod<'a>) -> Summary<'a> {
     let (spec, status) = (&pod.spec, &pod.status);
     let mut summary = Summary { reason: Cow::Borrowed(&status.phase), ready: 0, restarts: Restarts::default() };
@@ -186,7 +186,7 @@ fn summarize<'a>(pod: &'a Pod<'a>) -> Summary<'a> {
     summary
 }
 
-/// Visits the init containers up to the first that is not done, and returns whether there is one.
+/// Summarizes the init containers up to the first unfinished one, and returns whether there is an unfinished one.
 fn init_containers<'a>(
     spec: &PodSpec<'a>,
     status: &'a PodStatus<'a>,
@@ -217,7 +217,7 @@ fn init_containers<'a>(
     false
 }
 
-/// Visits the containers from the last to the first, so that the state of the first is shown.
+/// Summarizes the containers from the last to the first, so that the state of the first container is shown.
 fn containers<'a>(status: &'a PodStatus<'a>, summary: &mut Summary<'a>) {
     let mut running = false;
     let mut error = None;
@@ -249,7 +249,6 @@ fn containers<'a>(status: &'a PodStatus<'a>, summary: &mut Summary<'a>) {
     }
 }
 
-/// Returns the reason for which a container ended.
 fn termination<'a>(terminated: &'a Terminated<'a>) -> Cow<'a, str> {
     if !terminated.reason.is_empty() {
         Cow::Borrowed(&terminated.reason)
@@ -260,7 +259,7 @@ fn termination<'a>(terminated: &'a Terminated<'a>) -> Cow<'a, str> {
     }
 }
 
-/// Returns the pod's first address. `podIP` wins if the two fields differ, because old kubelets set only that field.
+/// Returns the pod's first address. `podIP` takes precedence over `podIPs`, because old kubelets set only `podIP`.
 fn pod_ip<'a>(status: &'a PodStatus<'a>) -> &'a str {
     if status.pod_ip.is_empty() { status.pod_ips.first().map_or("", |first| &first.ip) } else { &status.pod_ip }
 }

@@ -1,4 +1,4 @@
-//! RoleBindings and ClusterRoleBindings.
+//! The printer of RoleBindings and ClusterRoleBindings.
 
 use jiff::Timestamp;
 

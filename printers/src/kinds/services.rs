@@ -1,4 +1,4 @@
-//! Services and their endpoints.
+//! Printers of Services, Endpoints and EndpointSlices.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::Row;
 use crate::selector::format_labels;
 use crate::value::{JoinedTexts, Labels, ListValue, TextValue, first_and_more, parts};
 
-/// The number of addresses or ports in a cell before the count of the remaining ones.
+/// The maximum number of addresses or ports in a cell. The cell ends with the number of remaining ones.
 const SHOWN: usize = 3;
 
 parts! {
@@ -86,7 +86,7 @@ parts! {
 }
 
 impl LoadBalancerStatus<'_> {
-    /// Returns the addresses, sorted and without repetitions.
+    /// Returns the addresses of the load balancer, sorted and without duplicates.
     pub(super) fn addresses(&self) -> String {
         let addresses: BTreeSet<&str> = self
             .ingress
@@ -152,14 +152,15 @@ pub(super) fn endpoints(object: &[u8], now: Timestamp, row: &mut Row) -> Result<
     if endpoints.subsets.is_empty() {
         row.text("<none>");
     } else {
-        // Subsets without an address are shown as an empty text and not as "<none>".
+        // Subsets without an address become an empty text, and not `<none>`.
         row.text(&first_and_more(&addresses(&endpoints.subsets), SHOWN, ",", ""));
     }
     row.format(format_args!("{}", endpoints.metadata.creation_timestamp.since(now)));
     Ok(())
 }
 
-/// Returns each address with each port of its subset; without ports, as in headless Services, the address alone.
+/// Returns each address with each port of its subset. A subset without ports, as for headless Services, has only
+/// addresses.
 fn addresses(subsets: &[EndpointSubset<'_>]) -> Vec<String> {
     let mut list = Vec::new();
     for subset in subsets {

@@ -1,4 +1,4 @@
-//! Volumes, claims and the group storage.k8s.io.
+//! Printers of volumes, claims and the group storage.k8s.io.
 
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
@@ -8,7 +8,7 @@ use super::metadata::{FullMetadata, Metadata};
 use crate::Row;
 use crate::value::{JoinedTexts, Labels, ListValue, Map, Quantity, TextOrNumber, TextValue, parts};
 
-/// The annotation for the class from before the field existed; it still takes precedence.
+/// The annotation for the storage class, which is older than the field and takes precedence.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 parts! {
@@ -168,7 +168,7 @@ fn class<'a>(annotations: &'a Labels<'_>, field: &'a str) -> &'a str {
     annotations.get(BETA_CLASS).map_or(field, |class| class)
 }
 
-/// Formats the modes' abbreviations in a fixed order, without repetitions.
+/// Formats the abbreviations of access modes in a fixed order, without duplicates.
 fn access_modes(modes: &[TextValue<'_>]) -> String {
     let known =
         [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];

@@ -1,4 +1,5 @@
-//! Kinds that own pods, and related kinds: apps, replication controllers, pod templates, disruption budgets.
+//! Printers of kinds that own pods, and of related kinds: apps, replication controllers, pod templates, disruption
+//! budgets.
 
 use jiff::Timestamp;
 
@@ -139,7 +140,8 @@ pub(super) fn deployment(object: &[u8], now: Timestamp, row: &mut Row) -> Printe
     row.format(format_args!("{}", deployment.metadata.creation_timestamp.since(now)));
     row.text(&deployment.spec.template.names());
     row.text(&deployment.spec.template.images());
-    // Unlike other kinds, an empty selector stays empty, and an invalid one has its own text.
+    // Unlike the selector of other kinds, an empty selector of a Deployment is shown as an empty text, and an invalid
+    // selector as `<invalid>`.
     row.text(selector_text(deployment.spec.selector.as_ref()).as_deref().unwrap_or("<invalid>"));
     Ok(())
 }

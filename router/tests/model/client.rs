@@ -1,5 +1,4 @@
-//! Clients that act at random: they list in every form, watch, lose a stream at any byte, and resume at the other
-//! router.
+//! Clients with random actions. They list in every form, watch, lose streams at any byte, and resume at another router.
 
 mod lists;
 
@@ -31,25 +30,25 @@ pub(crate) struct Client {
     random: StdRng,
     selection: Selection,
     follower: Arc<Mutex<Option<Follower>>>,
-    /// When the routers sent the client's state.
+    /// The times of the last event and version that the routers sent.
     told: Told,
-    /// An older state of the client that it sometimes returns to, as a process does that keeps its state on disk.
+    /// An older state that the client sometimes returns to, like a process that stores its state on disk.
     checkpoint: Option<(Told, Follower)>,
-    /// Number of restores when the client's state began.
+    /// The number of restores before the client's first list.
     born: u64,
-    /// Whether the client pauses between two reads.
+    /// Whether the client pauses between two reads of the stream.
     slow: bool,
-    /// Whether the watch must end with an ERROR event.
+    /// Whether the current watch must end with an ERROR event.
     refused: bool,
-    /// The client's only router in runs with `alone`: there, each router serves clients of its own.
+    /// The client's only router in runs with `alone`; `None` if the client may use any router.
     home: Option<usize>,
 }
 
-/// Longest time from an event to the bookmark that follows, where events carry integers.
+/// The maximum time from an event to the next bookmark, in runs whose events have integer resourceVersions.
 const BOOKMARK_WITHIN: Duration = Duration::from_millis(250);
 
-/// When the client last received an event or list, and when it last received a vector. Events that carry integers bring
-/// no vector.
+/// The times at which the client last received an event or list, and last received a composite version. An event with
+/// an integer resourceVersion contains no composite version.
 #[derive(Clone, Copy)]
 struct Told {
     last: Instant,
@@ -66,17 +65,18 @@ impl Told {
     }
 }
 
-/// How long a client can resume from a version while nothing makes a router forget. A router keeps changes for five
-/// minutes. It may have seen a slow member's change a minute before another router, or a minute before a slow client.
+/// The time for which a client can resume from a version, if no fault makes a router drop changes. A router keeps
+/// changes for five minutes. The limit is shorter, because a router may receive a slow member's change a minute before
+/// another router or a slow client.
 const KEPT_FOR: Duration = Duration::from_secs(200);
 
-/// How a stream ended.
+/// The reason for the end of a stream.
 enum End {
-    /// The stream ended, or the client left it.
+    /// The stream ended, or the client closed it.
     Cut,
-    /// The stream ended with an ERROR event of this code.
+    /// The stream ended with an ERROR event with this code.
     Error(u64),
-    /// The router refused the watch.
+    /// The router rejected the watch request.
     Refused,
 }
 
@@ -119,17 +119,17 @@ impl Client {
         }
     }
 
-    /// The client's state, for the checks at the end of the run.
+    /// Returns the client's state for the checks at the end of the run.
     pub(crate) fn follower(&self) -> Arc<Mutex<Option<Follower>>> {
         Arc::clone(&self.follower)
     }
 
-    /// The client's name and selection.
+    /// Returns the client's name and selection.
     pub(crate) fn describe(&self) -> (String, Selection) {
         (self.name.clone(), self.selection.clone())
     }
 
-    /// Lists and watches until something fails.
+    /// Lists and watches until a check fails or the run ends.
     pub(crate) async fn run(mut self) {
         let delay = self.random.random_range(0..2000);
         sleep(Duration::from_millis(delay)).await;
@@ -142,7 +142,7 @@ impl Client {
         }
     }
 
-    /// Follows one stream. A client without a state lists first.
+    /// Opens one stream and follows its events. A client without a state lists first.
     async fn live(&mut self) -> anyhow::Result<()> {
         if self.born != self.world.restores.load(Ordering::Relaxed) {
             self.forget();
@@ -171,7 +171,7 @@ impl Client {
         self.resume(replica).await
     }
 
-    /// The router for the next request.
+    /// Chooses the router for the next request.
     fn replica(&mut self) -> usize {
         let any = self.random.random_range(0..REPLICAS);
         self.home.unwrap_or(any)
@@ -182,7 +182,7 @@ impl Client {
         self.checkpoint = None;
     }
 
-    /// A watch that begins with initial events of all objects.
+    /// Starts a watch that begins with initial events of all objects.
     async fn watch_from_nothing(&mut self, replica: usize) -> anyhow::Result<()> {
         let mut query = self.query();
         query.push(
@@ -190,13 +190,13 @@ impl Client {
         );
         *self.follower.lock() = Some(Follower::watching_from_nothing(self.selection.clone()));
         let end = self.stream(replica, query).await?;
-        // The initial events contain this process's own writes and, under Quorum, the members' latest state.
-        // The router answers 504 if it cannot reach that state in time.
+        // The initial events contain earlier writes of the run and, with `Quorum`, the latest state of each member. The
+        // router answers 504 if it cannot reach that state in time.
         let expected = matches!(end, End::Error(504));
         self.after(end, expected)
     }
 
-    /// A watch from the version of the last event or bookmark, as client-go's reflector resumes.
+    /// Starts a watch from the version of the last event or bookmark, like client-go's reflector.
     async fn resume(&mut self, replica: usize) -> anyhow::Result<()> {
         let Profile { alone, topology, hides, .. } = self.world.profile;
         let (version, item, perhaps_another) = {
@@ -220,8 +220,8 @@ impl Client {
             let perhaps_another = self.world.with_truth(|truth| follower.is_perhaps_another(truth));
             (follower.version.clone().unwrap_or_default(), item, perhaps_another)
         };
-        // With several routers, no router knows what another router sent before that event.
-        // The integer of an only cluster is a whole vector.
+        // With several routers, no router knows which events another router sent before an integer resourceVersion, so
+        // it must refuse the integer. With a single cluster, an integer is a complete version.
         let refused = item.is_some() && !alone;
         self.refused = refused && !topology && !hides;
         let is_item = item.is_some();
@@ -238,8 +238,8 @@ impl Client {
             query.push(format!("timeoutSeconds={}", self.random.random_range(1..90)));
         }
         let forgotten = self.told.last.elapsed() > KEPT_FOR;
-        // A client that resumes from a part of a revision receives again what other clients have passed. From then on
-        // the router refuses earlier integers.
+        // If changes share a revision, a client that resumes in the middle of the revision receives events again that
+        // other clients already have. From that moment the router refuses earlier integers.
         let is_passed =
             is_item && self.world.with_truth(|truth| truth.clusters.values().any(History::shares_revisions));
         let end = self.stream(replica, query).await?;
@@ -266,7 +266,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads a stream until it ends or the client leaves it.
+    /// Reads a stream until the stream ends or the client closes it.
     async fn stream(&mut self, replica: usize, query: Vec<String>) -> anyhow::Result<End> {
         let path = format!("{}?{}", self.path(), query.join("&"));
         let response = self.world.call(replica, "GET", &path, None).await?;
@@ -293,7 +293,7 @@ impl Client {
             let chunk = self.read(&mut body, leave).await?;
             unmarked.is_young()?;
             let Some(chunk) = chunk else { return Ok(End::Cut) };
-            // The client cuts the stream at any byte and drops the incomplete frame.
+            // The client closes the stream at any byte and drops an incomplete frame.
             let cut = !self.world.is_quiet() && self.random.random_bool(0.04);
             let end = if cut { self.random.random_range(0..=chunk.len()) } else { chunk.len() };
             buffer.extend_from_slice(&chunk[..end]);
@@ -311,7 +311,7 @@ impl Client {
         }
     }
 
-    /// Reads the next bytes. Returns `None` at the end, or when it is time to leave.
+    /// Reads the next bytes. Returns `None` at the end of the stream, or at the time `leave`.
     async fn read(&self, body: &mut Body, leave: Instant) -> anyhow::Result<Option<bytes::Bytes>> {
         loop {
             tokio::select! {
@@ -323,13 +323,13 @@ impl Client {
                 },
                 () = sleep_until(leave), if !self.world.is_quiet() => return Ok(None),
                 () = sleep(Duration::from_secs(1)), if self.world.failure().is_some() => return Ok(None),
-                // The run may come to rest while the stream is open, so the loop checks again.
+                // The faults may end while the stream is open, so the loop checks the condition again.
                 () = sleep(Duration::from_secs(5)), if !self.world.is_quiet() => {}
             }
         }
     }
 
-    /// Applies one frame. Returns the code of an ERROR event.
+    /// Applies one frame to the client's state. Returns the code of an ERROR event.
     fn take(&mut self, replica: usize, line: &[u8]) -> anyhow::Result<Option<u64>> {
         let frame: Value = serde_json::from_slice(line)?;
         let object = &frame["object"];
@@ -375,8 +375,6 @@ impl Client {
         Ok(())
     }
 
-    // ---- requests ----
-
     fn path(&self) -> String {
         match &self.selection.namespace {
             None => format!("/api/v1/{RESOURCE}"),
@@ -401,7 +399,7 @@ impl Client {
     }
 }
 
-/// The time since the first event without a bookmark, where a bookmark must follow soon.
+/// The time since the first event without a bookmark, in streams that must send bookmarks soon after events.
 struct Unmarked {
     told: bool,
     since: Option<Instant>,

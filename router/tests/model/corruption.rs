@@ -1,4 +1,4 @@
-//! Tests of the checker: it accepts a true history and detects every corruption of it.
+//! Tests of the model's checker: it accepts a correct history and detects each corruption of the history.
 
 mod writes;
 
@@ -12,10 +12,10 @@ use crate::schedule::Profile;
 use crate::truth::{Clusters, History, Selection, State, Truth, Vector};
 use crate::world::{NAMES, World};
 
-/// A corruption of a true stream.
+/// A function that corrupts a correct stream.
 type Corrupt = fn(&mut Vec<Event>);
 
-/// The corruptions: faults that a broken merge, cacher or router would show.
+/// The corruptions of a stream. Each simulates a defect in the merge, the cacher or the router.
 const CORRUPTIONS: [(&str, Corrupt); 16] = [
     ("an_event_is_lost", |events| drop(events.remove(3))),
     ("the_last_event_is_lost", |events| drop(events.remove(6))),
@@ -48,7 +48,7 @@ const CORRUPTIONS: [(&str, Corrupt); 16] = [
     }),
 ];
 
-/// The corruptions of a stream whose objects carry integers.
+/// The corruptions of a stream whose objects have integer resourceVersions.
 const CORRUPTIONS_OF_INTEGERS: [(&str, Corrupt); 8] = [
     ("an_event_is_lost", |events| drop(events.remove(3))),
     ("the_last_event_is_lost", |events| drop(events.remove(6))),
@@ -65,7 +65,7 @@ const CORRUPTIONS_OF_INTEGERS: [(&str, Corrupt); 8] = [
     ("a_deletion_without_the_other_cluster_of_that_name", |events| drop(events.remove(7))),
 ];
 
-/// One trial for each corruption, and trials for correct histories.
+/// Returns one test for each corruption, and the tests of correct histories.
 pub(crate) fn trials() -> Vec<Trial> {
     let name = |name: &str| format!("checker::{name}");
     let mut trials = vec![
@@ -141,7 +141,7 @@ fn vector(a: u64, b: u64) -> Vector {
     [("a".to_owned(), a.into()), ("b".to_owned(), b.into())].into()
 }
 
-/// Two members: `a` with x and y, `b` with x and z.
+/// Returns the histories of two members: `a` with the objects x and y, `b` with the objects x and z.
 fn truth() -> Truth {
     let (mut a, mut b) = (History::new(10), History::new(4));
     for (revision, key, value) in
@@ -164,7 +164,7 @@ fn event(change: Change, cluster: &str, key: &str, value: &str, vector: Vector) 
     }
 }
 
-/// The events that a client must receive if it listed before all of them.
+/// Returns the events that a client must receive after a list of the initial state.
 fn stream() -> Vec<Event> {
     use Change::{Added, Deleted, Modified};
     vec![
@@ -180,7 +180,7 @@ fn stream() -> Vec<Event> {
     ]
 }
 
-/// The same events with integers: the object's own revision, or the deletion's.
+/// Returns the events of [`stream`] with integer resourceVersions: the revision of the object or of its deletion.
 fn stream_of_integers() -> Vec<Event> {
     let mut events = stream();
     for (event, revision) in events.iter_mut().zip([11, 5, 12, 13, 6, 14, 15, 5]) {
@@ -191,7 +191,7 @@ fn stream_of_integers() -> Vec<Event> {
     events
 }
 
-/// Passes all events to a client of a calm run, and compares its final state with the members' objects.
+/// Passes all events to a client of a run without faults, and compares its final state with the members' objects.
 fn told(selection: &Selection, truth: &Truth, events: &[Event]) -> Result<(), String> {
     let expected = Expectations { calm: true, ..Expectations::default() };
     let mut follower = Follower::listed(selection.clone(), BTreeMap::new(), vector(10, 4));
@@ -205,7 +205,7 @@ fn told(selection: &Selection, truth: &Truth, events: &[Event]) -> Result<(), St
     }
 }
 
-/// Both members' objects at two revisions.
+/// Returns the objects of both members at two revisions.
 fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
     let mut objects = BTreeMap::new();
     for (cluster, revision) in vector(a, b) {
@@ -222,8 +222,8 @@ fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
     objects
 }
 
-/// A router's question for a member's latest revision explains no refusal. A new list of the member explains refusals
-/// of versions before that list.
+/// A router's request for a member's latest revision explains no refusal of a version. A relist of the member explains
+/// refusals of versions before the relist.
 fn refused_in_a_calm_run() -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
@@ -243,7 +243,7 @@ fn refused_in_a_calm_run() -> Result<(), Failed> {
             return Err("a question for the latest version explains a refusal".into());
         }
         control.expire_watches();
-        // Longer than the router waits for any attempt.
+        // The sleep is longer than the router's longest delay between two attempts.
         tokio::time::sleep(Duration::from_secs(60)).await;
         let listed = control.lists().iter().filter(|list| list.limit != 1).map(|list| list.revision).max();
         let listed = listed.unwrap_or_default();
@@ -263,13 +263,13 @@ fn pages_of_two_states() -> Result<(), Failed> {
     for (a, b) in [(10, 4), (12, 5), (13, 6), (15, 6)] {
         truth.is_state(&selection, &objects(&truth, a, b), &vector(a, b))?;
     }
-    // The second page comes from the head.
+    // The second page is from a newer state than the first page.
     let mut pages = objects(&truth, 12, 5);
     pages.extend(objects(&truth, 12, 6));
     found_out(truth.is_state(&selection, &pages, &vector(12, 5)).map_err(|lie| lie.to_string()))
 }
 
-/// If a list continues at another state, the rest of its pages must be exactly that state.
+/// If a list continues with a newer state, the remaining pages must have exactly that state.
 fn pages_that_go_on_elsewhere() -> Result<(), Failed> {
     let (truth, selection) = (truth(), Selection::default());
     let place = |cluster: &str, key: &str| (cluster.to_owned(), key.to_owned());
@@ -288,9 +288,9 @@ fn pages_that_go_on_elsewhere() -> Result<(), Failed> {
     found_out(is_rest(&rest).map_err(|lie| lie.to_string()))
 }
 
-/// A client has seen an object go, but its version does not cover that deletion. The router sends the object again,
-/// after another cluster's object of the same name. A client whose version covers the deletion does not receive it, and
-/// neither client may receive too little.
+/// A client has received a deletion that its version does not cover. After the DELETED event of another cluster's
+/// object with the same name, the router sends the deleted object again. A client whose version covers the deletion
+/// does not receive the object. A missing event is an error for both clients.
 fn perhaps_owed() -> Result<(), Failed> {
     use Change::{Added, Deleted};
     let mut truth = truth();
@@ -319,9 +319,9 @@ fn perhaps_owed() -> Result<(), Failed> {
     found_out(told(6, &events[3..]))
 }
 
-/// A client's version covers a whole revision. A router that heard only the first deletion of it before a new list may
-/// send the other deletions once more. It may not send the first one, may not send any without a new list, and may send
-/// only the last state.
+/// A client's version covers a revision with several deletions. If a router received only the first deletion before a
+/// relist, the router may send the later deletions again, with the last state. It must not send the first deletion
+/// again, and must not repeat any deletion without a relist.
 fn deleted_again() -> Result<(), Failed> {
     let mut truth = truth();
     for (revision, key, value) in [(16, "n/x", "v1"), (17, "n/y", "v1"), (18, "n/y", "v2")] {
@@ -353,8 +353,8 @@ fn deleted_again() -> Result<(), Failed> {
     found_out(told(None, true, &[("n/y", "v2")]))
 }
 
-/// A restore that keeps the client's version and undoes later changes is undetectable. A restore that undoes the
-/// version itself must be detected.
+/// No router can detect a restore that preserves the client's version and undoes later changes. A restore that undoes
+/// the version itself must be detected.
 fn undone() -> Result<(), Failed> {
     let before = truth();
     let mut after = before.clone();
@@ -372,7 +372,7 @@ fn undone() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A client that selects blue objects must receive an event when an object turns red.
+/// A client that selects blue objects must receive a DELETED event when an object turns red.
 fn unselected() -> Result<(), String> {
     let selection = Selection { color: Some("blue".to_owned()), ..Selection::default() };
     let events: Vec<_> = stream().into_iter().take(3).collect();

@@ -1,36 +1,36 @@
-//! The state of a client that watches, and the check whether each event can be true. No I/O: tests feed it right and
-//! wrong events.
+//! The state of a client that watches, and the checks of each event against the members' histories. The module does no
+//! I/O, so that tests can pass correct and corrupted events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::truth::{Component, History, Lie, Selection, State, Truth, Vector};
 use crate::world::are_one_member;
 
-/// One decoded event of a watch.
+/// A decoded event of a watch.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// ADDED, MODIFIED or DELETED.
+    /// An ADDED, MODIFIED or DELETED event.
     Object { change: Change, cluster: String, key: String, state: State, version: Version },
-    /// BOOKMARK. `initial_end` marks the bookmark that ends the initial events.
+    /// A BOOKMARK event. `initial_end` is true for the bookmark at the end of the initial events.
     Bookmark { vector: Vector, initial_end: bool },
 }
 
-/// The version that an object carries.
+/// The resourceVersion of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// A composite resourceVersion, decoded.
+    /// A decoded composite version.
     Vector(Vector),
-    /// An integer that stands for a cluster and its revision.
+    /// An integer resourceVersion, decoded into a cluster and its revision.
     Item(String, u64),
 }
 
-/// The integer of an event.
+/// The integer resourceVersion of an event, with the object that it belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) cluster: String,
     pub(crate) revision: u64,
     key: String,
-    /// Whether the event repeated an object after the DELETED of another cluster's object.
+    /// Whether the event repeated an object after the DELETED event of another cluster's object with the same name.
     again: bool,
 }
 
@@ -41,49 +41,49 @@ pub(crate) enum Change {
     Deleted,
 }
 
-/// Facts about the run that the checks rely on.
+/// Properties of a run that the checks rely on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expectations {
-    /// No fault makes a cacher list anew. Every version is exact, and no event repeats.
+    /// Whether no fault of the run makes a cacher relist. Then every version is exact, and no event is repeated.
     pub(crate) calm: bool,
-    /// Clusters whose component may decrease, because the run removes or restores them.
+    /// The clusters whose component may decrease, because the run removes or restores them.
     pub(crate) may_go_back: BTreeSet<String>,
 }
 
-/// The state of one client.
+/// The state of one client, as the model checks it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Follower {
     pub(crate) selection: Selection,
-    /// The objects of a client whose key is cluster and name.
+    /// The objects by cluster and key, as a client stores them that distinguishes clusters.
     pub(crate) objects: BTreeMap<(String, String), State>,
-    /// The objects of a client whose key is the name alone: the cluster of each name.
+    /// The cluster of each name, as a client stores objects that identifies them only by name.
     pub(crate) names: BTreeMap<String, String>,
-    /// The version to resume from. `None` before the first state.
+    /// The version to resume from; `None` before the first list or the end of the initial events.
     pub(crate) version: Option<Vector>,
     /// Whether the stream is still sending its initial events.
     initial: bool,
-    /// Key of a DELETED object that another cluster still has. The next event must be the ADDED of that cluster's
+    /// The key of a DELETED object that another cluster still has. The next event must be the ADDED of that cluster's
     /// object.
     owed: Option<String>,
-    /// Keys that were owed when the stream was cut. The repetition contains their objects.
+    /// The keys in `owed` when the stream was cut. After the client resumes, the stream must repeat their objects.
     owed_later: BTreeSet<String>,
-    /// Clusters with changes that the stream may repeat.
+    /// The clusters whose changes the stream may repeat.
     may_repeat: BTreeSet<String>,
-    /// Deletions that the client's version covers and that this stream may repeat, by cluster and key. Another change
-    /// of the same revision precedes each of them.
+    /// Deletions, by cluster and key, that the client's version covers and that the stream may still repeat. Each
+    /// deletion follows another change of the same revision.
     may_be_deleted_again: BTreeSet<(String, String)>,
-    /// Clusters that a router listed anew while the client was at an earlier version.
+    /// The clusters that a router relisted while the client had an earlier version.
     listed_anew: BTreeSet<String>,
-    /// The integer of the last event, unless a vector followed. A client that takes its version from events would
-    /// resume from it.
+    /// The integer resourceVersion of the last event; `None` after a composite version. A client that takes its version
+    /// from events would resume from the integer.
     pub(crate) item: Option<Item>,
-    /// The cluster of a DELETED that may carry the version before it. If the client is ahead of its version in other
-    /// clusters, the router does not know whether one of them had the name at this place.
+    /// The cluster of the last DELETED event, if this event may have a version before its own revision. The router uses
+    /// the earlier version if it does not know whether another cluster still had an object with the name.
     perhaps_owed: Option<String>,
 }
 
 impl Version {
-    /// The revision of a single object, as lists and initial events show it.
+    /// Returns the revision of a single object in a list or in initial events.
     pub(crate) fn revision_of_item(&self, cluster: &str) -> Option<u64> {
         match self {
             Self::Vector(vector) => {
@@ -95,8 +95,8 @@ impl Version {
     }
 }
 
-/// Checks that the event's version covers its object. Otherwise a client that is cut off after this event may resume
-/// after a later deletion and keep the object for ever. A deletion may come early.
+/// Checks that the version of an event covers the event's object. Otherwise a client that is cut off after the event
+/// may resume after a later deletion and keep the object forever. A DELETED event may precede its version.
 fn is_covered(
     truth: &Truth,
     (change, cluster, key, state): (Change, &str, &str, &State),
@@ -112,19 +112,19 @@ fn is_covered(
 }
 
 impl Follower {
-    /// A client after its first list.
+    /// Creates a client with the result of its first list.
     pub(crate) fn listed(selection: Selection, objects: BTreeMap<(String, String), State>, vector: Vector) -> Self {
         let names = objects.keys().map(|(cluster, key)| (key.clone(), cluster.clone())).collect();
         Self { selection, objects, names, version: Some(vector), ..Self::default() }
     }
 
-    /// A client whose watch begins with initial events of all objects.
+    /// Creates a client whose watch begins with initial events of all objects.
     pub(crate) fn watching_from_nothing(selection: Selection) -> Self {
         Self { selection, initial: true, ..Self::default() }
     }
 
-    /// Begins a stream from the client's version after a cut. Where the client is ahead of its version, the stream
-    /// repeats changes.
+    /// Begins a stream from the client's version after a cut. The stream repeats changes that the client has received
+    /// and that its version does not cover.
     pub(crate) fn resumed(&mut self, truth: &Truth) {
         self.initial = false;
         self.item = None;
@@ -137,8 +137,8 @@ impl Follower {
             let covered = version.get(cluster).into_iter().flat_map(|version| history.deleted_behind_others(*version));
             self.may_be_deleted_again.extend(covered.map(|(key, _)| (cluster.clone(), key.clone())));
             let exact = match version.get(cluster) {
-                // The stream repeats all changes that share a revision. For a namespace it also repeats a change that
-                // is the only one there.
+                // The stream repeats all changes that share a revision. A stream of one namespace also repeats a change
+                // that is the only one of its revision in the namespace.
                 Some(version) if history.is_some_of_several(*version) => false,
                 Some(version) if version.part.is_some() && self.selection.namespace.is_some() => false,
                 Some(version) => truth.is_cluster_state(&self.selection, &self.objects, cluster, *version).is_ok(),
@@ -151,12 +151,13 @@ impl Follower {
         }
     }
 
-    /// Begins a stream from the integer of the last event, which is the client's exact place.
+    /// Begins a stream from the integer resourceVersion of the last event, which covers exactly the client's state.
     pub(crate) fn resumed_after_item(&mut self) {
         self.owed_later.extend(self.owed.take());
     }
 
-    /// The place to resume from: the last integer or a vector. `None` before the first state.
+    /// Returns the version to resume from: the last integer or composite version. `None` before the first list or the
+    /// end of the initial events.
     pub(crate) fn place(&self) -> Option<Vector> {
         match &self.item {
             Some(Item { cluster, revision, .. }) => {
@@ -166,8 +167,9 @@ impl Follower {
         }
     }
 
-    /// Returns whether the client is ahead of its version of a cluster and a restore undid that, but kept the version.
-    /// No router can tell this client from one that is at its version.
+    /// Returns whether a restore has undone changes that the client has received, while the client's version, which
+    /// does not cover them, survived. No router can distinguish this client from a client with exactly the state of its
+    /// version.
     pub(crate) fn is_undone(&self, truth: &Truth) -> bool {
         let mut components = self.version.iter().flatten();
         components.any(|(cluster, revision)| {
@@ -176,8 +178,8 @@ impl Follower {
         })
     }
 
-    /// Returns whether another event may carry the last event's integer: one of the same revision, or a repetition of
-    /// its object after another cluster's DELETED. The integer is ambiguous then.
+    /// Returns whether two events may have the last event's integer resourceVersion: changes of the same revision, or a
+    /// repetition of the object after another cluster's DELETED event. Then the integer is ambiguous.
     pub(crate) fn is_perhaps_another(&self, truth: &Truth) -> bool {
         let Some(Item { cluster, key, again, revision }) = &self.item else { return false };
         if truth.history(cluster).is_ok_and(|history| history.is_shared(*revision)) {
@@ -187,12 +189,12 @@ impl Follower {
         *again || others.any(|other| truth.ever_had(&self.selection, other, key))
     }
 
-    /// Returns whether the client has all initial events and no other cluster's object is outstanding.
+    /// Returns whether the client has received all initial events, and all repeated objects of other clusters.
     pub(crate) fn is_complete(&self) -> bool {
         !self.initial && self.owed.is_none() && self.owed_later.is_empty() && self.version.is_some()
     }
 
-    /// Applies an event, or returns why it cannot be true.
+    /// Applies an event. Returns an error if the event contradicts the members' histories.
     pub(crate) fn observe(&mut self, truth: &Truth, expected: &Expectations, event: &Event) -> Result<(), Lie> {
         match event {
             Event::Bookmark { vector, initial_end } => self.bookmark(truth, expected, vector, *initial_end),
@@ -314,15 +316,15 @@ impl Follower {
             self.names.remove(key);
             let others = || self.objects.keys().filter(|(_, other)| other == key);
             if others().next().is_none() {
-                // The last object of the name is gone, so no other cluster's object follows.
+                // The last object with this name is gone, so no repetition of another cluster's object follows.
                 self.owed_later.remove(key);
             }
-            // Three cases excuse a missing ADDED:
-            // - The client is ahead of its version, so the stream repeats changes. The other cluster's object may not
-            //   exist at this place yet.
-            // - The other cluster's object existed here, and the client has already seen its deletion.
-            // - The client has a whole revision, of which the log has only a part. The log omits objects that are gone
-            //   by now, because the rest of the revision may have deleted them.
+            // Three cases excuse a missing ADDED event for the other cluster's object:
+            // - The client has received changes that its version does not cover, so the stream repeats them. At this
+            //   point of the stream, the other cluster's object may not exist.
+            // - The other cluster's object was deleted, and the client has already received the deletion.
+            // - The client's version covers a whole revision, of which the router's log contains only a part. The log
+            //   omits objects that no longer exist, because the rest of the revision may have deleted them.
             let may_be_deleted = |other: &String| {
                 let has = self.version.as_ref().and_then(|version| version.get(other));
                 let has_shared =
@@ -348,9 +350,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Returns whether the client's version may already cover this deletion. A router may have heard only the first
-    /// deletions of that revision before it listed the cluster anew. It cannot tell the other deletions from later
-    /// ones, which the client lacks, so it sends all of them, once in each stream.
+    /// Returns whether the client's version may already cover this deletion. A router may have received only the first
+    /// deletions of a revision before it relisted the cluster. The router then cannot distinguish the remaining
+    /// deletions from later ones, so it sends all of them, once in each stream.
     fn is_deleted_again(&self, history: &History, place: &(String, String), state: &State) -> bool {
         let Some(has) = self.version.as_ref().and_then(|version| version.get(&place.0)) else { return false };
         self.may_be_deleted_again.contains(place)
@@ -358,7 +360,7 @@ impl Follower {
             && history.deleted_behind_others(*has).contains(&(&place.1, state))
     }
 
-    /// Applies another cluster's object of a name after a DELETED.
+    /// Applies the object of another cluster with the same name, after a DELETED event.
     fn again(&mut self, change: Change, owed: &str, place: (String, String), state: &State) -> Result<(), Lie> {
         let (cluster, key) = &place;
         if change != Change::Added || key != owed {
@@ -366,7 +368,7 @@ impl Follower {
                 "after DELETED {owed} another cluster's was to be told, not {change:?} {place:?}"
             )));
         }
-        // If the client is ahead of its version, it may have seen this object's deletion.
+        // The client may have received this object's deletion, if its version does not cover the deletion.
         let held = self.objects.get(&place);
         if held != Some(state) && !self.may_repeat.contains(cluster) {
             return Err(Lie(format!("{cluster} {key} is told again as {state:?}; the client has it as {held:?}")));
@@ -381,7 +383,8 @@ impl Follower {
         self.owed_later.remove(key);
     }
 
-    /// Checks the integer of an event: the object's own, or one at which the object no longer had this state.
+    /// Checks the integer resourceVersion of an event. It must be the object's own revision or, for a deletion, a
+    /// revision at which the object no longer had this state.
     fn is_version(
         &self,
         truth: &Truth,
@@ -392,9 +395,9 @@ impl Follower {
         let history = truth.history(cluster)?;
         let is_so = match change {
             Change::Added | Change::Modified => history.is_version_of(key, state, revision),
-            // A deletion that a new list discovers has the version before that list; in a cluster that leaves, no
-            // object was deleted. Both happen in calm runs, too: sometimes only a list shows that a deletion completes
-            // its revision.
+            // A deletion that a relist discovers has the version before the relist. The removal of a cluster sends
+            // DELETED events for objects that were not deleted. Both happen in runs without faults, too, because
+            // sometimes only a relist shows that a revision is complete.
             Change::Deleted if !expected.calm || history.deletes_at(revision) => true,
             Change::Deleted => !history.is_at(&Selection::default(), key, Some(state), revision),
         };
@@ -405,7 +408,7 @@ impl Follower {
         Err(Lie(format!("{change:?} {cluster} {key} {state:?} has the version {revision} of {of}; {states}")))
     }
 
-    /// Checks a version from the stream and takes it as the place to resume from.
+    /// Checks the version of an event or bookmark, and stores the version for resuming.
     fn takes_version(&mut self, truth: &Truth, expected: &Expectations, vector: &Vector) -> Result<(), Lie> {
         let before = self.version.take().unwrap_or_default();
         for (cluster, revision) in vector {
@@ -413,19 +416,19 @@ impl Follower {
             if went_back && !expected.may_go_back.contains(cluster) {
                 return Err(Lie(format!("the component of {cluster} went back: {before:?}, then {vector:?}")));
             }
-            // A DELETED that another cluster's ADDED must follow carries the version before it. A client that is cut
-            // off there is ahead of its version.
+            // A DELETED event before another cluster's ADDED event has a version that does not cover the deletion. A
+            // client that is cut off between the two events has received more than its version covers.
             let is_before_it = self.owed.is_some() || self.perhaps_owed.as_ref() == Some(cluster);
             let is_exact = expected.calm && !is_before_it && !self.listed_anew.contains(cluster);
             if is_exact && !self.may_repeat.contains(cluster) {
                 let exact = truth.is_cluster_state(&self.selection, &self.objects, cluster, *revision);
-                // A new list needs no fault: if no bookmark says that a part completes its revision, a list does. The
-                // stream omits an object's states between the client's version and the list.
+                // A relist needs no fault: if no bookmark shows that a revision is complete, the router relists. The
+                // stream then omits states between the client's version and the relist.
                 let listed = truth.history(cluster)?.listed_anew;
                 let may_be_listed = |had: &Component| listed.is_some_and(|listed| *had < listed.into());
                 let is_listed_anew = before.get(cluster).is_some_and(may_be_listed);
                 match exact {
-                    // The stream sends later deletions together with the part.
+                    // The stream sends later deletions together with the part of a revision.
                     Err(_) if revision.part.is_some() || is_listed_anew => {
                         self.listed_anew.insert(cluster.clone());
                     }
@@ -448,7 +451,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Checks that a client whose key is the name alone has a name exactly if some cluster has it.
+    /// Checks a client that identifies objects only by name: it has a name exactly if some cluster has an object with
+    /// this name.
     fn names_are_complete(&self, key: &str) -> Result<(), Lie> {
         if self.owed.is_some() || self.owed_later.contains(key) {
             return Ok(());

@@ -1,22 +1,23 @@
-//! The writes sent through the routers and the objects that they changed: a pure data structure, so that a table can
-//! test it.
+//! Records the writes that clients send through the routers, and the objects that they change. The module is pure data,
+//! so that tables can test it.
 //!
-//! Every write has a marker, which reappears in a member's history. A write *lands* where a member's change carries its
-//! marker, or where it is the only possible cause of a deletion. A write lands at most once, and only in the object
-//! that it means. A refused write never lands; a write answered with 2xx has landed.
+//! Each write has a marker, which reappears in the history of a member. A write *lands* in a member if a change of the
+//! member has the write's marker, or if the write is the only possible cause of a deletion. A write lands at most once,
+//! and only in the object that the write identifies. A refused write never lands. A write with a 2xx response has
+//! landed.
 
 use std::collections::BTreeMap;
 
 use crate::truth::{Component, Lie, State, Truth};
 use crate::world::NAMES;
 
-/// The clusters that every router has and none is about to lose, each with the number of the configuration change that
-/// added it.
+/// The clusters that all routers have and that no configuration change is removing. Each has the number of the
+/// configuration change that added it.
 pub(crate) type Settled = BTreeMap<String, u64>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Server-side apply. Creates missing objects.
+    /// A server-side apply, which creates missing objects.
     Apply,
     /// A JSON merge patch.
     Merge,
@@ -24,81 +25,83 @@ pub(crate) enum Verb {
     Delete,
 }
 
-/// How a write identifies its object.
+/// The way in which a write identifies its object.
 #[derive(Clone, Debug)]
 pub(crate) enum Meaning {
-    /// The annotation names a cluster of this member.
+    /// An annotation names the cluster of this member.
     Annotated(usize),
-    /// A precondition names an object of this member by its uid, its version, or both.
+    /// A precondition identifies an object of this member by its uid, by its resourceVersion, or by both.
     Object {
-        /// The member that has the object.
+        /// The index of the member that has the object.
         member: usize,
-        /// The uid in the write.
+        /// The uid in the precondition.
         uid: Option<String>,
-        /// The state whose version the write names. No two states of an object are equal.
+        /// The state whose resourceVersion is in the precondition. Each state of an object has a unique value.
         state: Option<State>,
     },
-    /// No identification: the write means the only object of the name.
+    /// The write has no annotation and no precondition: it means the only object with its name.
     Bare(Bare),
 }
 
-/// A router's possible knowledge when it received a bare write.
+/// The possible knowledge of a router when it receives a write without annotation and precondition.
 ///
-/// The write must not land if the router could know of another cluster's object of the same name. That applies to each
-/// cluster that the router had before the write and still has after it, if that object existed without a gap
+/// The write must not land if the router could know of another cluster's object with the same name. This rule applies
+/// to each cluster that the router had before the write and still has after the write. The object must have existed
+/// without interruption in one of these periods:
 ///
-/// * since the version up to which the router had shown the cluster's objects a moment before. The router's watch may
-///   not have seen later objects, as long as the cluster is cut off: no fault;
-/// * since the router received the write, if the router had no version of the cluster. The cluster is unknown then, so
-///   the router must ask it or refuse the write;
-/// * since the router received the write, if the write creates the object: then the router asks all clusters.
+/// * since the version of the cluster that the router served just before the write. The router's watch may lack later
+///   objects while the cluster is disconnected, which is no defect;
+/// * since the arrival of the write, if the router had no version of the cluster. The router must then ask the cluster
+///   or
+///   refuse the write;
+/// * since the arrival of the write, if the write creates the object, because the router asks all clusters then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bare {
     /// The router's knowledge of each of its clusters.
     pub(crate) known: Vec<Known>,
 }
 
-/// A router's knowledge of a cluster.
+/// The router's knowledge of one cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) cluster: String,
-    /// Number of the configuration change that added the cluster to all routers.
+    /// The number of the configuration change that added the cluster to all routers.
     pub(crate) settled: u64,
-    /// The version up to which the router had shown the cluster's objects.
+    /// The version of the cluster that the router served just before the write.
     pub(crate) version: Option<Component>,
-    /// The cluster's last step when the router received the write.
+    /// The last step in the cluster's history when the router received the write.
     pub(crate) step: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// The value that the write sets. The marker of a deletion is only its name.
+    /// The unique value that the write sets in the object. A deletion sets no value, and its marker only identifies it.
     pub(crate) marker: String,
     pub(crate) verb: Verb,
-    /// The object's `namespace/name`.
+    /// The object's key, `namespace/name`.
     pub(crate) key: String,
     pub(crate) meaning: Meaning,
 }
 
-/// One change of one object of a member, from the member's history.
+/// A change of one object in the history of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) member: usize,
-    /// The object's `namespace/name`.
+    /// The object's key, `namespace/name`.
     pub(crate) key: String,
-    /// The state before the change. `None` if there was no object.
+    /// The state before the change; `None` if the object did not exist.
     pub(crate) before: Option<State>,
-    /// The state after the change. `None` if the object is gone.
+    /// The state after the change; `None` if the object was deleted.
     pub(crate) after: Option<State>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// An answer with a 2xx code.
+    /// A response with a 2xx code.
     Done,
-    /// An error answer that does not say that the write may have been carried out.
+    /// An error response which implies that the write was not carried out.
     Refused(u16),
-    /// An answer that leaves the result open.
+    /// A response after which the write may or may not have been carried out.
     Lost(u16),
 }
 
@@ -109,7 +112,7 @@ struct Entry {
     landed: Option<Change>,
 }
 
-/// All writes of a run.
+/// All writes of a run, with their responses and changes.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     entries: Vec<Entry>,
@@ -121,10 +124,10 @@ impl Ledger {
         self.entries.push(Entry { write, outcome: None, landed: None });
     }
 
-    /// Records the answer of a write. The caller must record all earlier changes first.
+    /// Records the response to a write. The caller must record all earlier changes of the members first.
     ///
     /// # Errors
-    /// The write was refused but has landed, or was done but has not landed.
+    /// The write was refused but has landed, or it succeeded but has not landed.
     pub(crate) fn answered(&mut self, marker: &str, outcome: Outcome) -> Result<(), Lie> {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.write.marker == marker) else {
             return Err(Lie(format!("{marker} was never sent")));
@@ -137,11 +140,12 @@ impl Ledger {
         }
     }
 
-    /// Records a change that only a client's write can have made. `truth` and `settled` include the change.
+    /// Records a change of a member that only a client's write can have caused. `truth` and `settled` include the
+    /// change.
     ///
     /// # Errors
-    /// The write of this change means another object, was refused, or has landed before; or no client asked for this
-    /// deletion.
+    /// The write of this change identifies another object, was refused, or has already landed; or no client requested
+    /// this deletion.
     pub(crate) fn changed(&mut self, change: &Change, truth: &Truth, settled: &Settled) -> Result<(), Lie> {
         let Some(after) = &change.after else { return self.deleted(change, truth, settled) };
         let written = |entry: &&mut Entry| entry.write.verb != Verb::Delete && entry.write.marker == after.value;
@@ -151,14 +155,15 @@ impl Ledger {
         }
     }
 
-    /// Records a deletion for the newest write that can have made it.
+    /// Assigns a deletion to the newest write that can have caused it.
     fn deleted(&mut self, change: &Change, truth: &Truth, settled: &Settled) -> Result<(), Lie> {
         let mut why = Lie(format!("nobody deleted it: {change:?}"));
         let asked = |entry: &&mut Entry| entry.write.verb == Verb::Delete && entry.write.key == change.key;
         for entry in self.entries.iter_mut().rev().filter(asked) {
             match entry.lands(change, truth, settled) {
                 Ok(()) => return Ok(()),
-                // A write that was answered long ago is a poor explanation.
+                // The error of an unanswered write explains the deletion better than the error of a write with a
+                // response.
                 Err(lie) if entry.outcome.is_none() => why = lie,
                 Err(_) => {}
             }
@@ -186,7 +191,7 @@ impl Entry {
 }
 
 impl Write {
-    /// Checks that the write means the object of this change.
+    /// Checks that the write identifies the object of this change.
     fn may_land(&self, change: &Change, truth: &Truth, settled: &Settled) -> Result<(), String> {
         if self.key != change.key {
             return Err("landed in another name".to_owned());
@@ -203,8 +208,8 @@ impl Write {
         }
     }
 
-    /// Checks the precondition against the object before the change. A version in an apply that creates the object
-    /// means nothing. After a restore another state may have the version.
+    /// Checks the precondition against the object before the change. The resourceVersion of an apply that creates the
+    /// object has no meaning. After a restore, another state may have the resourceVersion.
     fn is_meant(&self, uid: Option<&str>, state: Option<&State>, change: &Change, truth: &Truth) -> Result<(), String> {
         let before = change.before.as_ref();
         if uid.is_some_and(|uid| before.is_none_or(|before| before.uid != uid)) {
@@ -220,7 +225,7 @@ impl Write {
 }
 
 impl Bare {
-    /// Returns a cluster that, as the router could know, also has an object of the name.
+    /// Returns a cluster that also has an object with this name, as far as the router could know.
     fn rival(&self, change: &Change, truth: &Truth, settled: &Settled) -> Option<&Known> {
         let own = |known: &&Known| NAMES[change.member].contains(&&*known.cluster);
         // If the router knows that this cluster had the object, the router may take that object for the only one.

@@ -1,5 +1,5 @@
-//! Model-based runs: members with random faults, two routers over them, and clients that list and watch at random. The
-//! run checks every client's history against the members' histories.
+//! Model-based tests: members with random faults, two routers over these members, and clients that list and watch at
+//! random. Each test run compares the history of each client with the histories of the members.
 //!
 //! ```text
 //! seed ─▶ Profile ─┬─▶ schedule ──writes, faults──▶ members ──history──▶ Truth
@@ -8,16 +8,16 @@
 //!                         └───────────events, lists───────────────▶ Follower: is each event true?
 //! ```
 //!
-//! Members, routers and clients share one thread, and its clock stands still while any of them can proceed. Connections
-//! are HTTP/2 over memory instead of TCP and TLS; all layers above are the product's own code. Every random number
-//! comes from the seed and no other thread runs, so each run of a seed is the same.
+//! Members, routers and clients share one thread, and the clock stands still while any task can proceed. Connections
+//! are HTTP/2 over memory instead of TCP and TLS; all layers above are the product's own code. Every random number is
+//! derived from the seed, and no other thread runs, so all runs of a seed are equal.
 //!
 //! * `cargo test -p tributary-router --test model` runs 200 seeds and all seeds that once failed;
 //! * `… -- seed=7` runs one, `… -- seed=0..5000` many, `… -- rights=7` one with users whose rights change; with
 //!   `TRIBUTARY_TRACE=1` a failure shows its whole trace instead of its end;
 //! * `… -- --ignored proof` runs as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
 
-// A test's `unwrap` is an assertion. Clippy's exemption for tests does not cover tests without libtest's harness.
+// An `unwrap` in a test is an assertion. Clippy's exemption for tests does not include tests without libtest's harness.
 #![allow(clippy::unwrap_used)]
 
 mod client;
@@ -39,17 +39,17 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use run::RunKind;
 
-/// Number of seeds of each ordinary test run.
+/// The number of seeds in each ordinary test run.
 const SEEDS: u64 = 200;
 
-/// Number of runs with users whose rights change.
+/// The number of seeds for runs with users whose rights change.
 const RIGHTS_SEEDS: u64 = 100;
 
-/// Number of seeds in one test.
+/// The number of seeds in one test.
 const SEEDS_PER_TRIAL: u64 = 50;
 
-/// Seeds that once failed, each with the defect in the product. A seed's run changes with the schedule, so each defect
-/// also has a smaller test beside the corrected code.
+/// Seeds that once failed, each with the defect in the product. The run of a seed changes with the schedule, so each
+/// defect also has a smaller test beside the corrected code.
 const FAILED_ONCE: [(u64, &str); 17] = [
     (0, "deletions_of_one_revision_after_the_first_were_lost"),
     (2, "leaving_cluster_kept_its_version_at_a_deletion_before_another_cluster"),
@@ -70,7 +70,7 @@ const FAILED_ONCE: [(u64, &str); 17] = [
     (2788, "object_of_a_cluster_with_a_changed_index_was_created_in_another"),
 ];
 
-/// Number of seeds of a proof without `TRIBUTARY_SEEDS`.
+/// The default number of seeds of the test `proof`, if `TRIBUTARY_SEEDS` is not set.
 const PROOF_SEEDS: u64 = 20_000;
 
 fn main() -> anyhow::Result<()> {
@@ -110,7 +110,8 @@ fn main() -> anyhow::Result<()> {
     libtest_mimic::run(&arguments, trials).exit()
 }
 
-/// Runs each seed in a process of its own, so that no state of an earlier run matters. Failures go to stderr at once.
+/// Runs each seed in a separate process, so that no state of an earlier run has an effect. Failures are written to
+/// stderr immediately.
 fn run_each(kind: RunKind, seeds: std::ops::Range<u64>) -> Result<(), Failed> {
     let mut failed = Vec::new();
     for seed in seeds {
@@ -143,14 +144,13 @@ fn run_alone(kind: RunKind, seed: u64) -> std::io::Result<std::process::Output> 
     Command::new(std::env::current_exe()?).arg(format!("{}={seed}", kind.word())).output()
 }
 
-/// Runs both kinds, rights for a tenth of the seeds.
+/// Runs seeds of both kinds. The kind with changing rights gets a tenth of the seeds.
 fn run_both(seeds: std::ops::Range<u64>) -> Result<(), Failed> {
     let (of_versions, of_rights) = (seeds.clone(), seeds.step_by(10));
     run_each(RunKind::Versions, of_versions)?;
     of_rights.into_iter().try_for_each(|seed| run_each(RunKind::Rights, seed..seed + 1))
 }
 
-/// Runs many seeds on all cores.
 fn proof(cores: u64) -> Result<(), Failed> {
     let seeds = std::env::var("TRIBUTARY_SEEDS").ok().map_or(Ok(PROOF_SEEDS), |text| text.parse())?;
     let share = seeds.div_ceil(cores).max(1);

@@ -1,8 +1,9 @@
-//! Users whose rights change while members fail. No user may see a forbidden object, and in the end every user has all
-//! permitted objects.
+//! Runs with users whose rights change while members fail. No user may see a forbidden object, and at the end every
+//! user has all permitted objects.
 //!
-//! These runs are separate from the runs over services: they have few objects, one router, and roles and bindings that
-//! come and go. `truth` checks each object that a user receives; `reader` is the user's client.
+//! These runs are separate from the runs with services and versions. They have few objects, one router, and roles and
+//! bindings that are created and deleted. `truth` checks each object that a user receives; `reader` is the user's
+//! client.
 
 mod reader;
 pub(crate) mod truth;
@@ -30,25 +31,25 @@ use crate::world::{EPOCH, RESOURCE, connect, service};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The places where users may read are namespaces; the first one stands for all namespaces.
+/// The namespaces in which users may get rights. The first entry means all namespaces.
 const MEMBERS: [&str; 2] = ["eu", "us"];
 const USERS: [&str; 3] = ["ann", "ben", "eve"];
 const PLACES: [&str; 4] = ["", "a", "b", "c"];
 const NAMES: [&str; 4] = ["w", "x", "y", "z"];
 
-/// Number of random steps of a run.
+/// The number of random steps in a run.
 const STEPS: usize = 120;
 
-/// Longest time until the run comes to rest: twice the longest delay between attempts to reach a member, and the half
-/// minute for which the router gathers new rights.
+/// The maximum time until all clients are up to date after the last fault: twice the longest delay between attempts to
+/// reach a member, and the half minute for which the router batches changes of rights.
 const REST_WITHIN: Duration = Duration::from_secs(240);
 
-/// Members, a router over them, and the truth.
+/// The members of a run, a router over these members, and their true objects and rights.
 struct World {
     members: Vec<Arc<SimulatedCluster>>,
     router: Arc<Router>,
     truth: Mutex<Vec<MemberTruth>>,
-    /// Number of active faults of each member.
+    /// The number of active faults of each member.
     faults: [AtomicU64; MEMBERS.len()],
     quiet: AtomicBool,
     started: Instant,
@@ -56,10 +57,10 @@ struct World {
     failure: Mutex<Option<String>>,
 }
 
-/// A user's objects: the value of each, by cluster, namespace and name.
+/// The objects of a user: the value of each by cluster, namespace and name.
 type Objects = BTreeMap<(String, String, String), String>;
 
-/// Runs a seed in the caller's runtime. Returns the failure and the trace.
+/// Runs a seed in the caller's runtime. Returns the failure, if any, and the trace.
 pub(crate) async fn run(seed: u64) -> (Option<String>, Vec<String>) {
     let world = match World::start().await {
         Ok(world) => Arc::new(world),
@@ -147,7 +148,7 @@ impl World {
         }
     }
 
-    /// Puts or deletes an object.
+    /// Creates, changes or deletes an object.
     fn write(&self, number: usize, random: &mut StdRng) {
         let (member, mut truth) = (&self.members[number], self.truth.lock());
         let namespace = PLACES[random.random_range(1..PLACES.len())];
@@ -169,11 +170,11 @@ impl World {
         }
     }
 
-    /// Grants a user the right to read in a place, or takes it away.
+    /// Grants a user the right to read in a namespace, or revokes the right.
     fn give_or_take(&self, number: usize, random: &mut StdRng) {
         let (member, mut truth) = (&self.members[number], self.truth.lock());
         let user = USERS[random.random_range(0..USERS.len())];
-        // Rights in all namespaces are rarer.
+        // Rights in all namespaces are rarer than rights in one namespace.
         let place = PLACES[if random.random_bool(0.1) { 0 } else { random.random_range(1..PLACES.len()) }];
         let (kind, plural) = match place {
             "" => ("ClusterRoleBinding", format!("clusterrolebindings.{RBAC}")),
@@ -196,8 +197,8 @@ impl World {
         }
     }
 
-    /// Plays one fault. A task ends the fault later. No fault hits only roles and bindings: by documentation they
-    /// may lag by minutes, so the test could not judge any object.
+    /// Starts one fault. A task ends the fault later. No fault affects only roles and bindings: their watches may be
+    /// delayed by minutes according to the documentation, so the test could not judge any object.
     async fn trouble(self: &Arc<Self>, number: usize, random: &mut StdRng) {
         let control = self.members[number].control().clone();
         let lasts = Duration::from_millis(match random.random_range(0..10) {
@@ -277,7 +278,7 @@ impl World {
         Ok(None)
     }
 
-    /// The objects that a user may see now. `None` if the user may list nowhere.
+    /// Returns the objects that a user may see now, or `None` if the user may not list in any namespace.
     fn expected(&self, user: &str) -> Option<Objects> {
         let truth = self.truth.lock();
         let mut seen: Option<Objects> = None;
@@ -294,7 +295,7 @@ impl World {
         seen
     }
 
-    /// Checks that a user may see an object in an answer that began at this time.
+    /// Checks that a user may see an object in a response that began at this time.
     fn shown(&self, user: &str, object: &Value, begun: Instant) {
         let (cluster, namespace, _) = place(object);
         let value = text(&object["metadata"]["annotations"]["value"]);
@@ -324,14 +325,14 @@ impl World {
         self.trace.lock().push(format!("{:>9.3} {}", self.started.elapsed().as_secs_f64(), text()));
     }
 
-    /// Records a failure. Only the first one counts.
+    /// Records a failure. Later failures are ignored.
     fn fail(&self, what: &str) {
         self.trace(|| format!("FAILED {what}"));
         self.failure.lock().get_or_insert_with(|| what.to_owned());
     }
 }
 
-/// Builds a role or binding; a cluster-wide one without a namespace.
+/// Builds a role or binding. An empty namespace makes it cluster-wide.
 fn rbac(kind: &str, namespace: &str, name: &str, of: &Value) -> Value {
     let mut object = of.clone();
     object["kind"] = kind.into();
@@ -343,13 +344,13 @@ fn rbac(kind: &str, namespace: &str, name: &str, of: &Value) -> Value {
     object
 }
 
-/// An object's cluster, namespace and name.
+/// Returns an object's cluster, namespace and name.
 fn place(object: &Value) -> (String, String, String) {
     let metadata = &object["metadata"];
     (text(&metadata["annotations"]["tributary.dev/cluster"]), text(&metadata["namespace"]), text(&metadata["name"]))
 }
 
-/// The objects of a list, without the member's own.
+/// Returns the objects of a list, except objects that the member itself created.
 fn objects(list: &Value) -> Objects {
     let items = list["items"].as_array().into_iter().flatten();
     let ours = items.filter(|item| is_ours(item));

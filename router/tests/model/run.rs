@@ -1,4 +1,4 @@
-//! One run of a seed: its world, schedule and clients.
+//! Runs one seed: its members, routers, schedule and clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::truth::{Lie, Selection, State};
 use crate::world::{REPLICAS, RESOURCE, World};
 use crate::{rights, writer, writes};
 
-/// Number of clients that list and watch.
+/// The number of clients that list and watch.
 const CLIENTS: u64 = 5;
 
-/// Longest time until the run comes to rest after its last fault: twice the longest delay between a cacher's attempts,
-/// and one request for the members' discovery.
+/// The maximum time until all clients are up to date after the last fault: twice the longest delay between a cacher's
+/// attempts, and one discovery request to the members.
 const REST_WITHIN: Duration = Duration::from_secs(240);
 
-/// The subject of a run.
+/// The kind of a run, which decides what the run tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunKind {
     /// Versions, writes and clients of one user.
@@ -34,12 +34,12 @@ pub(crate) enum RunKind {
 impl RunKind {
     pub(crate) const ALL: [Self; 2] = [Self::Versions, Self::Rights];
 
-    /// The kind with this command-line word.
+    /// Returns the kind with this name on the command line.
     pub(crate) fn of(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// The kind's word on the command line.
+    /// Returns the name of the kind on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Versions => "seed",
@@ -48,7 +48,7 @@ impl RunKind {
     }
 }
 
-/// How a run ended.
+/// The failure of a run, if any, and its trace.
 struct Outcome {
     failure: Option<String>,
     trace: Vec<String>,
@@ -60,10 +60,10 @@ struct Watched {
     follower: Arc<Mutex<Option<Follower>>>,
 }
 
-/// Runs a seed in a thread and runtime of its own. The runtime's clock stands still while any task can proceed.
+/// Runs a seed in a separate thread and runtime. The clock of the runtime stands still while any task can proceed.
 fn run(kind: RunKind, seed: u64) -> Outcome {
-    // Hash maps, timer jitter and tokio's choice among tasks draw random numbers from the system, so the seed must
-    // determine those.
+    // Hash maps, timer jitter and tokio's choice among tasks use random numbers of the system, so the seed must
+    // determine these numbers.
     seed_the_system(seed);
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -120,9 +120,9 @@ async fn in_runtime(kind: RunKind, seed: u64) -> Outcome {
     Outcome { failure: world.failure(), trace: world.traced() }
 }
 
-/// Waits until every client has all objects, or says which client lacks some.
+/// Waits until every client has all objects. The error names a client that lacks objects.
 async fn rest(world: &Arc<World>, watched: &[Watched]) -> anyhow::Result<()> {
-    // Writes continue until the routers have noticed a pending restore.
+    // Writes continue until the routers have detected a pending restore.
     schedule::end_of_trouble(world).await?;
     let step = Duration::from_secs(5);
     let mut missing = String::new();
@@ -172,7 +172,7 @@ async fn all_have_everything(world: &World, watched: &[Watched]) -> anyhow::Resu
 
 type Objects = BTreeMap<(String, String), State>;
 
-/// The objects of all configured members.
+/// Returns the objects of all configured members.
 fn union(world: &World, selection: &Selection) -> Objects {
     let configured = world.configured().1;
     world.with_truth(|truth| {
@@ -195,7 +195,7 @@ fn difference(has: &Objects, there_is: &Objects) -> Option<String> {
     }
 }
 
-/// Runs a seed and returns whether it passed. Failures go to stderr.
+/// Runs a seed and returns whether the run passed. Failures are written to stderr.
 pub(crate) fn run_one(kind: RunKind, seed: u64) -> bool {
     let outcome = run(kind, seed);
     let traced = std::env::var_os("TRIBUTARY_TRACE").is_some();
@@ -215,7 +215,7 @@ pub(crate) fn run_one(kind: RunKind, seed: u64) -> bool {
     outcome.failure.is_none()
 }
 
-/// Number of trace lines of a failed run. `TRIBUTARY_TRACE=1` shows every run's whole trace.
+/// The number of trace lines that a failed run shows. With `TRIBUTARY_TRACE=1` the whole trace is shown.
 const TRACE_LINES: usize = 60;
 
 /// Parses a seed (`7`) or a range of seeds (`0..200`).

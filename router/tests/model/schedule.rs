@@ -1,4 +1,4 @@
-//! Random events of the members and routers: writes, faults, changes of the configuration.
+//! Random actions on members and routers: writes, faults, and changes of the configuration.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,64 +14,64 @@ use tributary_simulator::{Rejection, RequestKind};
 use crate::follower::Expectations;
 use crate::world::{MEMBERS, NAMES, REPLICAS, RESOURCE, World, service, vector};
 
-/// Values of the objects' label `color`.
+/// The values of the label `color`.
 pub(crate) const COLORS: [&str; 2] = ["red", "blue"];
-/// Values of the selectable field.
+/// The values of the selectable field `spec.type`.
 pub(crate) const TYPES: [&str; 2] = ["ClusterIP", "NodePort"];
-/// Namespaces of every member.
+/// The namespaces of every member.
 pub(crate) const NAMESPACES: [&str; 2] = ["default", "kube-public"];
-/// Names of objects, the same in all members.
+/// The names of objects, which are equal in all members.
 pub(crate) const OBJECTS: [&str; 5] = ["a", "b", "b-1", "c", "d"];
 
-/// Longest time until all routers notice a restore: two failed attempts with the longest delay between them.
+/// The maximum time until all routers detect a restore: two failed attempts with the longest delay between them.
 const NOTICED_WITHIN: Duration = Duration::from_secs(200);
 
-/// The kind of run of a seed. Each fault occurs only in some runs. So the checks can tell apart violations and
-/// permitted effects of a fault.
+/// The properties of a run, derived from its seed. Each kind of fault is limited to some runs, so that the checks can
+/// distinguish defects from permitted effects of a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
-    /// Number of random steps.
+    /// The number of random steps in the run.
     pub(crate) steps: usize,
-    /// Members forget their events.
+    /// Whether members empty their watch windows.
     pub(crate) expires: bool,
-    /// Members are restored to earlier revisions.
+    /// Whether members are restored to earlier revisions.
     pub(crate) restores: bool,
-    /// Clusters join, leave and get new names.
+    /// Whether clusters are added, removed and renamed.
     pub(crate) topology: bool,
-    /// Members stop serving the resource for a while, as when an administrator removes and recreates a CRD.
+    /// Whether members stop serving the resource for some time, as if an administrator deletes and recreates a CRD.
     pub(crate) hides: bool,
     pub(crate) restarts: bool,
-    /// The policy denies partial answers.
+    /// Whether the policy for unreachable clusters denies partial responses.
     pub(crate) deny: bool,
-    /// Members sometimes send malformed answers.
+    /// Whether members sometimes send malformed responses.
     pub(crate) nonsense: bool,
-    /// Members forbid list and watch for a while, either for all namespaces at once or completely.
+    /// Whether members forbid list and watch for some time, either for all namespaces at once or completely.
     pub(crate) forbids: bool,
-    /// Single objects carry integers.
+    /// Whether single objects have integer resourceVersions.
     pub(crate) integer: bool,
-    /// Each router serves clients of its own, which resume from the integers of single objects.
+    /// Whether each router serves separate clients, which resume from the integer resourceVersions of single objects.
     pub(crate) alone: bool,
-    /// Reads without a version contain the members' state at that moment.
+    /// Whether reads without a version contain the members' latest state.
     pub(crate) quorum: bool,
-    /// Clients sometimes send vectors in the compact form.
+    /// Whether clients sometimes send composite versions in the compact form.
     pub(crate) compact: bool,
     pub(crate) watch_list: bool,
     pub(crate) bookmark_interval: Duration,
-    /// Members send no bookmarks, as kube-apiserver does for resources outside its watch cache.
+    /// Whether members send no bookmarks, like a kube-apiserver for resources without a watch cache.
     pub(crate) unmarked: bool,
-    /// Watches deliver writes seconds late.
+    /// Whether watches deliver writes seconds late.
     pub(crate) lags: bool,
-    /// The cluster that receives new objects without a cluster name.
+    /// The cluster for new objects without a cluster name.
     pub(crate) placement: Option<&'static str>,
-    /// Number of events that members remember.
+    /// The number of events in the members' watch windows.
     pub(crate) window: usize,
 }
 
 impl Profile {
     pub(crate) fn of(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        // One run in five is calm, independently of the other random numbers.
+        // One run in five has no faults, independently of the other random numbers.
         let calm = random.random_bool(0.2);
         let mut some = |share| !calm && random.random_bool(share);
         let (expires, restores, topology) = (some(0.5), some(0.25), some(0.4));
@@ -108,10 +108,9 @@ impl Profile {
         }
     }
 
-    /// The properties that the checks may expect of a run.
+    /// Returns the properties of the run that the checks may rely on.
     pub(crate) fn expectations(&self) -> Expectations {
-        // Without bookmarks, or with late ones, a router lists the collection anew for a client that waits for a
-        // version.
+        // Without bookmarks, or with late ones, a router relists the collection for a client that waits for a version.
         let trouble = [
             self.expires,
             self.restores,
@@ -130,8 +129,8 @@ impl Profile {
     }
 }
 
-/// The cluster for new objects, in half of all runs. It has its own generator, so that the other random numbers of
-/// existing seeds stay the same.
+/// Returns the cluster for new objects, in half of all runs. This choice has a separate random generator, so that the
+/// runs of existing seeds stay equal.
 fn placement(seed: u64) -> Option<&'static str> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x91ace);
     let [name, _] = NAMES.choose(&mut random)?;
@@ -161,7 +160,7 @@ pub(crate) async fn run(world: &Arc<World>) {
     }
 }
 
-/// Puts or deletes a random object of a random member.
+/// Writes or deletes a random object of a random member.
 fn write(world: &World, random: &mut StdRng) {
     let number = random.random_range(0..MEMBERS);
     if world.is_frozen(number) {
@@ -182,7 +181,7 @@ fn write(world: &World, random: &mut StdRng) {
     world.trace(|| format!("{} puts {namespace}/{name} {value} {color} {service_type}: {put:?}", member.name()));
 }
 
-/// Deletes several objects of one member in one transaction, as etcd does at the end of a shared lease.
+/// Deletes several objects of one member in one transaction, like etcd at the end of a lease that the objects share.
 fn expire(world: &World, number: usize, random: &mut StdRng) {
     let places = NAMESPACES.iter().flat_map(|namespace| OBJECTS.iter().map(move |name| (*namespace, *name)));
     let chosen: Vec<_> = places.filter(|_| random.random_bool(0.5)).collect();
@@ -195,7 +194,7 @@ fn pick<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
     of.choose(random).copied().unwrap_or_default()
 }
 
-/// Plays one fault. A task ends the fault later.
+/// Starts one fault. A task ends the fault later.
 async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> {
     let number = random.random_range(0..MEMBERS);
     let (member, profile) = (Arc::clone(&world.members[number]), world.profile);
@@ -241,11 +240,12 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
             control.reject(Some(Rejection { kinds, retry_after, ..Rejection::all(code) }));
             heal(lasts, move || control.reject(None));
         }
-        // A frozen member must stay up until the routers notice its restore.
+        // A member that receives no writes because of a restore must stay reachable until the routers detect the
+        // restore.
         7 if !world.is_frozen(number) => {
             note("down");
             control.stop_listening().await;
-            // A member that is down for a restore starts again with the restore.
+            // A member that is stopped for a restore starts again with the restore.
             let world = Arc::clone(world);
             tokio::spawn(async move {
                 sleep(lasts).await;
@@ -302,7 +302,7 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
             let cluster_wide_only = random.random_bool(0.5);
             note(&format!("forbids {kinds:?} with {code}, in all namespaces at once only: {cluster_wide_only}"));
             control.reject(Some(Rejection { kinds, cluster_wide_only, ..Rejection::all(code) }));
-            // Open streams of the cluster continue unless a fault cuts them.
+            // Open streams of the cluster continue unless this fault cuts them.
             if random.random_bool(0.5) {
                 control.cut_streams();
             }
@@ -322,7 +322,7 @@ async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Ends a fault after a time, whatever else happens.
+/// Ends a fault after a time, even if the run has failed.
 fn heal(after: Duration, end: impl FnOnce() + Send + 'static) {
     tokio::spawn(async move {
         sleep(after).await;
@@ -336,17 +336,17 @@ fn elsewhere(world: &World, number: usize) -> u64 {
     world.members[number].apply(object).unwrap_or_default()
 }
 
-/// Restores a member to an older state. The run writes nothing to it until every router and each router's clients have
-/// noticed. A restore is undetectable once revisions have passed the last one that clients received. (`etcdutl snapshot
-/// restore` has `--bump-revision` for this reason.)
+/// Restores a member to an older state. The run writes nothing to the member until every router and its clients have
+/// detected the restore. A restore becomes undetectable when the member's revision exceeds the last revision that
+/// clients received. (For this reason, `etcdutl snapshot restore` has `--bump-revision`.)
 async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyhow::Result<()> {
     if !world.frozen.lock().insert(number) {
         return Ok(());
     }
     let control = world.members[number].control().clone();
-    // The member must not apply requests that are on their way, either.
+    // The member must not apply requests in flight after the restore.
     control.read_only(true);
-    // A kube-apiserver also stops while an administrator restores its etcd.
+    // An administrator also stops a kube-apiserver while restoring its etcd.
     control.stop_listening().await;
     sleep(Duration::from_millis(random.random_range(0..3000))).await;
     let before = control.revision();
@@ -379,7 +379,7 @@ async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
     Ok(())
 }
 
-/// Returns whether the member has reached every router's version of it.
+/// Returns whether the member's revision has reached the version of every router.
 async fn is_noticed(world: &World, number: usize) -> anyhow::Result<bool> {
     let revision = world.members[number].control().revision();
     for replica in 0..REPLICAS {

@@ -1,21 +1,24 @@
-//! The members' true histories: every state of every object, and the states that a version may stand for.
+//! The true histories of the members: every state of every object, and the states that a version may stand for.
 //!
-//! A member's history is a sequence of *steps*, one for each change of an object and for each restore. A revision
-//! stands for a step; after a restore it may stand for two, one in each *era*.
+//! The history of a member is a sequence of *steps*, one for each change of an object and for each restore. An *era* is
+//! the time between two restores. A revision stands for one step in each era, so after a restore it may stand for two
+//! steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A decoded vector: cluster → component.
+/// A decoded composite version: cluster → component.
 pub(crate) type Vector = BTreeMap<String, Component>;
 
-/// A component of a vector: all changes of a revision, or all changes before it and the first `part` changes of it.
+/// A component of a composite version. It covers all changes of a revision, or all earlier changes and the first `part`
+/// changes of the revision.
 #[derive(Clone, Copy)]
 pub(crate) struct Component {
     pub(crate) revision: u64,
-    /// `None` stands for all changes of the revision.
+    /// The number of covered changes of the revision; `None` for all changes.
     pub(crate) part: Option<usize>,
-    /// Distinguishes clusters that had the same name. Two components with different marks compare by their revisions.
+    /// A mark that distinguishes clusters which had the same name. Two components with different marks are compared by
+    /// their revisions.
     mark: Option<u32>,
 }
 
@@ -88,47 +91,47 @@ pub(crate) struct State {
     pub(crate) service_type: String,
 }
 
-/// The objects that a client selects.
+/// The selectors of a client, which determine its objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
     pub(crate) color: Option<String>,
     pub(crate) service_type: Option<String>,
     pub(crate) name: Option<String>,
-    /// Restricts the clusters by the label key `tributary.dev/cluster`.
+    /// The restriction to clusters by the label `tributary.dev/cluster`.
     pub(crate) clusters: Option<Clusters>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Clusters {
-    /// `true` for `in`, `false` for `notin`.
+    /// `true` for the operator `in`, `false` for `notin`.
     pub(crate) among: bool,
     pub(crate) names: Vec<String>,
 }
 
-/// One object's states as (step, state). A state begins with its step.
+/// The states of an object as pairs of (first step, state).
 type States = Vec<(usize, Option<State>)>;
 
 /// The history of one member.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     objects: BTreeMap<String, States>,
-    /// The eras in order. Each holds its steps as (revision, step), ascending.
+    /// The eras in order. The steps in an era are ascending.
     eras: Vec<Era>,
     next: usize,
-    /// The latest revision at which a router listed the member, after the first list of each router.
+    /// The latest revision at which a router relisted the member; the first list of each router does not count.
     pub(crate) listed_anew: Option<u64>,
 }
 
-/// The time between two restores.
+/// An era: the time between two restores.
 #[derive(Clone, Debug, Default)]
 struct Era {
-    /// The era's first revision. Versions up to here also belong to the era before.
+    /// The first revision of the era. Versions up to this revision also belong to the previous era.
     base: u64,
-    /// The era's first step.
+    /// The first step of the era.
     first: usize,
     steps: Vec<(u64, usize)>,
-    /// The last revision. `None` for the current era.
+    /// The last revision of the era; `None` for the current era.
     end: Option<u64>,
 }
 
@@ -138,7 +141,7 @@ pub(crate) struct Truth {
     pub(crate) clusters: BTreeMap<String, History>,
 }
 
-/// A false statement to a client.
+/// An error of the checks: a router has sent false data to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lie(pub(crate) String);
 
@@ -157,7 +160,7 @@ impl Selection {
         self.clusters.as_ref().is_none_or(is_named)
     }
 
-    /// Returns whether the client selects an object in this state, in a selected cluster.
+    /// Returns whether the client selects an object in this state. The cluster must be selected.
     pub(crate) fn matches(&self, key: &str, state: &State) -> bool {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let is = |wanted: &Option<String>, own: &str| wanted.as_deref().is_none_or(|wanted| wanted == own);
@@ -173,7 +176,7 @@ impl Selection {
 }
 
 impl History {
-    /// A member without objects at this revision.
+    /// Creates the history of a member without objects at this revision.
     pub(crate) fn new(base: u64) -> Self {
         let era = Era { base, ..Era::default() };
         Self { objects: BTreeMap::new(), eras: vec![era], next: 1, listed_anew: None }
@@ -207,13 +210,13 @@ impl History {
         self.next - 1
     }
 
-    /// The revision of the last change.
+    /// Returns the revision of the last change.
     pub(crate) fn latest(&self) -> u64 {
         let era = self.eras.last();
         era.map_or(0, |era| era.steps.last().map_or(era.base, |(revision, _)| *revision))
     }
 
-    /// Returns whether a change at exactly this revision brought an object to this state.
+    /// Returns whether a change at exactly this revision put an object into this state.
     pub(crate) fn is_version_of(&self, key: &str, state: &State, revision: u64) -> bool {
         let states = self.objects.get(key).into_iter().flatten();
         let mut began = states.filter(|(_, own)| own.as_ref() == Some(state)).map(|(step, _)| *step);
@@ -224,12 +227,12 @@ impl History {
         self.eras.len() - 1
     }
 
-    /// Returns whether a version existed before the last restore and survived it.
+    /// Returns whether a version is older than the last restore and was not undone.
     pub(crate) fn outlived(&self, revision: u64) -> bool {
         self.restores() > 0 && self.eras.last().is_some_and(|era| revision <= era.base)
     }
 
-    /// Returns whether a restore undid a version, which then stands for another state now or later.
+    /// Returns whether a restore has undone a version. The version then stands for another state, now or later.
     fn is_of_either_era(&self, revision: u64) -> bool {
         let Some((last, earlier)) = self.eras.split_last() else { return false };
         revision > last.base && earlier.iter().any(|era| era.end.is_some_and(|end| revision <= end))
@@ -243,7 +246,7 @@ impl History {
         steps[..steps.partition_point(|(own, _)| *own <= revision)].last().map_or(*first, |(_, step)| *step)
     }
 
-    /// The steps of one revision in an era, in order. A transaction takes several.
+    /// Returns the steps of one revision in an era, in order. A transaction has several steps.
     fn steps_at(&self, revision: u64, era: usize) -> Vec<usize> {
         let Era { base, steps, .. } = &self.eras[era];
         if era > 0 && revision < *base {
@@ -252,7 +255,7 @@ impl History {
         steps.iter().filter(|(own, _)| *own == revision).map(|(_, step)| *step).collect()
     }
 
-    /// The step that a version stands for in an era.
+    /// Returns the step that a version stands for in an era.
     fn step_of_version(&self, Component { revision, part, .. }: Component, era: usize) -> usize {
         let before = || self.step_of(revision.saturating_sub(1), era);
         match part {
@@ -262,7 +265,7 @@ impl History {
         }
     }
 
-    /// The steps that a version may stand for, in order.
+    /// Returns the steps that a version may stand for, in order.
     fn steps_of(&self, version: Component) -> Vec<usize> {
         let eras = 0..self.eras.len();
         let eras = eras.filter(|era| self.eras[*era].end.is_none_or(|end| version.revision <= end));
@@ -272,8 +275,8 @@ impl History {
         steps
     }
 
-    /// The version that a router promises not to repeat to a client that resumes. It may repeat all but the first of
-    /// several changes of one revision.
+    /// Returns the version that a router does not repeat to a resuming client. If several changes share a revision, the
+    /// router may repeat all of them except the first.
     fn promised(version: Component) -> Component {
         Component { part: version.part.map(|part| part.min(1)), ..version }
     }
@@ -283,18 +286,18 @@ impl History {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).len() > 1)
     }
 
-    /// Returns whether a step was a deletion.
+    /// Returns whether a step is a deletion.
     fn is_deletion(&self, step: usize) -> bool {
         self.objects.values().flatten().any(|(own, state)| *own == step && state.is_none())
     }
 
-    /// Returns whether a change of this revision was a deletion.
+    /// Returns whether a change of this revision is a deletion.
     pub(crate) fn deletes_at(&self, revision: u64) -> bool {
         (0..self.eras.len()).any(|era| self.steps_at(revision, era).into_iter().any(|step| self.is_deletion(step)))
     }
 
-    /// The last states of objects that a version's revision deleted after another change of it. Empty for a part of a
-    /// revision, which promises nothing about them.
+    /// Returns the last states of objects whose deletion follows another change of the version's revision. The result
+    /// is empty for a part of a revision, because routers may always repeat these deletions.
     pub(crate) fn deleted_behind_others(&self, version: Component) -> Vec<(&String, &State)> {
         if version.part.is_some() {
             return Vec::new();
@@ -310,22 +313,22 @@ impl History {
         deleted.collect()
     }
 
-    /// Returns whether several changes share any revision.
+    /// Returns whether the history has a revision with several changes.
     pub(crate) fn shares_revisions(&self) -> bool {
         self.eras.iter().any(|era| era.steps.windows(2).any(|pair| pair[0].0 == pair[1].0))
     }
 
-    /// Returns whether a version stands for some of several changes that share a revision.
+    /// Returns whether a version covers only some of several changes that share a revision.
     pub(crate) fn is_some_of_several(&self, version: Component) -> bool {
         version.part.is_some() && self.is_shared(version.revision)
     }
 
-    /// The keys of all objects that ever existed.
+    /// Returns the keys of all objects that ever existed.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
         self.objects.keys()
     }
 
-    /// The selected objects in their current state.
+    /// Returns the selected objects in their current state.
     pub(crate) fn now(&self, selection: &Selection) -> BTreeMap<String, State> {
         let states = self.objects.iter().filter_map(|(key, states)| {
             let state = selection.of(key, states.last()?.1.as_ref())?;
@@ -349,8 +352,8 @@ impl History {
         self.steps_of(version).into_iter().chain(in_namespace).any(|step| then(step) == shown)
     }
 
-    /// The steps that a part of a revision may stand for in a namespace. A namespace's own view counts only the
-    /// namespace's changes.
+    /// Returns the steps that a part of a revision may stand for in a namespace. The view of a namespace counts only
+    /// changes in the namespace.
     fn steps_in(&self, namespace: &str, Component { revision, part, .. }: Component) -> Vec<usize> {
         let Some(at) = part.and_then(|part| part.checked_sub(1)) else { return Vec::new() };
         let of_it = self.objects.iter().filter(|(key, _)| key.split('/').next() == Some(namespace));
@@ -361,8 +364,8 @@ impl History {
     }
 
     /// Returns whether a client with this state of an object that resumes after a version ends with the current state.
-    /// A version may promise fewer changes than the stream sent, but the stream never repeats a promised change. After
-    /// a relist the stream may omit a change that the version covers, if it sends a later one.
+    /// The version may guarantee fewer changes than the client has received, but the stream never repeats a guaranteed
+    /// change. After a relist, the stream may omit a change that the version covers, if it sends a later change.
     pub(crate) fn is_resumable(
         &self,
         selection: &Selection,
@@ -403,13 +406,13 @@ impl History {
         self.next - 1
     }
 
-    /// Returns whether an object has existed without a gap since a step.
+    /// Returns whether an object has existed without interruption since a step.
     pub(crate) fn has_had_since(&self, key: &str, step: usize) -> bool {
         self.since(key, step).is_some_and(|mut states| states.all(|state| state.is_some()))
     }
 
-    /// Returns whether an object has existed without a gap since a version, for each step that the version may stand
-    /// for.
+    /// Returns whether an object has existed without interruption since a version, for each step that the version may
+    /// stand for.
     pub(crate) fn has_had_since_version(&self, key: &str, version: Component) -> bool {
         self.steps_of(version).into_iter().all(|step| self.has_had_since(key, step))
     }
@@ -424,19 +427,18 @@ impl History {
         self.steps_of(version).into_iter().any(|step| self.had_since(key, step))
     }
 
-    /// An object's state at a step and its later states. `None` if it never existed.
+    /// Returns an object's state at a step and its later states, or `None` if the object never existed.
     fn since(&self, key: &str, step: usize) -> Option<impl Iterator<Item = Option<&State>>> {
         let states = self.objects.get(key)?;
         let after = states.iter().filter(move |(own, _)| *own > step).map(|(_, state)| state.as_ref());
         Some(std::iter::once(state_at(states, step)).chain(after))
     }
 
-    /// The current state of an object.
     pub(crate) fn state(&self, key: &str) -> Option<&State> {
         self.objects.get(key)?.last()?.1.as_ref()
     }
 
-    /// The last step that brought an object to this state.
+    /// Returns the last step that put an object into this state.
     pub(crate) fn step_in(&self, key: &str, state: &State) -> Option<usize> {
         let states = self.objects.get(key)?.iter().rev();
         states.filter(|(_, own)| own.as_ref() == Some(state)).map(|(step, _)| *step).next()
@@ -448,8 +450,8 @@ fn state_at(states: &States, step: usize) -> Option<&State> {
 }
 
 impl Truth {
-    /// Returns whether a restore of a cluster undid its version in this vector, which then stands for another state now
-    /// or later.
+    /// Returns whether a restore of a cluster has undone its component of a composite version. The version then stands
+    /// for another state, now or later.
     pub(crate) fn is_of_either_era(&self, vector: &Vector) -> bool {
         let mut components = vector.iter();
         components.any(|(cluster, component)| {
@@ -457,8 +459,8 @@ impl Truth {
         })
     }
 
-    /// Checks a whole collection against the state at a vector. The collection is a list or the result of a watch's
-    /// initial events.
+    /// Checks all objects of a collection against the state at a composite version. The collection is the result of a
+    /// list or of initial events.
     pub(crate) fn is_state(
         &self,
         selection: &Selection,
@@ -474,8 +476,8 @@ impl Truth {
         Ok(())
     }
 
-    /// Checks the part of a collection after a place against the state at a vector. Clusters are ordered by name, and
-    /// objects by key.
+    /// Checks the objects after a position in a collection against the state at a composite version. The order is by
+    /// cluster name and key.
     pub(crate) fn is_state_after(
         &self,
         selection: &Selection,
@@ -493,7 +495,7 @@ impl Truth {
         unknown.map_or(Ok(()), |place| Err(Lie(format!("{place:?} is shown, but {vector:?} has no such cluster"))))
     }
 
-    /// Checks one cluster's part of a collection.
+    /// Checks the objects of one cluster in a collection against the state at a version.
     pub(crate) fn is_cluster_state(
         &self,
         selection: &Selection,
@@ -526,7 +528,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Checks that a version of one cluster covers no more than the client's objects.
+    /// Checks that a version of one cluster covers no change that the client lacks.
     pub(crate) fn is_covered(
         &self,
         selection: &Selection,
@@ -548,21 +550,21 @@ impl Truth {
         Ok(())
     }
 
-    /// Returns whether a cluster ever had a selected object of this key.
+    /// Returns whether a cluster ever had a selected object with this key.
     pub(crate) fn ever_had(&self, selection: &Selection, cluster: &str, key: &str) -> bool {
         let states = self.clusters.get(cluster).and_then(|history| history.objects.get(key));
         selection.wants(cluster)
             && states.into_iter().flatten().any(|(_, state)| selection.of(key, state.as_ref()).is_some())
     }
 
-    /// The history under a cluster's name.
+    /// Returns the history of the cluster with this name.
     pub(crate) fn history(&self, cluster: &str) -> Result<&History, Lie> {
         self.clusters.get(cluster).ok_or_else(|| Lie(format!("there is no cluster {cluster:?}")))
     }
 }
 
 impl History {
-    /// An object's states as text.
+    /// Formats the states of an object, for messages.
     pub(crate) fn of(&self, key: &str) -> String {
         let revision = |step: usize| {
             let mut all = self.eras.iter().flat_map(|era| &era.steps);

@@ -1,4 +1,4 @@
-//! In-process members, two routers over them, and the truth about both.
+//! Members in the process of the test, two routers over these members, and their true histories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,19 +29,19 @@ pub(crate) const MEMBERS: usize = 3;
 
 pub(crate) const REPLICAS: usize = 2;
 
-/// The cluster names that each member may have. The second names sort differently from the first.
+/// The two possible cluster names of each member. The second names have another sort order than the first.
 pub(crate) const NAMES: [[&str; 2]; MEMBERS] = [["ap", "zz"], ["eu", "e"], ["us", "a-us"]];
 
-/// The resource of all requests. It is small and has labels and a selectable field.
+/// The resource of all requests: Services, because they are small and have a selectable field.
 pub(crate) const RESOURCE: &str = "services";
 
-/// Longest time to wait for an answer. The router waits for 30 s at most, and a member's transport for 75 s.
+/// The maximum time for a response. The router waits for 30 s at most, and the connection to a member for 75 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(150);
 
-/// Longest time until a change of the configuration reaches every router.
+/// The maximum time until a change of the configuration reaches every router.
 const LEARNT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Creation time of generated objects, in seconds since 1970. Any constant serves.
+/// The creation time of generated objects, in seconds since 1970. The value has no meaning.
 pub(crate) const EPOCH: i64 = 1_700_000_000;
 
 /// All parts of a run.
@@ -52,25 +52,25 @@ pub(crate) struct World {
     routers: Mutex<Vec<Arc<Router>>>,
     /// The content of each router's data directory.
     disks: [Arc<Mutex<Value>>; REPLICAS],
-    /// The configured members by cluster name, and the number of configuration changes.
+    /// The number of configuration changes, and the configured members by cluster name.
     configured: Mutex<(u64, BTreeMap<String, usize>)>,
-    /// Number of configuration changes that have not reached all routers.
+    /// The number of configuration changes that have not reached all routers.
     changing: AtomicU64,
     /// The clusters that every router has.
     settled: Mutex<Settled>,
-    /// When the routers last had no cluster, or were about to have none.
+    /// The last time at which a router had no cluster, or was about to lose its last cluster.
     bare: Mutex<Option<Instant>>,
     truth: Mutex<Known>,
     ledger: Mutex<Ledger>,
-    /// Members that receive no writes until all routers and clients have noticed their restore.
+    /// The members that receive no writes until all routers and clients have detected their restore.
     pub(crate) frozen: Mutex<BTreeSet<usize>>,
-    /// Number of restores that all routers and clients have noticed. An older version of a client may stand for another
-    /// state now.
+    /// The number of restores that all routers and clients have detected. An older version of a client may stand for
+    /// another state after a restore.
     pub(crate) restores: AtomicU64,
     pub(crate) followers: Mutex<Vec<Arc<Mutex<Option<Follower>>>>>,
-    /// Vectors that clients received.
+    /// The composite versions that clients received, with the time.
     pub(crate) vectors: Mutex<Vec<(Instant, Vector)>>,
-    /// The run plays no more faults, and no client leaves a stream.
+    /// Whether the run has ended its faults. Clients then no longer close their streams.
     pub(crate) quiet: AtomicBool,
     values: AtomicU64,
     fingerprints: AtomicU64,
@@ -80,7 +80,7 @@ pub(crate) struct World {
 }
 
 impl Truth {
-    /// Records an event of a member. Returns the change if it is one of an object.
+    /// Records an event of a member. Returns the change of an object, if the event is a change.
     fn take(&mut self, number: usize, event: &HistoryEvent) -> Option<Change> {
         let mut changed = None;
         for name in NAMES[number] {
@@ -99,21 +99,21 @@ impl Truth {
     }
 }
 
-/// The part of the members' histories that the run has read so far.
+/// The part of the members' histories that the run has read.
 #[derive(Default)]
 struct Known {
     truth: Truth,
     read: [usize; MEMBERS],
 }
 
-/// The latest revision at which a router listed the member, after the first list of each router. A router's question
-/// for the latest revision is a list of one object and changes no cache.
+/// Returns the latest revision at which a router relisted the member, without the first list of each router. A list of
+/// one object does not count: the router uses it to get the latest revision.
 fn listed_anew(lists: &[Listed]) -> Option<u64> {
     let lists = lists.iter().filter(|list| list.resource == RESOURCE && list.limit != 1);
     lists.skip(REPLICAS).map(|list| list.revision).max()
 }
 
-/// An answer with its whole body.
+/// A response with its whole body.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) warnings: String,
@@ -121,7 +121,7 @@ pub(crate) struct Answer {
 }
 
 impl World {
-    /// Starts members and routers. Returns once the routers have read the resource.
+    /// Starts members and routers. Returns when the routers have read the resource.
     pub(crate) async fn start(profile: Profile) -> anyhow::Result<Arc<Self>> {
         let mut members = Vec::new();
         for (number, names) in NAMES.iter().enumerate() {
@@ -188,7 +188,8 @@ impl World {
         Ok(world)
     }
 
-    /// A router with an empty cache over the configured clusters, with its predecessor's data directory.
+    /// Creates a router with an empty cache over the configured clusters, and with the data directory of its
+    /// predecessor.
     async fn new_router(&self, replica: usize) -> anyhow::Result<Arc<Router>> {
         let Profile { deny, integer, quorum, alone, placement, .. } = self.profile;
         let default = ResourcePolicy {
@@ -222,9 +223,9 @@ impl World {
         Ok(setups)
     }
 
-    /// Returns whether a router's new list explains the refusal of a version: the router lacks the changes before that
-    /// list, which another router may have sent. A new list needs no fault: if no bookmark says that a part completes
-    /// its revision, a list does.
+    /// Returns whether a router's relist explains the refusal of a version: the router lacks the changes before the
+    /// relist, which another router may have sent. A relist needs no fault: if no bookmark shows that a revision is
+    /// complete, the router relists.
     pub(crate) fn is_explained(&self, code: u64, version: &Vector) -> bool {
         let mut components = version.iter();
         code == 410
@@ -235,8 +236,9 @@ impl World {
             })
     }
 
-    /// Returns whether a router that keeps changes for `kept_for` may have forgotten a part of a revision. The router
-    /// counts from a change's arrival. In an idle cluster a bookmark may name that change's revision long after.
+    /// Returns whether a router that keeps changes for `kept_for` may have dropped a part of a revision. The time
+    /// begins with the arrival of the change. In an idle cluster, a bookmark may have the revision of this change long
+    /// after its arrival.
     pub(crate) fn may_have_forgotten(&self, version: &Vector, kept_for: Duration) -> bool {
         let is_part = |truth: &Truth| {
             let mut components = version.iter();
@@ -245,18 +247,16 @@ impl World {
         self.started.elapsed() > kept_for && self.with_truth(is_part)
     }
 
-    // ---- the routers ----
-
     pub(crate) fn router(&self, replica: usize) -> Arc<Router> {
         Arc::clone(&self.routers.lock()[replica])
     }
 
-    /// The configured members by cluster name, and the number of configuration changes.
+    /// Returns the number of configuration changes, and the configured members by cluster name.
     pub(crate) fn configured(&self) -> (u64, BTreeMap<String, usize>) {
         self.configured.lock().clone()
     }
 
-    /// Changes the configured members. Each router learns of it a little later than the one before.
+    /// Changes the configured members. Each router receives the change slightly later than the previous router.
     pub(crate) async fn configure(&self, change: impl FnOnce(&mut BTreeMap<String, usize>)) -> anyhow::Result<()> {
         {
             let mut configured = self.configured.lock();
@@ -285,29 +285,29 @@ impl World {
         Ok(())
     }
 
-    /// The clusters that every router has and none is about to lose.
+    /// Returns the clusters that all routers have and that no configuration change is removing.
     pub(crate) fn settled(&self) -> Settled {
         self.settled.lock().clone()
     }
 
-    /// Returns whether a router may have no cluster at all. Such a router serves no resource.
+    /// Returns whether a router may have no cluster. Such a router serves no resource.
     pub(crate) fn was_bare(&self) -> bool {
         let learning = |since: Instant| since.elapsed() < LEARNT_WITHIN;
         self.configured.lock().1.is_empty() || self.bare.lock().is_some_and(learning)
     }
 
-    /// Configures every cluster anew, as after an edit of its credentials.
+    /// Configures every cluster again, as after a change of its credentials.
     pub(crate) async fn reconfigure(&self) -> anyhow::Result<()> {
         self.fingerprints.fetch_add(1, Ordering::Relaxed);
         self.configure(|_| {}).await
     }
 
-    /// Ends a router as SIGTERM does, and replaces it.
+    /// Stops a router as SIGTERM does, and replaces it by a new router.
     pub(crate) async fn restart(&self, replica: usize) -> anyhow::Result<()> {
         self.router(replica).drain();
         let mut count = self.configured().0;
         let router = self.new_router(replica).await?;
-        // Configuration changes during the start reached only the old router.
+        // Configuration changes during the start have reached only the old router.
         while self.configured().0 != count {
             count = self.configured().0;
             router.set_clusters(self.setups().await?);
@@ -316,9 +316,7 @@ impl World {
         Ok(())
     }
 
-    // ---- requests ----
-
-    /// Sends a request and returns the head of the answer. `object` has its media type.
+    /// Sends a request and returns the head of the response. `object` is the body with its media type.
     pub(crate) async fn call(
         &self,
         replica: usize,
@@ -341,7 +339,7 @@ impl World {
             .with_context(|| format!("{method} {path} at {replica} was not answered within {ANSWER_WITHIN:?}"))
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn send(
         &self,
         replica: usize,
@@ -367,11 +365,9 @@ impl World {
         self.send(replica, "GET", path, None).await
     }
 
-    // ---- the truth ----
-
-    /// Returns whether a client follows a member from a revision that the member has not reached, by a vector or by a
-    /// later event's integer. A router that started after the restore cannot detect the undone revision once the member
-    /// has passed it (`docs/consistency.md`, "Restores").
+    /// Returns whether a client has a revision that the member has not reached, from a composite version or from a
+    /// later event's integer. A router that started after a restore cannot detect the undone revision after the member
+    /// has exceeded it (`docs/consistency.md`, "Restores").
     pub(crate) fn is_followed_beyond(&self, number: usize) -> bool {
         let revision = self.members[number].control().revision();
         let is_beyond = |follower: &Follower| {
@@ -384,7 +380,7 @@ impl World {
         self.followers.lock().iter().any(|follower| follower.lock().as_ref().is_some_and(is_beyond))
     }
 
-    /// Calls `look` with the current truth.
+    /// Calls `look` with the current histories of the members.
     pub(crate) fn with_truth<T>(&self, look: impl FnOnce(&Truth) -> T) -> T {
         let mut known = self.truth.lock();
         let changes = self.take_over(&mut known);
@@ -392,7 +388,7 @@ impl World {
         look(&known.truth)
     }
 
-    /// Changes a member without a client's write.
+    /// Changes a member without a write of a client.
     pub(crate) fn by_itself<T>(&self, act: impl FnOnce() -> T) -> T {
         self.with_truth(|_| ());
         let done = act();
@@ -418,7 +414,7 @@ impl World {
         changes
     }
 
-    /// Passes the members' changes to the ledger.
+    /// Passes the members' changes to the ledger, which checks them.
     fn judge(&self, truth: &Truth, changes: &[Change]) {
         if changes.is_empty() {
             return;
@@ -431,18 +427,16 @@ impl World {
         }
     }
 
-    /// Records a write before the client sends it.
     pub(crate) fn sent(&self, write: Write) {
         self.trace(|| format!("{write:?}"));
         self.ledger.lock().sent(write);
     }
 
-    /// Records the answer of a write.
     pub(crate) fn answered(&self, marker: &str, outcome: Outcome) -> Result<(), Lie> {
         self.with_truth(|_| self.ledger.lock().answered(marker, outcome))
     }
 
-    /// The revisions of the configured clusters' last changes.
+    /// Returns the revision of each configured cluster's last change.
     pub(crate) fn latest(&self) -> Vector {
         let configured = self.configured().1;
         self.with_truth(|truth| {
@@ -452,7 +446,7 @@ impl World {
         })
     }
 
-    /// The compact form of a vector, unless it names a cluster that is not configured.
+    /// Returns the compact form of a composite version, unless the version contains a cluster that is not configured.
     pub(crate) fn compact(&self, vector: &Vector) -> Option<String> {
         let configured = self.configured().1.into_iter();
         let uids: Option<BTreeMap<_, _>> = configured.map(|(name, member)| Some((name, self.uid(member)?))).collect();
@@ -460,19 +454,19 @@ impl World {
         compact::encode(&vector, &uids?)
     }
 
-    /// The identity of a member: the uid of its namespace kube-system.
+    /// Returns the identity of a member: the uid of its namespace kube-system.
     fn uid(&self, member: usize) -> Option<String> {
         self.members[member].get("namespaces", "", "kube-system").map(|object| text(&object["metadata"]["uid"]))
     }
 
-    /// An object's cluster, key, state and version in a router's answer.
+    /// Returns the cluster, key, state and version of an object in a router's response.
     pub(crate) fn shown(&self, object: &Value) -> Result<(String, String, State, Version), Lie> {
         let (key, state, _) = place(object);
         let cluster = text(&object["metadata"]["annotations"]["tributary.dev/cluster"]);
         Ok((cluster, key, state, self.version(&object["metadata"]["resourceVersion"])?))
     }
 
-    /// Decodes the version of a single object in this run's form.
+    /// Decodes the resourceVersion of a single object in the form of this run.
     pub(crate) fn version(&self, version: &Value) -> Result<Version, Lie> {
         if !self.profile.integer {
             return vector(version).map(Version::Vector);
@@ -494,12 +488,10 @@ impl World {
         format!("v{}", self.values.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns whether the run is coming to rest.
+    /// Returns whether the run has ended its faults.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet.load(Ordering::Relaxed)
     }
-
-    // ---- the trace ----
 
     /// Adds a line to the trace, for the diagnosis of a failure.
     pub(crate) fn trace(&self, text: impl FnOnce() -> String) {
@@ -511,7 +503,7 @@ impl World {
         self.trace.lock().clone()
     }
 
-    /// Records a failure. Only the first one counts.
+    /// Records a failure. Later failures are ignored.
     pub(crate) fn fail(&self, who: &str, what: &dyn std::fmt::Display) {
         self.trace(|| format!("FAILED {who}: {what}"));
         self.failure.lock().get_or_insert_with(|| format!("{who}: {what}"));
@@ -522,7 +514,7 @@ impl World {
     }
 }
 
-/// The setup of a member as the cluster `name`. Another salt makes another configuration.
+/// Returns the setup of a member as the cluster `name`. Different values of `salt` make different configurations.
 pub(crate) async fn connect(name: &str, member: &Arc<SimulatedCluster>, salt: u64) -> anyhow::Result<ClusterSetup> {
     let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
     config.auth_info.token = Some(member.token().to_owned().into());
@@ -552,7 +544,7 @@ pub(crate) fn service(namespace: &str, name: &str, value: &str, color: &str, ser
     })
 }
 
-/// An object's key, state and revision in a member's answer.
+/// Returns the key, state and revision of an object in a member's response.
 fn place(object: &Value) -> (String, State, u64) {
     let revision = text(&object["metadata"]["resourceVersion"]).parse().unwrap_or_default();
     let key = format!("{}/{}", text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
@@ -569,18 +561,19 @@ fn state(object: &Value) -> State {
     }
 }
 
-/// Returns whether two names belong to one member.
+/// Returns whether two cluster names belong to one member.
 pub(crate) fn are_one_member(one: &str, other: &str) -> bool {
     one == other || NAMES.iter().any(|names| names.contains(&one) && names.contains(&other))
 }
 
-/// A cluster's index in integers. Each name has an index of its own, so a renamed cluster counts as a new cluster.
+/// Returns the index of a cluster in integer resourceVersions. Each name has a different index, so a renamed cluster
+/// counts as a new cluster.
 fn index_of(name: &str) -> Option<u16> {
     let at = NAMES.iter().flatten().position(|own| *own == name)?;
     u16::try_from(at).ok().map(|at| at * 11)
 }
 
-/// The integer of a cluster's revision.
+/// Returns the integer resourceVersion for a cluster's revision.
 pub(crate) fn integer(cluster: &str, revision: u64) -> String {
     (revision * 10_000 + u64::from(index_of(cluster).unwrap_or_default())).to_string()
 }

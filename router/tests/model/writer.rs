@@ -10,7 +10,7 @@ use tokio::time::{Duration, sleep};
 use crate::schedule::{COLORS, NAMESPACES, OBJECTS, TYPES};
 use crate::world::{REPLICAS, RESOURCE, World, service, vector};
 
-/// Writes and reads until a failure or until the run comes to rest.
+/// Writes and reads until a failure or until the faults end.
 pub(crate) async fn run(world: Arc<World>) {
     let mut random = StdRng::seed_from_u64(world.profile.seed ^ 0x0717e);
     while world.failure().is_none() && !world.is_quiet() {
@@ -43,7 +43,7 @@ async fn write_and_read(world: &World, random: &mut StdRng) -> anyhow::Result<()
         written = world.send(replica, "PUT", &format!("{path}/{name}"), body).await?;
     }
     if !matches!(written.code, 200 | 201) {
-        // A member is in trouble, or the object was deleted between the two requests.
+        // A member has a fault, or the object was deleted between the two requests.
         return Ok(());
     }
     let version = world.version(&written.json["metadata"]["resourceVersion"])?;

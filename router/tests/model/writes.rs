@@ -1,5 +1,6 @@
-//! A client that writes through the routers in any state of the clusters. Its names exist in no cluster, in one or in
-//! several, and its writes carry an annotation, a precondition, or neither. [`crate::ledger`] says where they may land.
+//! A client that writes through the routers in any state of the clusters. The objects' names exist in no cluster, in
+//! one or in several. Its writes have an annotation, a precondition, or neither. [`crate::ledger`] checks which object
+//! each write changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::schedule::{COLORS, NAMESPACES, OBJECTS, TYPES};
 use crate::truth::{State, Vector};
 use crate::world::{Answer, NAMES, REPLICAS, RESOURCE, World, service, vector};
 
-/// Object names of this client alone. Often one cluster or no cluster has such an object.
+/// Names of objects that only this client writes. Often one cluster or no cluster has an object with such a name.
 const OWN_OBJECTS: [&str; 2] = ["lone", "sole"];
 
-/// Number of objects that the client remembers from its reads. Some of them have changed long since.
+/// The number of objects that the client remembers from its reads. Some of them are outdated.
 const REMEMBERED: usize = 40;
 
-/// Writes until a failure or until the run comes to rest.
+/// Writes until a failure or until the faults end.
 pub(crate) async fn run(world: Arc<World>) {
     let random = StdRng::seed_from_u64(world.profile.seed ^ 0x0031_7e50);
     let mut client = Client { world, random, read: VecDeque::new(), count: 0 };
@@ -42,7 +43,7 @@ struct Client {
     count: usize,
 }
 
-/// An object as the client read it through a router.
+/// An object that the client has read through a router.
 #[derive(Clone)]
 struct Read {
     member: usize,
@@ -52,7 +53,7 @@ struct Read {
 }
 
 impl Client {
-    /// Reads a router's known state and writes through that router.
+    /// Reads a router's version and writes through that router.
     async fn write(&mut self) -> anyhow::Result<()> {
         let replica = self.random.random_range(0..REPLICAS);
         let namespace = self.pick(&NAMESPACES);
@@ -78,7 +79,7 @@ impl Client {
         Ok(())
     }
 
-    /// Remembers objects of a list. Returns the list's version.
+    /// Remembers objects of a list. Returns the list's composite version.
     fn remember(&mut self, list: &Answer) -> anyhow::Result<Option<Vector>> {
         let Some(items) = list.json["items"].as_array().filter(|_| list.code == 200) else { return Ok(None) };
         for item in items {
@@ -98,7 +99,7 @@ impl Client {
         Ok(Some(vector(&list.json["metadata"]["resourceVersion"])?))
     }
 
-    /// Draws a write with a path and a body.
+    /// Chooses a random write, and returns it with its path and body.
     fn draw(&mut self, namespace: &str, known: Option<&Vector>) -> Option<(Write, String, Option<Value>)> {
         let own = self.random.random_bool(0.5);
         let name = self.pick(if own { &OWN_OBJECTS } else { &OBJECTS });
@@ -138,7 +139,7 @@ impl Client {
         Some((Write { marker, verb, key, meaning }, path, body))
     }
 
-    /// A name of a member's cluster: mostly the configured one, if there is one.
+    /// Chooses a name of a member's cluster: usually the configured name, if there is one.
     fn cluster(&mut self, names: &[&'static str; 2]) -> &'static str {
         let configured = self.world.configured().1;
         let has = names.iter().find(|name| configured.contains_key(**name)).copied();
@@ -146,16 +147,17 @@ impl Client {
         if self.random.random_bool(0.9) { has.unwrap_or(any) } else { any }
     }
 
-    /// The knowledge of a router that answered a list with this version.
+    /// Returns the knowledge of a router that answered a list with this version.
     fn known(&self, known: Option<&Vector>) -> Bare {
-        // Without a version, the router's knowledge is unknown.
+        // Without a version of the list, the knowledge of the router is unknown.
         let Some(vector) = known else { return Bare::default() };
         let settled = self.world.settled();
         self.world.with_truth(|truth| {
             let known = settled.into_iter().filter_map(|(cluster, settled)| {
                 let step = truth.history(&cluster).ok()?.last_step();
                 let version = vector.get(&cluster).copied();
-                // A cluster that does not serve the resource has no object of it and is not in the version.
+                // A cluster that does not serve the resource is missing in the version and has no objects of the
+                // resource.
                 let counts = version.is_some() || !self.world.profile.hides;
                 counts.then_some(Known { cluster, settled, version, step })
             });
@@ -163,7 +165,7 @@ impl Client {
         })
     }
 
-    /// The body of a request. The metadata identifies the object that the write means.
+    /// Returns the body of a request. `metadata` identifies the object of the write.
     fn body(&mut self, verb: Verb, key: &str, marker: &str, metadata: Value) -> Option<Value> {
         if verb == Verb::Delete {
             let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": metadata});
@@ -193,8 +195,8 @@ impl Client {
     }
 }
 
-/// The outcome of a write by its answer. An answer that does not say that the write may have been carried out promises
-/// that it was not.
+/// Returns the outcome of a write from its response. An error response without a note that the write may have been
+/// carried out means that the write was not carried out.
 fn outcome(answer: &Answer) -> Outcome {
     let message = answer.json["message"].as_str().unwrap_or_default();
     match answer.code {

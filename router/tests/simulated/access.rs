@@ -1,4 +1,4 @@
-//! The rights of users, and the identity that members see.
+//! Tests of users' rights, and of the identity that members receive.
 
 pub(crate) mod impersonated;
 pub(crate) mod reviews;

@@ -1,4 +1,4 @@
-//! Clients with their own needs: browsers, informers, and faults known from other projects.
+//! Tests of special clients: browsers, informers, and faults known from other projects.
 
 pub(crate) mod browsers;
 pub(crate) mod informer;

@@ -23,25 +23,25 @@ use tributary_router::{
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
-/// Time limit for an event that must come. It detects missing events and does not measure speed.
+/// The time limit for an expected event. The limit detects missing events and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Time after which a test assumes that no event comes.
+/// The time after which a test assumes that no event will arrive.
 pub(crate) const QUIET: Duration = Duration::from_millis(150);
 
-/// The annotation that names an object's cluster.
+/// The annotation that names the cluster of an object.
 pub(crate) const ANNOTATION: &str = "tributary.dev/cluster";
 
-/// The path of the ConfigMaps of the namespace `default`.
+/// The path of the ConfigMaps in the namespace `default`.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Members, and a router over some of them.
+/// Members, and a router over some of these members.
 pub(crate) struct Fixture {
     pub(crate) members: Vec<SimulatedCluster>,
     pub(crate) router: Arc<Router>,
 }
 
-/// An answer with its whole body.
+/// A response with its whole body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -50,20 +50,20 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The body as JSON. Panics with the answer if it is not JSON.
+    /// Returns the body as JSON. Panics with the response if the body is not JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Checks for a 2xx code and returns the body as JSON.
+    /// Checks that the code is 2xx, and returns the body as JSON.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         assert!((200..300).contains(&self.code), "{} {}", self.code, String::from_utf8_lossy(&self.body));
         self.json()
     }
 
-    /// Checks the code and returns the message of the `Status`.
+    /// Checks the code, and returns the message of the `Status` in the body.
     #[track_caller]
     pub(crate) fn refused(&self, code: u16) -> String {
         let text = String::from_utf8_lossy(&self.body);
@@ -73,7 +73,7 @@ impl Answer {
         status["message"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Checks for kube-apiserver's plain-text 404.
+    /// Checks that the response is kube-apiserver's plain-text 404.
     #[track_caller]
     pub(crate) fn no_route(&self) {
         assert_eq!((self.code, &self.body[..]), (404, &b"404 page not found\n"[..]), "{self:?}");
@@ -85,28 +85,28 @@ impl Answer {
     }
 }
 
-/// A member without pods, which starts fast.
+/// Returns the configuration of a member without pods, which starts fast.
 pub(crate) fn config(name: &str) -> SimulatorConfig {
     SimulatorConfig { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() }
 }
 
-/// Policies that allow partial answers.
+/// Returns policies that allow partial responses.
 pub(crate) fn allow() -> Policies {
     Policies { default: ResourcePolicy { partial: Partial::Allow, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
-/// A router with these policies, without clusters.
+/// Creates a router with these policies and without clusters.
 pub(crate) fn router(policies: Policies) -> Arc<Router> {
     Router::new(RouterConfig { policies, alone: true, ..RouterConfig::default() })
 }
 
-/// The setup of a member as the cluster `name`.
+/// Returns the setup of a member as the cluster `name`.
 pub(crate) async fn setup(member: &SimulatedCluster, name: &str) -> ClusterSetup {
     let url = member.url().parse().unwrap();
     setup_through(member, name, &[url], ClientTuning::default()).await
 }
 
-/// As [`setup`], with given addresses of the member.
+/// Like [`setup`], with the given addresses of the member.
 pub(crate) async fn setup_through(
     member: &SimulatedCluster,
     name: &str,
@@ -126,23 +126,23 @@ pub(crate) async fn setup_through(
         address: ClusterAddress::from_description(member.token()),
         index: None,
         impersonation: MemberRules::default(),
-        // The tests grant rights directly; `rights_detected` tests their detection.
+        // These tests skip the detection of the member's authorizer, which `rights_detected` tests.
         authorization: ClusterAuthorization::Rbac,
     }
 }
 
 impl Fixture {
-    /// Members by name behind a router that allows partial answers.
+    /// Starts members with these names behind a router that allows partial responses.
     pub(crate) async fn start<const N: usize>(names: [&str; N]) -> Self {
         Self::with(names.map(config), allow()).await
     }
 
-    /// Members with these configurations behind a router with these policies.
+    /// Starts members with these configurations behind a router with these policies.
     pub(crate) async fn with<const N: usize>(configs: [SimulatorConfig; N], policies: Policies) -> Self {
         Self::within(Limits::default(), configs, policies).await
     }
 
-    /// As [`with`](Self::with), with these limits.
+    /// Like [`with`](Self::with), with these limits.
     pub(crate) async fn within<const N: usize>(
         limits: Limits,
         configs: [SimulatorConfig; N],
@@ -151,13 +151,13 @@ impl Fixture {
         Self::of(configs, RouterConfig { policies, limits, alone: true, ..RouterConfig::default() }).await
     }
 
-    /// Members with these names that serve roles and bindings, behind a router in the shared mode.
+    /// Starts members with these names that serve roles and bindings, behind a router in the shared mode.
     pub(crate) async fn shared<const N: usize>(names: [&str; N], policies: Policies, mode: SharedMode) -> Self {
         let configs = names.map(|name| SimulatorConfig { rbac: true, ..config(name) });
         Self::of(configs, RouterConfig { policies, shared: Some(mode), alone: true, ..RouterConfig::default() }).await
     }
 
-    /// Members with these configurations behind a router with this configuration.
+    /// Starts members with these configurations behind a router with this configuration.
     pub(crate) async fn of<const N: usize>(configs: [SimulatorConfig; N], router: RouterConfig) -> Self {
         let mut members = Vec::new();
         for config in configs {
@@ -171,7 +171,7 @@ impl Fixture {
         fixture
     }
 
-    /// A second router over the same members: another replica, or the same one after a restart.
+    /// Starts a second router over the same members: another replica, or the same replica after a restart.
     pub(crate) async fn restarted(&self, policies: Policies) -> Self {
         let other = Self { members: Vec::new(), router: router(policies) };
         let mut setups = Vec::new();
@@ -199,19 +199,19 @@ impl Fixture {
         self.members.iter().find(|member| member.name() == name).unwrap_or_else(|| panic!("no member {name}"))
     }
 
-    /// Puts a ConfigMap with one datum directly into a member. Returns the member's revision.
+    /// Writes a ConfigMap with one value directly to a member. Returns the member's revision.
     pub(crate) fn put(&self, member: &str, name: &str, value: &str) -> u64 {
         self.member(member).apply(config_map(name, value)).unwrap()
     }
 
-    /// As [`put`](Self::put), and waits until the router has seen the ConfigMap.
+    /// Like [`put`](Self::put), and waits until the router has received the ConfigMap.
     pub(crate) async fn put_and_see(&self, member: &str, name: &str, value: &str) -> u64 {
         let revision = self.put(member, name, value);
         self.see(member, revision).await;
         revision
     }
 
-    /// Waits until the router knows that it cannot reach a cluster.
+    /// Waits until the router has detected that a cluster is unreachable.
     pub(crate) async fn out_of_reach(&self, cluster: &str) {
         until(async || {
             let report = self.router.report().await;
@@ -219,12 +219,12 @@ impl Fixture {
             own.is_some_and(|own| own.problem.is_some() || own.refusal.is_some())
         })
         .await;
-        // A channel carries the news to the cluster's cachers.
+        // The cachers of the cluster are notified through a channel, which needs no time.
         quiet_without_time().await;
     }
 
-    /// Opens a client connection of each kind to a member, so that a test can use them within [`at_once`]. A new
-    /// connection waits for the member's settings by a timer.
+    /// Opens each kind of client connection to a member, so that a test can use the connections within [`at_once`]. A
+    /// new connection waits for the member's HTTP/2 settings with a timer.
     pub(crate) async fn connect_clients(&self, member: &str) {
         let own = format!("/clusters/{member}{CONFIG_MAPS}");
         for path in [format!("{own}/nothing"), format!("{own}?watch=1")] {
@@ -232,7 +232,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until the router has seen a member's revision.
+    /// Waits until the router has received a member's revision.
     pub(crate) async fn see(&self, member: &str, revision: u64) {
         let version = composite(&json!({ member: revision.to_string() }));
         self.get(&format!("{CONFIG_MAPS}?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan"))
@@ -244,17 +244,17 @@ impl Fixture {
         Client { router: Arc::clone(&self.router), peer: None, user: tester(), mount: Mount::default() }
     }
 
-    /// A client with a connection of its own.
+    /// Returns a client with a separate connection.
     pub(crate) fn connection(&self, port: u16) -> Client {
         self.client().by_port(port)
     }
 
-    /// A client of a user in groups.
+    /// Returns a client of a user in groups.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Client {
         self.user_of(name, groups, Reach::Everywhere)
     }
 
-    /// As [`user`](Self::user), authenticated by an authority with this reach.
+    /// Like [`user`](Self::user), authenticated by an authority with this reach.
     pub(crate) fn user_of(&self, name: &str, groups: &[String], reach: Reach) -> Client {
         let mut user = User::named("test", name);
         user.info.groups = groups.to_vec();
@@ -262,7 +262,7 @@ impl Fixture {
         self.of_user(user)
     }
 
-    /// A client of a user with all its details.
+    /// Returns a client of this user.
     pub(crate) fn of_user(&self, user: User) -> Client {
         Client { user, ..self.client() }
     }
@@ -282,12 +282,13 @@ impl Fixture {
         self.client().send("PATCH", path, &[("content-type", &content_type)], &body.to_string()).await
     }
 
-    /// Opens a watch, which must begin with 200.
+    /// Opens a watch. Panics if the response is not 200.
     pub(crate) async fn watch(&self, path: &str) -> Events {
         self.client().watch(path).await
     }
 
-    /// Makes changes that a watch sees. Checks that a watch from each event's version receives all later events.
+    /// Makes changes while a watch is open. Checks that a watch from the version of each event receives all later
+    /// events.
     pub(crate) async fn resumes_after_each(&self, events: &mut Events) {
         let mut told = Vec::new();
         for number in 0..6 {
@@ -304,7 +305,7 @@ impl Fixture {
         }
     }
 
-    /// The ConfigMaps of `default` in all members, by cluster and name: the expected content of a list.
+    /// Returns the ConfigMaps of `default` in all members, by cluster and name: the expected content of a list.
     pub(crate) fn config_maps_of_members(&self) -> BTreeMap<(String, String), Value> {
         let mut all = BTreeMap::new();
         for member in &self.members {
@@ -322,39 +323,39 @@ fn tester() -> User {
     User::named("test", "tester")
 }
 
-/// Sends requests to a router.
+/// A client that sends requests to a router.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) router: Arc<Router>,
-    /// The client's connection. Clients with `None` count as one connection.
+    /// The client's connection. All clients with `None` share one connection.
     peer: Option<Peer>,
     pub(crate) user: User,
-    /// The API at the root of the client's host.
+    /// The API at the root of the client's host: the merged view or one cluster.
     mount: Mount,
 }
 
 impl Client {
-    /// The same client at this cluster's host.
+    /// Returns the client at the host of this cluster.
     pub(crate) fn at_host_of(self, cluster: &str) -> Self {
         Self { mount: Mount::Cluster(cluster.parse().unwrap()), ..self }
     }
 
-    /// The same client over another connection.
+    /// Returns the client with another connection.
     pub(crate) fn by_port(self, port: u16) -> Self {
         Self { peer: Some(Peer(([127, 0, 0, 1], port).into())), ..self }
     }
 
-    /// The same client over a connection from another machine.
+    /// Returns the client with a connection from another address.
     pub(crate) fn at_address(self, address: IpAddr) -> Self {
         Self { peer: Some(Peer((address, 1).into())), ..self }
     }
 
-    /// Returns the answer's head, with its body unread.
+    /// Sends a request. Returns the response with its body unread.
     pub(crate) async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], text: &str) -> Response<Body> {
         self.ask(method, path, headers, text).await.response
     }
 
-    /// Returns the answer with its body unread, and the router's facts for the server.
+    /// Sends a request. Returns the response with its body unread, and the router's information for the server.
     pub(crate) async fn ask(
         &self,
         method: &str,
@@ -374,12 +375,12 @@ impl Client {
         tokio::time::timeout(SOON * 6, self.router.handle(request, &context)).await.expect("an answer in time")
     }
 
-    /// Opens a watch, which must begin with 200.
+    /// Opens a watch. Panics if the response is not 200.
     pub(crate) async fn watch(&self, path: &str) -> Events {
         self.watch_as(path, &[]).await
     }
 
-    /// As [`watch`](Self::watch), with these headers.
+    /// Like [`watch`](Self::watch), with these headers.
     pub(crate) async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> Events {
         let response = self.call("GET", path, headers, "").await;
         assert_eq!(response.status(), 200, "{path}: {response:?}");
@@ -390,7 +391,7 @@ impl Client {
         self.send("GET", path, &[], "").await
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], text: &str) -> Answer {
         let (head, incoming) = self.call(method, path, headers, text).await.into_parts();
         let body = incoming.collect().await.expect("a whole body").to_bytes();
@@ -401,7 +402,7 @@ impl Client {
 pub(crate) struct Events {
     body: Body,
     buffer: BytesMut,
-    /// Length of the buffer's prefix without a line feed.
+    /// The length of the buffer's prefix without a line feed.
     scanned: usize,
 }
 
@@ -410,13 +411,13 @@ impl Events {
         Self { body: response.into_body(), buffer: BytesMut::new(), scanned: 0 }
     }
 
-    /// The next event; `None` at the end of the stream.
+    /// Returns the next event, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let line = self.line().await?;
         Some(serde_json::from_slice(&line).expect("a frame is JSON"))
     }
 
-    /// The text of the next event; `None` at the end of the stream.
+    /// Returns the text of the next event, or `None` at the end of the stream.
     pub(crate) async fn line(&mut self) -> Option<Bytes> {
         loop {
             if let Some(end) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
@@ -432,17 +433,17 @@ impl Events {
         }
     }
 
-    /// The next event. Panics if none comes.
+    /// Returns the next event. Panics if no event arrives within [`SOON`].
     pub(crate) async fn soon(&mut self) -> Value {
         tokio::time::timeout(SOON, self.next()).await.expect("an event").expect("not the end")
     }
 
-    /// Type, cluster and name of the next event.
+    /// Returns the type, cluster and name of the next event.
     pub(crate) async fn brief(&mut self) -> String {
         brief(&self.soon().await)
     }
 
-    /// The types of the events until the end of the stream.
+    /// Returns the types of all events until the end of the stream.
     pub(crate) async fn types(mut self) -> Vec<String> {
         let mut types = Vec::new();
         while let Some(event) = self.next().await {
@@ -451,7 +452,7 @@ impl Events {
         types
     }
 
-    /// Checks that no event comes for a while.
+    /// Checks that no event arrives within [`QUIET`].
     pub(crate) async fn nothing(&mut self) {
         if let Ok(event) = tokio::time::timeout(QUIET, self.next()).await {
             panic!("nothing was to come, but: {event:?}");
@@ -459,13 +460,13 @@ impl Events {
     }
 }
 
-/// `TYPE cluster/name` of an event.
+/// Formats an event as `TYPE cluster/name`.
 pub(crate) fn brief(event: &Value) -> String {
     let object = &event["object"];
     format!("{} {}/{}", event["type"].as_str().unwrap_or_default(), cluster(object), name(object))
 }
 
-/// A ConfigMap of the namespace `default` with one datum.
+/// Returns a ConfigMap in the namespace `default` with one value.
 pub(crate) fn config_map(name: &str, value: &str) -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}, "data": {"v": value}})
 }
@@ -480,7 +481,7 @@ pub(crate) fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// An object's cluster, from its annotation.
+/// Returns the cluster in an object's annotation.
 pub(crate) fn cluster(object: &Value) -> String {
     object["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default().to_owned()
 }
@@ -495,18 +496,18 @@ pub(crate) fn vector(text: &str) -> Value {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).expect("base64url")).expect("JSON")
 }
 
-/// The composite resourceVersion of these components.
+/// Encodes a composite resourceVersion with these components.
 pub(crate) fn composite(components: &Value) -> String {
     URL_SAFE_NO_PAD.encode(components.to_string())
 }
 
-/// `cluster/name` of the items of a list.
+/// Returns `cluster/name` of each item of a list.
 pub(crate) fn items(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().expect("items");
     items.iter().map(|item| format!("{}/{}", cluster(item), name(item))).collect()
 }
 
-/// Advances the clock in leaps.
+/// Advances the paused clock by this time.
 pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::sleep(time).await;
@@ -514,8 +515,8 @@ pub(crate) async fn pass(time: Duration) {
 }
 
 /// Runs `work` while the clock stands still, which proves that `work` needs no timer. The clock is paused, and pending
-/// blocking work keeps it from leaping. If `work` waits for a timer all the same, the blocking work ends after a minute
-/// and the test fails.
+/// blocking work prevents it from leaping. If `work` waits for a timer, the blocking work ends after a minute, and the
+/// test fails.
 pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
     tokio::time::pause();
     let (done, waiting) = std::sync::mpsc::channel::<()>();
@@ -527,7 +528,7 @@ pub(crate) async fn at_once<T>(work: impl Future<Output = T>) -> T {
     value
 }
 
-/// Lets all tasks run that need no timer, for as long as a test assumes that no event comes.
+/// Runs all tasks that need no timer, for the real time [`QUIET`].
 pub(crate) async fn quiet_without_time() {
     #[expect(
         clippy::disallowed_methods,
@@ -537,8 +538,8 @@ pub(crate) async fn quiet_without_time() {
     tokio::task::spawn_blocking(sleep).await.unwrap();
 }
 
-/// Repeats a request until the answer is not 504, for [`SOON`] at most. On a slow machine the router may not see a
-/// write in time.
+/// Repeats a request until the response is not 504, for [`SOON`] at most. On a slow machine the router may receive a
+/// write too late.
 pub(crate) async fn in_time<F: Future<Output = Answer>>(mut ask: impl FnMut() -> F) -> Answer {
     let deadline = tokio::time::Instant::now() + SOON;
     loop {
@@ -550,7 +551,7 @@ pub(crate) async fn in_time<F: Future<Output = Answer>>(mut ask: impl FnMut() ->
     }
 }
 
-/// Waits until a condition holds, for [`SOON`] at most.
+/// Waits until a condition is true, for [`SOON`] at most.
 pub(crate) async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + SOON;
     while !holds().await {

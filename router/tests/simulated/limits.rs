@@ -1,4 +1,4 @@
-//! Policies, flow control, and bounds of memory and connections.
+//! Tests of policies, flow control, and limits of memory and connections.
 
 pub(crate) mod bounds;
 pub(crate) mod fairness;

@@ -1,4 +1,4 @@
-//! Clusters that join, leave and change, their discovery and their reports.
+//! Tests of clusters that are added, removed and changed, of their discovery, and of status reports.
 
 pub(crate) mod clusters;
 pub(crate) mod discovery;

@@ -1,4 +1,4 @@
-//! Faults of clusters and of connections.
+//! Tests of faults of clusters and of connections.
 
 pub(crate) mod endpoints;
 pub(crate) mod faults;

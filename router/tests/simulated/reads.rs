@@ -1,4 +1,4 @@
-//! Lists, watches and gets, and the versions that they carry.
+//! Tests of lists, watches and gets, and of their versions.
 
 pub(crate) mod freshness;
 pub(crate) mod hidden;

@@ -1,4 +1,4 @@
-//! Writes, and the cluster that each of them means.
+//! Tests of writes, and of the cluster that each write affects.
 
 pub(crate) mod forwarding;
 pub(crate) mod grounds;

@@ -1,4 +1,4 @@
-//! The access log of a listener: one line per request, written once the answer has ended, without secrets.
+//! Tests of the listener's access log: one line per request, written when the response has ended, without secrets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start_observed, text};
 
-/// A handler in place of the router: an object, a watch that does not end, an exec.
+/// A handler that replaces the router. It serves an object, a watch that does not end, and an exec.
 struct StandIn;
 
 impl StandIn {
@@ -94,7 +94,7 @@ impl LogFile {
         Observers { access_log: Some(Arc::clone(&self.log)), tracer: None }
     }
 
-    /// Waits until the log has at least `count` lines, and returns them parsed. Fails if the log has more.
+    /// Waits until the log has at least `count` lines, and returns the parsed lines. Fails if the log has more.
     pub(crate) async fn lines(&self, count: usize) -> Vec<Value> {
         let wait = async {
             loop {
@@ -140,7 +140,7 @@ impl Logged {
 }
 
 #[tokio::test]
-async fn access_log_line_describes_user_request_and_outcome() {
+async fn access_log_line_has_user_request_and_result() {
     let logged = Logged::start().await;
     let path = "/clusters/eu/apis/apps/v1/namespaces/n/deployments/web/scale";
     assert_eq!(logged.get(&format!("{path}?pretty=true&token=secret-canary")).await, StatusCode::OK);
@@ -207,7 +207,7 @@ async fn long_running_request_is_logged_at_its_end() {
 }
 
 #[tokio::test]
-async fn changed_logging_mode_applies_to_later_requests() {
+async fn changed_access_log_mode_applies_to_later_requests() {
     let logged = Logged::start().await;
     logged.get("/api/v1/namespaces/n/pods/one").await;
     logged.lines(1).await;

@@ -1,4 +1,4 @@
-//! The audit log of a listener: the stages that each kind of request writes, and when.
+//! Tests of the listener's audit log: the stages at which each kind of request is recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tributary_server::handler::Handler;
 use crate::fixture::{SOON, Server, router_over, start_audited, text};
 use crate::slow_readers::watch_over_websocket;
 
-/// A handler in place of the router: a pod, a watch, an exec, errors, and a panic.
+/// A handler that replaces the router. It serves a pod, a watch, an exec, errors, and a panic.
 struct StandIn;
 
 impl StandIn {
@@ -42,7 +42,7 @@ impl StandIn {
                     .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
                 response
             }
-            // Pretty-printed, as kube-apiserver answers `?pretty=1` and curl.
+            // The JSON has line breaks, like a response of kube-apiserver to `?pretty=1` and curl.
             "/api/v1/namespaces/n/pods/pretty" => {
                 let details = json!({"name": "pretty", "kind": "pods", "uid": "u"});
                 let status = json!({"kind": "Status", "status": "Success", "details": details});
@@ -89,7 +89,7 @@ impl Handler for StandIn {
         Ok(())
     }
 
-    /// Stands for policies that write no audit events for some pods and for the endpoint's own paths.
+    /// Simulates policies that record no audit events for some pods and for Tributary's own paths.
     fn audit_level(&self, head: &Parts, _info: &RequestInfo, _context: &RequestContext) -> Option<AuditLevel> {
         let path = head.uri.path();
         let is_unwritten =
@@ -116,7 +116,7 @@ const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rul
     {"level": "Metadata"}
 ]}"#;
 
-/// Opens an audit log with [`POLICY`], which it writes to `folder`.
+/// Opens an audit log with [`POLICY`] in `folder`.
 pub(crate) async fn auditor(folder: &Path, log: PathBuf, mode: AuditMode) -> Option<Arc<Auditor>> {
     let policy = folder.join("policy.yaml");
     std::fs::write(&policy, POLICY).unwrap();
@@ -146,7 +146,7 @@ impl Audited {
         all.into_iter().filter(|event| event["auditID"] == id).collect()
     }
 
-    /// Stage and status code of each event with this audit ID.
+    /// Returns the stage and status code of each event with this audit ID.
     fn stages(&self, id: &str) -> Vec<(String, u64)> {
         let stage = |event: &Value| event["stage"].as_str().unwrap().to_owned();
         let code = |event: &Value| event["responseStatus"]["code"].as_u64().unwrap_or_default();
@@ -175,7 +175,7 @@ fn ended(builder: http::request::Builder, id: &str) -> Request<Empty<Bytes>> {
 }
 
 #[tokio::test]
-async fn answer_is_audited_before_its_client_receives_the_end() {
+async fn response_is_audited_before_its_client_receives_the_end() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let mut client = server.http2().await;
@@ -189,7 +189,7 @@ async fn answer_is_audited_before_its_client_receives_the_end() {
         let response = client.send_request(ended(server.request(path), id)).await.unwrap();
         assert_eq!(response.headers()["audit-id"], id);
         text(response).await;
-        // Blocking mode writes the event before the answer, so the test does not wait.
+        // In blocking mode the event is written before the response, so the test does not wait.
         let written = audited.stages(id);
         let written: Vec<_> = written.iter().map(|(stage, code)| (stage.as_str(), *code)).collect();
         assert_eq!(written, expected, "{path}");
@@ -202,10 +202,10 @@ async fn answer_is_audited_before_its_client_receives_the_end() {
     assert_eq!(gone["objectRef"]["name"], "gone");
 }
 
-/// kube-apiserver sets `impersonatedUser` only after authorization of the impersonation. Health checks answer every
-/// user, so Tributary does not authorize impersonation there.
+/// kube-apiserver sets `impersonatedUser` only after it has authorized the impersonation. Tributary answers discovery
+/// and health checks for every user, and does not authorize the impersonation.
 #[tokio::test]
-async fn public_answers_are_audited_without_the_impersonated_user() {
+async fn discovery_and_health_checks_are_audited_without_the_impersonated_user() {
     let (_member, router) = router_over("eu").await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.log");
@@ -218,7 +218,7 @@ async fn public_answers_are_audited_without_the_impersonated_user() {
         ("v1", "/api/v1", (Value::Null, asked.clone())),
         ("apis", "/apis", (Value::Null, asked.clone())),
         ("health", "/readyz", (Value::Null, asked)),
-        // The cluster decides about the impersonation.
+        // The cluster authorizes the impersonation.
         ("member", "/clusters/eu/api/v1/namespaces", (json!("root"), json!("decided by each cluster"))),
     ] {
         let request = server.request(path).header("impersonate-user", "root");
@@ -275,9 +275,9 @@ async fn unauthenticated_request_is_audited_once_without_its_credential() {
     assert_eq!(audited.events("health")[0]["user"], nobody);
 }
 
-/// kube-apiserver writes the Status of the refusal to the `ResponseStarted` event, too.
+/// As in kube-apiserver, the `ResponseStarted` event also contains the Status of the error response.
 #[tokio::test]
-async fn refusal_of_a_long_running_request_is_audited_at_response_start() {
+async fn refused_long_running_request_has_its_status_at_response_started() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let log = server.request("/api/v1/namespaces/n/pods/gone/log?follow=true");
@@ -294,7 +294,7 @@ async fn refusal_of_a_long_running_request_is_audited_at_response_start() {
 }
 
 #[tokio::test]
-async fn multiline_answer_is_audited_on_one_line() {
+async fn multiline_response_is_audited_on_one_line() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let request = server.request("/api/v1/namespaces/n/pods/pretty?pretty=1").method("DELETE");
@@ -307,9 +307,10 @@ async fn multiline_answer_is_audited_on_one_line() {
     assert_eq!(audited.events("pretty")[1]["responseStatus"], expected);
 }
 
-/// The Status may be the workload's own: a client must not write arbitrary text to the audit log through a workload.
+/// The Status may come from the workload. A client must not be able to write arbitrary text to the audit log through a
+/// workload.
 #[tokio::test]
-async fn workload_error_is_audited_with_its_code_only() {
+async fn workload_error_is_audited_with_only_its_code() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let request = ended(server.request("/api/v1/namespaces/n/services/s/proxy/gone"), "workload");
@@ -372,9 +373,10 @@ async fn failed_audit_write_refuses_requests_only_in_strict_mode() {
     }
 }
 
-/// Dispatch policies do not apply to the endpoint's own paths, so their audit levels do not either.
+/// Dispatch policies do not apply to Tributary's own paths, so the audit levels of dispatch policies do not apply
+/// either.
 #[tokio::test]
-async fn own_paths_are_audited_by_the_audit_policy_alone() {
+async fn tributarys_own_paths_obey_only_the_audit_policy() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
     let server = &audited.server;
     let mut client = server.http2().await;

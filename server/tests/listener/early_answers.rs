@@ -1,5 +1,5 @@
-//! Answers over HTTP/1.1 that are ready before the request's body has arrived. The connection stays open, or the answer
-//! has `Connection: close`.
+//! Tests of responses over HTTP/1.1 that are complete before the request's body has arrived. Either the connection
+//! stays open, or the response has `Connection: close`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start};
 
-/// A handler that answers before the end of a body: it ignores the body, reads a part, or leaves it to a task.
+/// A handler that answers before the end of a body. It ignores the body, reads a part, or moves the body to a task.
 struct Early;
 
 impl Early {
@@ -62,14 +62,14 @@ fn post(server: &Server, path: &str, headers: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{headers}\r\n\r\n", server.token)
 }
 
-/// Sends the pieces of a request, 100 ms apart, and then a last request. Returns all answers.
+/// Sends the parts of a request, 100 ms apart, and then a last request. Returns all responses.
 async fn exchange(server: &Server, pieces: &[&str]) -> String {
     let stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     let (mut from, mut to) = tokio::io::split(stream);
     let last = "GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let send = async {
         for piece in pieces.iter().copied().chain([last]) {
-            // The server may have closed the connection already.
+            // The server may have closed the connection.
             let _sent = to.write_all(piece.as_bytes()).await;
             let _sent = to.flush().await;
             sleep(Duration::from_millis(100)).await;
@@ -80,14 +80,14 @@ async fn exchange(server: &Server, pieces: &[&str]) -> String {
     String::from_utf8_lossy(&answers).into_owned()
 }
 
-/// The status code of each answer, and whether the answer closes the connection.
+/// Returns the status code of each response, and whether the response closes the connection.
 fn answered(answers: &str) -> Vec<(&str, bool)> {
     let each = answers.split("HTTP/1.1 ").skip(1);
     each.map(|answer| (&answer[..3], answer.contains("connection: close\r\n"))).collect()
 }
 
 #[tokio::test]
-async fn a_small_body_behind_an_early_answer_leaves_its_connection_open() {
+async fn connection_stays_open_if_a_small_body_follows_the_response() {
     let server = start(Early).await;
     let both = [("200", false), ("401", true)];
     for path in ["/nothing", "/part", "/whole"] {
@@ -110,14 +110,14 @@ async fn a_small_body_behind_an_early_answer_leaves_its_connection_open() {
 }
 
 #[tokio::test]
-async fn an_early_answer_with_an_unread_rest_closes_the_connection() {
+async fn early_response_with_an_unread_body_closes_the_connection() {
     let server = start(Early).await;
     let closed = [("200", true)];
     for (path, headers, body) in [
         ("/nothing", "Content-Length: 300000", ""),
         ("/nothing", "Content-Length: 3\r\nExpect: 100-continue", ""),
         ("/task", "Content-Length: 3", "abc"),
-        // The body stays incomplete.
+        // The body of this request stays incomplete.
         ("/nothing", "Content-Length: 3", "ab"),
         ("/nothing", "Transfer-Encoding: chunked", "3\r\nabc\r\n"),
     ] {
@@ -129,7 +129,7 @@ async fn an_early_answer_with_an_unread_rest_closes_the_connection() {
     }
 }
 
-/// Sends the pieces of a request, and reads the answer up to the end of the connection.
+/// Sends the parts of a request, and reads the response until the end of the connection.
 async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
     let mut stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     for piece in pieces {
@@ -138,14 +138,15 @@ async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
         sleep(Duration::from_millis(100)).await;
     }
     let mut answers = Vec::new();
-    // The server resets the connection after the answer if bytes of the body are unread.
+    // The server resets the connection after the response if bytes of the body are unread.
     let _end = timeout(SOON, stream.read_to_end(&mut answers)).await.expect("the connection is closed");
     String::from_utf8_lossy(&answers).into_owned()
 }
 
-/// The listener answers 401 before the handler runs. The first connection has requests of an authenticated user.
+/// The listener answers 401 before the handler runs. A connection with previous requests of an authenticated user stays
+/// open.
 #[tokio::test]
-async fn a_401_closes_a_connection_without_an_authenticated_user() {
+async fn unauthenticated_response_closes_a_connection_without_authenticated_requests() {
     let server = start(Early).await;
     let known = post(&server, "/whole", "Content-Length: 0");
     let refused = "POST /api HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n";

@@ -1,4 +1,4 @@
-//! A listener over a handler, and its clients: HTTP clients, and raw TLS connections.
+//! A listener over a handler, and clients for the listener: HTTP clients, and raw TLS connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ use tributary_server::handler::Handler;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 use tributary_sources::data_directory::DataDirectory;
 
-/// Limit of a test's waiting for an event. It fails a test whose event never comes, and does not measure speed.
+/// The time limit for an expected event. The limit detects missing events and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A running listener, configured like that of `tributary serve`.
+/// A running listener with the configuration of `tributary serve`.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) token: String,
@@ -49,28 +49,28 @@ pub(crate) struct Server {
     pub(crate) serving: JoinHandle<Drained>,
     /// The number of open connections.
     pub(crate) connections: Gauge,
-    /// The bytes of answers that clients have not read yet.
+    /// The number of bytes in responses that clients have not read.
     pub(crate) unread: Gauge,
     refused: Family<RefusalLabels, Counter>,
     _directory: tempfile::TempDir,
 }
 
-/// Listens on a free port and passes requests to `handler`.
+/// Starts a listener on a free port that passes requests to `handler`.
 pub(crate) async fn start(handler: impl Handler) -> Server {
     start_within(Bounds::default(), handler).await
 }
 
-/// [`start`] with bounds.
+/// Starts a listener like [`start`], with these limits.
 pub(crate) async fn start_within(bounds: Bounds, handler: impl Handler) -> Server {
     start_audited(bounds, handler, None).await
 }
 
-/// [`start_within`] with an audit log.
+/// Starts a listener like [`start_within`], with an audit log.
 pub(crate) async fn start_audited(bounds: Bounds, handler: impl Handler, audit: Option<Arc<Auditor>>) -> Server {
     start_behind(ProxyProtocolPeers::default(), bounds, handler, audit).await
 }
 
-/// [`start_audited`] behind load balancers that send the PROXY protocol.
+/// Starts a listener like [`start_audited`], behind load balancers that send the PROXY protocol.
 pub(crate) async fn start_behind(
     proxies: ProxyProtocolPeers,
     bounds: Bounds,
@@ -81,23 +81,23 @@ pub(crate) async fn start_behind(
     start_with(settings, handler, |front| front.audited(audit)).await
 }
 
-/// [`start`] with a chance for each HTTP/2 request to end its connection by GOAWAY.
+/// Starts a listener like [`start`] that closes HTTP/2 connections by GOAWAY with this probability per request.
 pub(crate) async fn start_sending_away(chance: GoawayChance, handler: impl Handler) -> Server {
     start_with(Settings { goaway_chance: chance, ..Settings::default() }, handler, |front| front).await
 }
 
-/// [`start`] with an access log or traces.
+/// Starts a listener like [`start`], with an access log or traces.
 pub(crate) async fn start_observed(handler: impl Handler, observers: Observers) -> Server {
     let observed = |front: Front<_>| front.observed(observers);
     start_with(Settings::default(), handler, observed).await
 }
 
-/// [`start`] with a front that `furnish` changes.
+/// Starts a listener like [`start`], and changes its [`Front`] by `furnish`.
 pub(crate) async fn start_furnished<H: Handler>(handler: H, furnish: impl FnOnce(Front<H>) -> Front<H>) -> Server {
     start_with(Settings::default(), handler, furnish).await
 }
 
-/// The settings of the listener that tests choose.
+/// The settings of a listener that tests can choose.
 #[derive(Default)]
 struct Settings {
     proxies: ProxyProtocolPeers,
@@ -149,7 +149,7 @@ impl Server {
         self.asking_for("127.0.0.1", stream, version, alpn).await
     }
 
-    /// Performs the TLS handshake with `host` as SNI. An IP address sends no SNI.
+    /// Performs the TLS handshake with `host` as SNI. For an IP address, the client sends no SNI.
     async fn asking_for(
         &self,
         host: &str,
@@ -181,7 +181,7 @@ impl Server {
         self.http2_asking_for("127.0.0.1").await
     }
 
-    /// Opens an HTTP/2 connection with `host` as SNI. An IP address sends no SNI.
+    /// Opens an HTTP/2 connection with `host` as SNI. For an IP address, the client sends no SNI.
     pub(crate) async fn http2_asking_for(&self, host: &str) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let stream = self.asking_for(host, stream, &rustls::version::TLS13, "h2").await.unwrap();
@@ -191,7 +191,7 @@ impl Server {
         sender
     }
 
-    /// The number of requests that the listener has refused for this reason.
+    /// Returns the number of requests that the listener has refused for this reason.
     pub(crate) fn refused(&self, refusal: ListenerRefusal) -> u64 {
         self.refused.get_or_create(&RefusalLabels { reason: refusal.as_str() }).get()
     }
@@ -209,7 +209,7 @@ pub(crate) async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// A simulated member without pods, and a router with this member as its only cluster.
+/// Starts a simulated member without pods, and a router with this member as its only cluster.
 pub(crate) async fn router_over(name: &str) -> (SimulatedCluster, Arc<Router>) {
     let config =
         SimulatorConfig { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };
@@ -228,7 +228,7 @@ pub(crate) async fn router_over(name: &str) -> (SimulatedCluster, Arc<Router>) {
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Rbac,
     }]);
-    // Waits for discovery: metrics do not name resources that no member is known to serve.
+    // The test waits for discovery, because metrics contain only resources that a member is known to serve.
     router.asked_once(SOON).await;
     (member, router)
 }

@@ -1,4 +1,4 @@
-//! HTTP/2 frames by hand (RFC 9113 §4.1, §6), for bytes that no client library sends.
+//! Encodes and decodes HTTP/2 frames (RFC 9113 §4.1, §6), for bytes that no client library sends.
 
 use std::io;
 
@@ -16,14 +16,14 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// The error codes that tests name (RFC 9113 §7).
+/// The error codes in RST_STREAM and GOAWAY frames that tests use (RFC 9113 §7).
 const CANCEL: u32 = 8;
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// The first bytes of a client: the connection preface and empty SETTINGS.
+/// The first bytes of a client: the connection preface and an empty SETTINGS frame.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// SETTINGS with `SETTINGS_INITIAL_WINDOW_SIZE` 0: the server may send no body (RFC 9113 §6.5.2).
+/// Returns a SETTINGS frame with `SETTINGS_INITIAL_WINDOW_SIZE` 0. The server may then send no body (RFC 9113 §6.5.2).
 pub(crate) fn no_window() -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
 }
@@ -52,17 +52,17 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// HEADERS with the whole header block.
+/// Returns a HEADERS frame with a complete header block.
 pub(crate) fn headers(stream: u32, block: &[u8], is_end: bool) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | if is_end { END_STREAM } else { 0 }, stream, block)
 }
 
-/// HEADERS with the beginning of a header block, without END_HEADERS.
+/// Returns a HEADERS frame with the beginning of a header block, without END_HEADERS.
 pub(crate) fn headers_begun(stream: u32, block: &[u8]) -> Vec<u8> {
     frame(HEADERS, END_STREAM, stream, block)
 }
 
-/// CONTINUATION of a header block, without END_HEADERS.
+/// Returns a CONTINUATION frame with a part of a header block, without END_HEADERS.
 pub(crate) fn continuation(stream: u32, block: &[u8]) -> Vec<u8> {
     frame(CONTINUATION, 0, stream, block)
 }
@@ -75,12 +75,12 @@ pub(crate) fn reset(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes())
 }
 
-/// The answer to a PING.
+/// Returns the PING frame that acknowledges a received PING.
 pub(crate) fn pong(payload: &[u8]) -> Vec<u8> {
     frame(PING, ACK, 0, payload)
 }
 
-/// A literal header field: not indexed, no Huffman code (RFC 7541 §6.2.2).
+/// Encodes a header field as a literal: not indexed, no Huffman code (RFC 7541 §6.2.2).
 pub(crate) fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name.as_bytes(), value] {
@@ -90,7 +90,7 @@ pub(crate) fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An integer with a prefix of seven bits (RFC 7541 §5.1).
+/// Encodes an integer with a prefix of seven bits (RFC 7541 §5.1).
 fn length(number: usize, bytes: &mut Vec<u8>) {
     let Some(mut rest) = number.checked_sub(127) else {
         return bytes.push(u8::try_from(number).unwrap());
@@ -103,7 +103,8 @@ fn length(number: usize, bytes: &mut Vec<u8>) {
     bytes.push(u8::try_from(rest).unwrap());
 }
 
-/// The status of an answer if hyper's encoder sends it as an index of the static table (RFC 7541 appendix A).
+/// Returns the status of a response, if hyper's encoder sends the status as an index of the static table (RFC 7541
+/// appendix A).
 pub(crate) fn status(frame: &Frame) -> Option<u16> {
     if frame.kind != HEADERS {
         return None;
@@ -116,12 +117,12 @@ pub(crate) fn status(frame: &Frame) -> Option<u16> {
     }
 }
 
-/// The last stream of a GOAWAY: the server answers no later stream.
+/// Returns the last stream in a GOAWAY frame. The server does not answer later streams.
 pub(crate) fn goaway_last(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[..4].try_into().unwrap())
 }
 
-/// The error code of a GOAWAY.
+/// Returns the error code in a GOAWAY frame.
 pub(crate) fn goaway_code(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())
 }

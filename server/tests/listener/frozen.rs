@@ -1,4 +1,5 @@
-//! A frozen cluster: its policies deny every request, and the listener says so before authentication.
+//! Tests of a cluster whose policies deny every request (`dispatch: DenyAll`). The listener refuses these requests
+//! before authentication.
 
 use std::sync::Arc;
 
@@ -13,9 +14,10 @@ use tributary_router::{DispatchSettings, PlacePolicies, Router, RouterConfig};
 use crate::access_log::LogFile;
 use crate::fixture::{router_over, start, start_furnished, start_observed, text};
 
-/// Case 20 of the contract with users of KubeGateway.
+/// Requests for a cluster with `dispatch: DenyAll` must be refused even without credentials, as users of KubeGateway
+/// expect.
 #[tokio::test]
-async fn request_for_a_frozen_cluster_is_refused_before_authentication() {
+async fn request_to_a_deny_all_cluster_is_refused_before_authentication() {
     let router = Router::new(RouterConfig::default());
     let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();
@@ -42,14 +44,14 @@ async fn request_for_a_frozen_cluster_is_refused_before_authentication() {
     }
     router.set_dispatch(DispatchSettings::default());
     assert_eq!(get(server.bare(path)).await.status(), StatusCode::UNAUTHORIZED);
-    // The router has no cluster of this name.
+    // The router has no cluster with this name.
     assert_eq!(get(server.request(path)).await.status(), StatusCode::NOT_FOUND);
 }
 
-/// Case 20 where the frozen cluster has a host name, in the request's authority or only in SNI.
+/// The cluster has a host name, which is in the request's authority or only in SNI.
 #[tokio::test]
-async fn frozen_cluster_refuses_requests_at_its_own_host() {
-    // A name in the server's certificate.
+async fn deny_all_cluster_refuses_requests_at_its_own_host() {
+    // The server's certificate contains this name.
     const OWN: &str = "localhost";
     let (member, router) = router_over("eu").await;
     let [eu, us]: [ClusterName; 2] = ["eu", "us"].map(|name| name.parse().unwrap());
@@ -106,7 +108,7 @@ async fn frozen_cluster_refuses_requests_at_its_own_host() {
 }
 
 #[tokio::test]
-async fn request_for_a_frozen_cluster_is_counted_and_logged_as_denied() {
+async fn request_to_a_deny_all_cluster_is_logged_as_denied() {
     let (_member, router) = router_over("eu").await;
     let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();

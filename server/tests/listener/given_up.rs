@@ -1,4 +1,5 @@
-//! Requests that clients cancel while a cluster processes them: the access log and the traces have them nevertheless.
+//! Tests of requests that clients cancel while a cluster processes them. The access log and the traces contain these
+//! requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::fixture::{SOON, router_over, start, start_observed};
 
 const PATH: &str = "/clusters/eu/api/v1/namespaces/default/configmaps/slow";
 
-/// A collector of spans (OTLP over gRPC). Returns its URL and the messages that it receives.
+/// Starts a collector of spans (OTLP over gRPC). Returns its URL and the messages that it receives.
 async fn collector() -> (String, UnboundedReceiver<Bytes>) {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", socket.local_addr().unwrap());
@@ -42,7 +43,7 @@ async fn take(
 ) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, Infallible> {
     let _the_test_may_be_over = messages.send(request.into_body().collect().await.unwrap().to_bytes());
     let done = HeaderMap::from_iter([(header::HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
-    // An empty gRPC message: only its prefix of 5 bytes.
+    // An empty gRPC message consists only of its prefix of 5 bytes.
     let frames = [Ok(Frame::data(Bytes::from_static(&[0; 5]))), Ok(Frame::trailers(done))];
     let body = StreamBody::new(futures::stream::iter(frames));
     Ok(Response::builder().header(header::CONTENT_TYPE, "application/grpc").body(body).unwrap())
@@ -53,9 +54,10 @@ fn says(message: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn abandoned_request_counts_as_forwarded_and_its_spans_are_sent() {
+async fn cancelled_request_has_a_log_line_and_spans() {
     let (member, router) = router_over("eu").await;
-    // A new connection first reads the cluster's UID. This request opens it, as `hold_requests` would block the read.
+    // A new connection first reads the cluster's uid, which `hold_requests` would block. This request opens the
+    // connection before.
     let unobserved = start(Arc::clone(&router)).await;
     let request: Request<Empty<Bytes>> = unobserved.request(PATH).body(Empty::new()).unwrap();
     unobserved.http2().await.send_request(request).await.unwrap();
@@ -79,7 +81,7 @@ async fn abandoned_request_counts_as_forwarded_and_its_spans_are_sent() {
         answer = answer => panic!("it is answered: {answer:?}"),
         asked = timeout(SOON, asked) => asked.unwrap(),
     }
-    // `select!` has dropped the future of the answer: the client has reset the stream.
+    // `select!` has dropped the future of the response, so the client has reset the stream.
     let line = file.lines(1).await.remove(0);
     let told = ["decision", "answeredBy", "cluster", "name", "complete"].map(|field| line[field].clone());
     assert_eq!(told, [json!("forwarded"), json!("eu"), json!("eu"), json!("slow"), json!(false)], "{line}");

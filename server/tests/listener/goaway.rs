@@ -1,4 +1,4 @@
-//! GOAWAY: the listener tells HTTP/2 clients to open another connection. The client sends raw frames.
+//! Tests of GOAWAY, with which the listener makes HTTP/2 clients open another connection. The client sends raw frames.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::StandIn;
 use crate::fixture::{SOON, Server, start, start_sending_away, text};
 use crate::frames::{self, Frame};
 
-/// The largest stream identifier (RFC 9113 §6.8): a GOAWAY with it refuses no request yet.
+/// The largest stream identifier (RFC 9113 §6.8). A GOAWAY with this identifier refuses no request.
 const LAST_STREAM_MAX: u32 = (1 << 31) - 1;
 
-/// An HTTP/2 connection on which a test sends frames by hand.
+/// An HTTP/2 connection on which a test sends raw frames.
 struct RawClient {
     stream: TlsStream<TcpStream>,
     authorization: Vec<u8>,
     authority: String,
-    /// The last PING received.
+    /// The last received PING frame.
     ping: Option<Frame>,
 }
 
@@ -36,7 +36,7 @@ impl RawClient {
         self.get_as(stream, path, &authorization).await;
     }
 
-    /// [`Self::get`] with these credentials.
+    /// Sends a GET like [`Self::get`], with these credentials.
     async fn get_as(&mut self, stream: u32, path: &str, authorization: &[u8]) {
         let block = [
             frames::literal(":method", b"GET"),
@@ -53,7 +53,7 @@ impl RawClient {
         self.stream.flush().await.unwrap();
     }
 
-    /// The next frame of this kind (not PING). Stores the PINGs before it.
+    /// Returns the next frame of this kind, which must not be PING. Stores the last PING before it.
     async fn next(&mut self, kind: u8) -> Frame {
         let found = async {
             loop {
@@ -79,10 +79,10 @@ async fn drain_sends_a_first_goaway_and_then_the_last_stream() {
     server.stop.cancel();
     let first = client.next(frames::GOAWAY).await;
     assert_eq!((frames::goaway_last(&first), frames::goaway_code(&first)), (LAST_STREAM_MAX, 0));
-    // The server still answers a request that was on its way when the server sent GOAWAY.
+    // The server still answers a request that was in transit when the server sent GOAWAY.
     client.get(3, "/api").await;
     assert_eq!(frames::status(&client.next(frames::HEADERS).await), Some(200));
-    // The server names the last stream only after the client has answered the PING behind the first GOAWAY.
+    // The server sends the final last stream only after the client has acknowledged the PING after the first GOAWAY.
     let ping = client.ping.take().expect("the server asks whether the client has heard");
     client.send(&frames::pong(&ping.payload)).await;
     let second = client.next(frames::GOAWAY).await;
@@ -92,9 +92,10 @@ async fn drain_sends_a_first_goaway_and_then_the_last_stream() {
     assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
 }
 
-/// Several users of one program share a connection: an expired token of one user must not end another user's answer.
+/// Several users of one program share a connection. The expired token of one user must not end the response to another
+/// user.
 #[tokio::test]
-async fn user_on_a_connection_with_an_earlier_refusal_keeps_streams() {
+async fn goaway_after_a_401_does_not_end_open_streams() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;
@@ -115,7 +116,7 @@ async fn user_on_a_connection_with_an_earlier_refusal_keeps_streams() {
 }
 
 #[tokio::test]
-async fn refused_connection_without_a_known_user_is_closed_soon() {
+async fn connection_without_an_authenticated_user_is_closed_after_a_401() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get_as(1, "/api", b"Bearer wrong").await;
@@ -135,7 +136,7 @@ async fn idle_connections_close_during_a_drain() {
     text(http2.send_request(request()).await.unwrap()).await;
     text(http1.send_request(request()).await.unwrap()).await;
     server.stop.cancel();
-    // Idle connections close during the drain, so that the end of the drain cuts none.
+    // Idle connections close during the drain, so the end of the drain cuts no connection.
     assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
     drop((http2, http1));
 }
@@ -145,7 +146,8 @@ async fn random_goaway_after_a_request_keeps_open_streams() {
     one_of_these_is_the_last("/api").await;
 }
 
-/// As in kube-apiserver. A controller's connection carries little but watches.
+/// As in kube-apiserver, long-running requests also cause random GOAWAYs, because the connection of a controller has
+/// few other requests.
 #[tokio::test]
 async fn random_goaway_after_a_long_running_request_keeps_open_streams() {
     for path in ["/watch", "/clusters/a/api/v1/namespaces/n/pods/p/log?follow=1"] {
@@ -154,7 +156,7 @@ async fn random_goaway_after_a_long_running_request_keeps_open_streams() {
 }
 
 async fn one_of_these_is_the_last(path: &str) {
-    // With 1,900 requests, the probability that none is the last is 10^-16. A connection takes 2,000 at once.
+    // With 1,900 requests, the probability of no GOAWAY is 10^-16. A connection allows 2,000 concurrent requests.
     const REQUESTS: usize = 1_900;
     let server = start_sending_away("0.02".parse().unwrap(), StandIn::default()).await;
     let mut client = server.http2().await;
@@ -163,7 +165,7 @@ async fn one_of_these_is_the_last(path: &str) {
     while answered.len() < REQUESTS && client.ready().await.is_ok() {
         match client.send_request(server.request(path).body(Empty::new()).unwrap()).await {
             Ok(answer) => answered.push(answer),
-            // The client received GOAWAY before it sent this request.
+            // The client had received GOAWAY before it sent this request.
             Err(error) => {
                 assert!(error.is_canceled() || error.is_closed(), "{error:?}");
                 break;

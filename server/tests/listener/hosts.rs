@@ -1,5 +1,5 @@
-//! Host names of clusters, with certificates and certificate authorities of their own: the cluster that a request goes
-//! to, and the users that a host accepts.
+//! Tests of the host names of clusters, which may have their own certificates and certificate authorities: the cluster
+//! that a request goes to, and the users that a host accepts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl Authority {
         Self { issuer: Issuer::new(parameters, key), pem }
     }
 
-    /// Signs a certificate and returns it with its key (PEM). Servers have `names`, clients have none.
+    /// Signs a certificate, and returns it with its key (PEM). A server's certificate has `names`; a client's
+    /// certificate has none.
     pub(crate) fn sign(&self, common_name: &str, names: &[&str]) -> (String, String) {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let mut parameters = CertificateParams::new(names).unwrap();
@@ -60,16 +61,16 @@ impl Authority {
     }
 }
 
-/// Three hosts: `all.test` is the merged view, `eu.test` has a certificate and client authorities of its own, and
-/// `us.test` has neither.
+/// A listener with three hosts. `all.test` is the merged view. `eu.test` has its own certificate and its own
+/// authorities for clients, and `us.test` has neither.
 pub(crate) struct Endpoint {
     address: SocketAddr,
     hosts: Arc<Hosts>,
     tls: Arc<TlsSettings>,
     servers: Authority,
-    /// `--client-ca-file`: signs client certificates for hosts without authorities of their own.
+    /// The authority of `--client-ca-file`, which signs client certificates for hosts without their own authorities.
     pub(crate) people: Authority,
-    /// Signs client certificates for `eu.test`.
+    /// The authority that signs client certificates for `eu.test`.
     people_of_eu: Authority,
     of_eu: (String, String),
 }
@@ -107,7 +108,7 @@ impl Endpoint {
         endpoint
     }
 
-    /// Replaces the client authority of `eu.test`, as a new configuration does.
+    /// Replaces the client authority of `eu.test`, like a new configuration.
     fn vouch_at_eu(&self, authority: &Authority) {
         let (chain, key) = &self.of_eu;
         let own = HostTls {
@@ -125,7 +126,7 @@ impl Endpoint {
         self.hosts.replace(table);
     }
 
-    /// Connects with an optional client certificate and `host` as SNI. An IP address sends no SNI.
+    /// Connects with an optional client certificate and with `host` as SNI. For an IP address, the client sends no SNI.
     pub(crate) async fn client(&self, certificate: Option<&(String, String)>, host: &str) -> Connection {
         self.resuming(&self.config(certificate), host).await
     }
@@ -151,7 +152,7 @@ impl Endpoint {
         Arc::new(config)
     }
 
-    /// Connects with a configuration that may have TLS sessions of former connections.
+    /// Connects with a configuration that may contain TLS sessions of previous connections.
     async fn resuming(&self, config: &Arc<rustls::ClientConfig>, host: &str) -> Connection {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from(host.to_owned()).unwrap();
@@ -183,14 +184,14 @@ impl Connection {
         (answer.status(), text(answer).await, retry_after)
     }
 
-    /// The user and the mount of a request to this host, or the status code if the answer is no success.
+    /// Returns the user and the mounted API of a request to this host, or the status code of an error response.
     async fn who(&mut self, host: &str) -> String {
         let (status, text, _) = self.get(host, "/whoami").await;
         if status == StatusCode::OK { text } else { status.as_u16().to_string() }
     }
 }
 
-/// Case 23 of the contract with users of KubeGateway: a user of one host's authorities is unknown at another host.
+/// A user of the authorities of one host is unknown at another host, as users of KubeGateway expect.
 #[tokio::test]
 async fn user_of_a_host_authority_is_unknown_at_other_hosts() {
     let endpoint = Endpoint::start().await;
@@ -205,7 +206,7 @@ async fn user_of_a_host_authority_is_unknown_at_other_hosts() {
         (Some(&ann_of_eu), "all.test", "401"),
         (None, "eu.test", "401"),
     ] {
-        // The client verifies that the server's certificate has the host's name.
+        // The client verifies that the server's certificate contains the host's name.
         let mut connection = endpoint.client(certificate, host).await;
         assert_eq!(connection.who(&host.to_uppercase()).await, expected, "{host}");
     }
@@ -213,7 +214,7 @@ async fn user_of_a_host_authority_is_unknown_at_other_hosts() {
 
 /// HTTP/2 clients reuse a connection for every name in its certificate (RFC 9113 §9.1.1).
 #[tokio::test]
-async fn connection_serves_only_the_host_that_it_was_opened_for() {
+async fn connection_serves_only_the_host_of_its_handshake() {
     let endpoint = Endpoint::start().await;
     let (ann, ann_of_eu) = (endpoint.people.sign("ann", &[]), endpoint.people_of_eu.sign("ann", &[]));
     for (certificate, opened_for, others) in [
@@ -264,7 +265,7 @@ async fn paths_at_a_cluster_host_all_go_to_the_cluster() {
 }
 
 #[tokio::test]
-async fn authorities_of_a_host_change_under_open_connections() {
+async fn new_host_authorities_apply_to_open_connections() {
     let endpoint = Endpoint::start().await;
     let (first, second) = (endpoint.people_of_eu.sign("ann", &[]), Authority::new("people of eu"));
     let mut connection = endpoint.client(Some(&first), "eu.test").await;
@@ -275,7 +276,7 @@ async fn authorities_of_a_host_change_under_open_connections() {
     assert!(endpoint.client(Some(&bob), "eu.test").await.who("eu.test").await.starts_with("bob x509:eu"));
 }
 
-/// `--tls-sni-cert-key`: a cluster's own certificate has precedence, and the common certificate comes last.
+/// `--tls-sni-cert-key`: the certificate of a cluster takes precedence, and the common certificate is the fallback.
 #[tokio::test]
 async fn certificate_is_selected_by_the_requested_name() {
     let endpoint = Endpoint::start().await;
@@ -298,31 +299,31 @@ async fn certificate_is_selected_by_the_requested_name() {
         ("us.test", leaf(&one)),
         ("eu.test", leaf(&endpoint.of_eu)),
         ("any.wild.test", leaf(&two)),
-        // The client sends no SNI, so the listener goes by the local address.
+        // The client sends no SNI, so the listener chooses the certificate by the local address.
         ("127.0.0.1", leaf(&two)),
         ("localhost", common.clone()),
     ] {
         assert_eq!(endpoint.client(None, host).await.shown, expected, "{host}");
     }
-    // Named certificates change neither client authorities nor mounts of a host.
+    // Named certificates change neither the client authorities of a host nor its API.
     let mut open = endpoint.client(Some(&ann), "us.test").await;
     assert_eq!(open.who("us.test").await, "ann x509 Everywhere at Cluster(\"us\")");
     show(&[(&three, "us.test")]);
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
     assert!(open.who("us.test").await.starts_with("ann"), "what is open stays");
-    // New client authorities leave the named certificates in place.
+    // New client authorities do not change the named certificates.
     let (people, none) = (endpoint.people.vouches().subjects(), Vec::new());
     endpoint.tls.ask_for(RequestedAuthorities { clients: people, proxies: none }).unwrap();
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
 }
 
 #[tokio::test]
-async fn sessions_of_a_host_end_with_its_authorities() {
+async fn tls_sessions_of_a_host_end_with_its_authorities() {
     let endpoint = Endpoint::start().await;
     let config = endpoint.config(None);
     let kind = async |host: &str| {
         let mut connection = endpoint.resuming(&config, host).await;
-        // The server sends its session tickets before the first answer.
+        // The server sends its session tickets before the first response.
         connection.get(host, "/livez").await;
         connection.kind
     };

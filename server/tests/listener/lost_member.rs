@@ -1,4 +1,5 @@
-//! A member that dies during a watch, seen by a client of the listener, the router and the proxy together.
+//! Tests of a member that dies during a watch, from the view of a client of the listener, the router and the proxy
+//! together.
 
 use std::convert::Infallible;
 
@@ -25,7 +26,7 @@ const MAPS: &str = "/clusters/one/api/v1/namespaces/default/configmaps";
 /// The first event of each watch.
 const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"seen\"}}}\n";
 
-/// Answers a watch with one event and no end, and every other request with an empty object.
+/// Answers a watch with one event and no end, and any other request with an empty object.
 async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let json = Response::builder().header(header::CONTENT_TYPE, "application/json");
     if !request.uri().query().is_some_and(|query| query.contains("watch=")) {
@@ -35,8 +36,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible
     Ok(json.body(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync()).unwrap())
 }
 
-/// Starts the listener over a router with one cluster, `one`, which has a single server. Once `dies` is cancelled, the
-/// server's connections break and it accepts no more.
+/// Starts the listener over a router with one cluster, `one`, which has a single server. When `dies` is cancelled, the
+/// server breaks its connections and accepts no new ones.
 async fn over(dies: &CancellationToken) -> Server {
     let (acceptor, certificate) = tls();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -54,7 +55,7 @@ async fn over(dies: &CancellationToken) -> Server {
         }
     }));
     config.root_cert = Some(vec![certificate]);
-    // The certificate is self-signed and no CA.
+    // The certificate is self-signed and not a CA certificate.
     config.accept_invalid_certs = true;
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect(name.clone(), config, ClientTuning::default()).await;
@@ -72,7 +73,7 @@ async fn over(dies: &CancellationToken) -> Server {
     start(router).await
 }
 
-/// Reads at least `bytes` bytes of the body, or all until it ends or breaks off.
+/// Reads at least `bytes` bytes of the body, or all bytes until the body ends or breaks.
 async fn read(body: &mut Incoming, bytes: usize) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < bytes {
@@ -82,7 +83,8 @@ async fn read(body: &mut Incoming, bytes: usize) -> Vec<u8> {
     read
 }
 
-/// Case 26 of the contract with users of KubeGateway. A client would parse a Status at the end of a watch as an event.
+/// The watch must end without a Status, as users of KubeGateway expect. A client would parse a Status at the end of a
+/// watch as an event.
 #[tokio::test]
 async fn watch_ends_without_a_status_when_its_member_dies() {
     for is_http2 in [true, false] {

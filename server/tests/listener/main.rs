@@ -1,4 +1,4 @@
-//! The listener before a handler that stands in for the router: authentication, protocols, panics, upgrades and the
+//! Tests of the listener over a handler that replaces the router: authentication, protocols, panics, upgrades and the
 //! drain.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -44,7 +44,7 @@ use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, start, start_within, text};
 
-/// A handler in place of the router. Its watches end with a bookmark when the server drains.
+/// A handler that replaces the router. Its watches end with a bookmark when the server drains.
 #[derive(Default)]
 struct StandIn {
     draining: CancellationToken,
@@ -120,7 +120,7 @@ fn watch(draining: CancellationToken) -> Response<Body> {
     Response::new(StreamBody::new(frames).boxed_unsync())
 }
 
-/// A watch that the member keeps open.
+/// Returns a watch that does not end.
 fn forwarded_watch() -> Response<Body> {
     let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
     let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
@@ -142,7 +142,8 @@ fn tunnel(context: &RequestContext) -> Response<Body> {
     switched()
 }
 
-/// Switches protocols and joins the client with a peer that echoes only after the client has finished its half.
+/// Switches protocols and joins the client with a peer. The peer echoes only after the client has closed its half of
+/// the connection.
 fn late(context: &RequestContext) -> Response<Body> {
     let upgrade = context.arrival.upgrade.clone().unwrap();
     let (mut near, mut far) = tokio::io::duplex(64);
@@ -155,7 +156,7 @@ fn late(context: &RequestContext) -> Response<Body> {
         far.read_to_end(&mut said).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         far.write_all(&said).await.unwrap();
-        // The peer stays open, as the end of its stream would flush its bytes.
+        // The peer stays open, because the end of its stream would flush its bytes.
         std::future::pending::<()>().await;
     });
     switched()
@@ -181,7 +182,7 @@ async fn plain_http_request_gets_400() {
 }
 
 #[tokio::test]
-async fn unauthenticated_connections_have_a_quarter_of_the_places() {
+async fn unauthenticated_clients_get_a_quarter_of_the_connections() {
     let server = start_within(Bounds { connections: 8, ..Bounds::default() }, StandIn::default()).await;
     let mut known = server.http2().await;
     let answer = known.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
@@ -196,7 +197,7 @@ async fn unauthenticated_connections_have_a_quarter_of_the_places() {
 }
 
 #[tokio::test]
-async fn requests_need_the_token() {
+async fn requests_without_the_token_get_a_401() {
     let server = start(StandIn::default()).await;
     for path in
         ["/api/v1/pods", "/metrics", "/readyz?verbose", "/tributary/status", "/tributary/policy-test?user=a", "/"]
@@ -240,7 +241,7 @@ async fn requests_need_the_token() {
 }
 
 #[tokio::test]
-async fn policy_question_is_answered_or_refused_with_the_reason() {
+async fn policy_test_returns_the_decision_or_the_error() {
     let server = start(StandIn::default()).await;
     let mut client = server.http2().await;
     let mut ask = async |query: &str| {
@@ -266,7 +267,7 @@ async fn policy_question_is_answered_or_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn both_protocols_take_large_heads() {
+async fn both_http_versions_accept_large_heads() {
     let server = start(StandIn::default()).await;
     let mut large = server.request("/api");
     for group in 0..900 {
@@ -280,7 +281,7 @@ async fn both_protocols_take_large_heads() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_500_and_the_connection_lives_on() {
+async fn panic_returns_500_and_the_connection_stays_open() {
     let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let response = client.send_request(server.request("/panic").body(Empty::new()).unwrap()).await.unwrap();
@@ -293,7 +294,7 @@ async fn a_panic_is_a_500_and_the_connection_lives_on() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_watches_with_their_bookmark() {
+async fn drain_ends_watches_after_a_bookmark() {
     let server = start(StandIn::default()).await;
     let (mut http1, mut http2) = (server.http1().await, server.http2().await);
     let watch = || server.request("/watch").body(Empty::new()).unwrap();
@@ -311,7 +312,7 @@ async fn a_drain_ends_watches_with_their_bookmark() {
 }
 
 #[tokio::test]
-async fn a_drain_waits_for_tunnels() {
+async fn drain_waits_for_open_tunnels() {
     let server = start(StandIn::default()).await;
     let mut client = server.http1().await;
     let request = server.request("/tunnel").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
@@ -363,7 +364,7 @@ async fn tunnel_delivers_data_after_its_client_has_finished() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named() {
+async fn listen_error_names_the_used_port() {
     let server = start(StandIn::default()).await;
     let error = tributary_listener::bind(server.address).unwrap_err();
     assert!(matches!(error, BindError::InUse(address) if address == server.address));
@@ -371,7 +372,7 @@ async fn a_port_in_use_is_named() {
 }
 
 #[tokio::test]
-async fn client_without_tls_does_not_affect_others() {
+async fn client_without_tls_does_not_affect_other_clients() {
     let server = start(StandIn::default()).await;
     let mut plain = TcpStream::connect(server.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

@@ -1,5 +1,5 @@
-//! Many clients, each on a TLS connection of its own, before one member: their simultaneous requests and their watches
-//! share a few connections to the member.
+//! Tests of many clients, each with its own TLS connection, and one member. Their concurrent requests and their watches
+//! share few connections to the member.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -28,38 +28,39 @@ use tributary_server::process::descriptors;
 use crate::fixture::{SOON, Server, start_within, text};
 use crate::spread::tls;
 
-/// Paths that clients watch and get. Tributary itself requests neither.
+/// Paths that clients watch and get. Tributary itself requests neither of them.
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/asked";
 
-/// Number of simultaneous requests: ten connections with 64 streams each.
+/// The number of concurrent requests: ten connections with 64 streams each.
 const AT_ONCE: usize = 640;
 
-/// Largest number of connections that these requests may take.
+/// The maximum number of connections to the member for these requests.
 const CONNECTIONS: usize = 16;
 
-/// Watches on one connection, and watches that the test opens at once.
+/// The number of watches on one connection, and the number of watches that the test opens at the same time.
 const WATCHES_OF_ONE: usize = 100;
 const OPENED_AT_ONCE: usize = 50;
 
-/// Largest number of clients with a watch each: the watches of 24 connections, Tributary's limit for each endpoint.
-/// Tributary refuses further watches (`docs/operating.md`, "Requests to one cluster").
+/// The maximum number of clients with one watch each: the watches of 24 connections, which is Tributary's limit for
+/// each endpoint. Tributary refuses further watches (`docs/operating.md`, "Requests to one cluster").
 const WATCHES_MAX: usize = 24 * WATCHES_OF_ONE;
 
-/// File descriptors for everything but the clients. Each client takes two in this process: its own and the listener's.
+/// The number of file descriptors for everything except the clients. Each client needs two in this process: its own
+/// socket and the listener's.
 const OTHER_DESCRIPTORS: usize = 512;
 
 /// The first event of each watch.
 const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"asked\"}}}\n";
 
-/// A member that counts its TCP connections and holds short requests until the test releases them.
+/// A member that counts its TCP connections and delays short requests until the test allows the responses.
 struct Member {
-    /// Connections on which short requests came, and connections on which watches came.
+    /// The connections that received short requests, and the connections that received watches.
     short: Mutex<BTreeSet<usize>>,
     watches: Mutex<BTreeSet<usize>>,
-    /// The number of short requests so far.
+    /// The number of received short requests.
     asked: watch::Sender<usize>,
-    /// A permit for each short request that may be answered.
+    /// One permit for each short request that may be answered.
     released: Semaphore,
 }
 
@@ -106,13 +107,13 @@ async fn listen(member: Arc<Member>, acceptor: TlsAcceptor) -> SocketAddr {
     address
 }
 
-/// Starts the listener over a router with the member as cluster `one`, with room for `clients` clients of one user.
+/// Starts the listener over a router with the member as cluster `one`, with limits for `clients` clients of one user.
 async fn over(member: &Arc<Member>, clients: usize) -> Server {
     let (acceptor, certificate) = tls();
     let address = listen(Arc::clone(member), acceptor).await;
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.root_cert = Some(vec![certificate]);
-    // The certificate is self-signed and no CA.
+    // The certificate is self-signed and not a CA certificate.
     config.accept_invalid_certs = true;
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &[], ClientTuning::default()).await;
@@ -127,7 +128,7 @@ async fn over(member: &Arc<Member>, clients: usize) -> Server {
         authorization: ClusterAuthorization::Auto,
     }]);
     router.asked_once(SOON).await;
-    // One user may have a quarter of the connections, and unauthenticated connections another quarter.
+    // One user may use a quarter of the connections, and unauthenticated clients another quarter.
     let bounds = Bounds { connections: 4 * clients.max(AT_ONCE) + 64, ..Bounds::default() };
     start_within(bounds, router).await
 }
@@ -139,7 +140,7 @@ async fn call(server: &Server, client: &mut SendRequest<Empty<Bytes>>, path: &st
     answer
 }
 
-/// The largest number of clients within this process's limit of open files.
+/// Returns the maximum number of clients within this process's limit of open files.
 fn room() -> usize {
     descriptors::raise_limit();
     descriptors::for_clients(usize::MAX).saturating_sub(OTHER_DESCRIPTORS / 2)
@@ -156,7 +157,7 @@ async fn clients_share_connections(clients: usize) {
     });
     let server = over(&member, clients).await;
 
-    // Rounds of `AT_ONCE` new clients: all requests of a round are at the member before it answers one.
+    // The loop adds `AT_ONCE` new clients per round. The member receives all requests of a round before it answers one.
     let (mut all, mut asked) = (Vec::new(), 0);
     let mut come = member.asked.subscribe();
     while all.len() < clients {
@@ -193,7 +194,7 @@ async fn clients_share_connections(clients: usize) {
     let carried = member.watches.lock().unwrap().len();
     let most = watching.div_ceil(WATCHES_OF_ONE) + 1;
     assert!(carried <= most, "{watching} watches took {carried} connections, not {most} at most");
-    // With all watches open, the member answers other requests.
+    // While all watches are open, the member answers other requests.
     member.released.add_permits(1);
     text(call(&server, &mut all[0], MAP).await).await;
     assert_eq!(watches.len(), watching);
@@ -201,13 +202,13 @@ async fn clients_share_connections(clients: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_clients_take_a_few_connections_to_a_member() {
+async fn thousand_clients_share_few_connections_to_a_member() {
     clients_share_connections(1_000.min(room())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes 10,000 descriptors, and more than 20 s on two cores"]
-async fn five_thousand_clients_take_a_few_connections_to_a_member() {
+async fn five_thousand_clients_share_few_connections_to_a_member() {
     const CLIENTS: usize = 5_000;
     let needed = 2 * CLIENTS + OTHER_DESCRIPTORS;
     assert!(room() >= CLIENTS, "the hard limit of open files (`ulimit -Hn`) has to be {needed} at least");

@@ -1,6 +1,6 @@
-//! Known faults of other gateways before a Kubernetes API, each with a test of its name. Here: the faults that a
-//! listener can have, with raw bytes over TLS and a member that records its requests. `docs/precedents.md` lists all of
-//! them.
+//! Known faults of other gateways for Kubernetes APIs, each with a test that has the fault's name. This module covers
+//! faults of a listener, with raw bytes over TLS and a member that records its requests. `docs/precedents.md` lists all
+//! faults.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ use tributary_server::handler::Handler;
 use crate::fixture::{SOON, Server, start, text};
 use crate::frames::{self, Frame};
 
-/// A request at the member.
+/// A request that the member has received.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     line: String,
@@ -41,8 +41,8 @@ pub(crate) struct Seen {
     body: Bytes,
 }
 
-/// A member that speaks only HTTP/1.1, so that ambiguous bytes would reach it in the ambiguous form. It answers upgrade
-/// requests with 101, and all others with an empty object.
+/// A member that speaks only HTTP/1.1, so that ambiguous bytes would reach the member unchanged. It answers upgrade
+/// requests with 101, and all other requests with an empty object.
 pub(crate) struct Member {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -65,8 +65,8 @@ impl Member {
         Self { address, seen }
     }
 
-    /// The member's requests with `part` in their request line, in order. Tributary's own requests do not contain
-    /// `part`.
+    /// Returns the received requests with `part` in their request line, in order. Tributary's own requests do not
+    /// contain `part`.
     pub(crate) fn asked(&self, part: &str) -> Vec<Seen> {
         let seen = self.seen.lock().unwrap();
         seen.iter().filter(|seen| seen.line.contains(part)).cloned().collect()
@@ -88,7 +88,7 @@ async fn answer(mut request: Request<Incoming>, all: Arc<Mutex<Vec<Seen>>>) -> R
         all.push(Seen { line, headers, body: Bytes::new() });
         all.len() - 1
     };
-    // A request whose body breaks off stays recorded.
+    // A request whose body breaks stays recorded.
     if let Ok(body) = request.into_body().collect().await {
         all.lock().unwrap()[place].body = body.to_bytes();
     }
@@ -101,7 +101,7 @@ async fn over(member: &Member) -> Server {
     start(router_to(member).await).await
 }
 
-/// A router with one cluster, `one`, whose only server is `member`.
+/// Creates a router with one cluster, `one`, whose only server is `member`.
 pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
     let config = kube::Config::new(format!("http://{}", member.address).parse().unwrap());
     let name = ClusterName::new("one").unwrap();
@@ -123,7 +123,8 @@ pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
 const ASKED: &str = "/api/v1/namespaces/default/configmaps";
 const BODY: &str = r#"{"kind":"ConfigMap"}"#;
 
-/// The request line and the first headers of a request with the token. The caller adds further headers and the body.
+/// Returns the request line and the first headers of a request with the token. The caller adds further headers and the
+/// body.
 fn head(server: &Server, method: &str) -> String {
     format!(
         "{method} /clusters/one{ASKED} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer {}\r\n",
@@ -131,7 +132,8 @@ fn head(server: &Server, method: &str) -> String {
     )
 }
 
-/// Bytes that no server must parse as a request. The token in them would let Tributary forward the request.
+/// Returns bytes that no server must parse as a request. With the token in these bytes, Tributary would forward such a
+/// request.
 fn smuggled(server: &Server) -> String {
     format!("GET /clusters/one/smuggled HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", server.token)
 }
@@ -147,20 +149,20 @@ async fn exchange(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// The status codes of all answers in `answers`.
+/// Returns the status codes of all responses in `answers`.
 fn codes(answers: &str) -> Vec<&str> {
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
 }
 
-/// Content-Length together with Transfer-Encoding: RFC 9112 §6.3 lets a server refuse the request, or use the
-/// Transfer-Encoding and close the connection. hyper does the latter. Go's net/http in kube-apiserver uses the
-/// Transfer-Encoding, too.
+/// Content-Length together with Transfer-Encoding: RFC 9112 §6.3 allows a server to refuse the request, or to use the
+/// Transfer-Encoding and close the connection. hyper uses the Transfer-Encoding, and so does Go's net/http in
+/// kube-apiserver.
 ///
-/// A wrapper cannot refuse the request: hyper removes the Content-Length before a service sees the head. A second
-/// parser before hyper would itself make smuggling possible.
+/// A wrapper of hyper cannot refuse the request, because hyper removes the Content-Length before a service gets the
+/// head. A second parser in front of hyper would itself make smuggling possible.
 ///
-/// The request is harmless. hyper never reads the following bytes as a request, whatever framing a proxy before
-/// Tributary uses. The member's request gets new framing from the body that was read.
+/// The request is harmless. hyper never parses the following bytes as a request, whatever framing a proxy in front of
+/// Tributary uses. The request to the member gets new framing for the body that was read.
 #[tokio::test]
 async fn request_smuggling_by_two_framings_closes_the_connection() {
     let member = Member::start().await;
@@ -170,8 +172,8 @@ async fn request_smuggling_by_two_framings_closes_the_connection() {
     let behind = format!("{chunk}0\r\n\r\n{smuggled}");
     let within = format!("{:x}\r\n{smuggled}\r\n0\r\n\r\n", smuggled.len());
     for (framing, sent, body) in [
-        // A server that uses the Content-Length takes all bytes for one body. Tributary uses the chunks, so it would
-        // answer the smuggled request after the last chunk if it kept the connection open.
+        // A server that uses the Content-Length reads all bytes as one body. Tributary uses the chunks. If Tributary
+        // kept the connection open, it would answer the smuggled request after the last chunk.
         (format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", behind.len()), &behind, BODY),
         (format!("Transfer-Encoding: chunked\r\nContent-Length: {}\r\n", behind.len()), &behind, BODY),
         // A server that uses the Content-Length ends the body within the chunks. Tributary does not.
@@ -233,7 +235,7 @@ async fn request_smuggling_by_ambiguous_headers_is_400() {
 }
 
 /// Tributary aborts a request whose chunks two servers could delimit differently. The member may receive the head, but
-/// neither the end of the body nor any byte after it.
+/// neither the end of the body nor any byte after the body.
 #[tokio::test]
 async fn request_smuggling_by_malformed_chunks_aborts_the_request() {
     let member = Member::start().await;
@@ -256,9 +258,9 @@ async fn request_smuggling_by_malformed_chunks_aborts_the_request() {
     assert!(member.asked("smuggled").is_empty());
 }
 
-/// A bare line feed ends a line: RFC 9112 §2.2 allows that, and Go's net/textproto in kube-apiserver accepts it. It is
-/// harmless, as Tributary writes a new head for the member. The member receives each header once, and no further
-/// request.
+/// A bare line feed ends a line: RFC 9112 §2.2 allows it, and Go's net/textproto in kube-apiserver accepts it. The line
+/// feed is harmless, because Tributary writes a new head for the member. The member receives each header once, and no
+/// second request.
 #[tokio::test]
 async fn request_smuggling_by_bare_line_feeds_is_one_request() {
     let member = Member::start().await;
@@ -278,7 +280,7 @@ async fn request_smuggling_by_bare_line_feeds_is_one_request() {
     }
 }
 
-/// The authority in a target of absolute form selects neither a member nor a path.
+/// The authority in a request target of absolute form selects neither a member nor a path.
 #[tokio::test]
 async fn request_smuggling_by_absolute_targets_reaches_no_other_server() {
     let member = Member::start().await;
@@ -294,7 +296,7 @@ async fn request_smuggling_by_absolute_targets_reaches_no_other_server() {
         (&*format!("GET {ASKED}"), &member.address.to_string().parse().unwrap())
     );
     assert!(asked.iter().all(|seen| !format!("{seen:?}").contains("evil")), "{asked:?}");
-    // Tributary refuses paths that leave the cluster.
+    // Tributary refuses paths that leave the cluster's prefix.
     for target in
         ["//evil.example/api", "/clusters/one/../two/api", "/clusters/one/%2e%2e/two", "/clusters/one//api", "*"]
     {
@@ -308,7 +310,7 @@ async fn request_smuggling_by_absolute_targets_reaches_no_other_server() {
     assert!(member.asked("evil").is_empty() && member.asked("two").is_empty());
 }
 
-/// An HTTP/2 connection on which a test sends frames by hand.
+/// An HTTP/2 connection on which a test sends raw frames.
 struct Raw {
     read: ReadHalf<TlsStream<TcpStream>>,
     write: WriteHalf<TlsStream<TcpStream>>,
@@ -321,7 +323,7 @@ impl Raw {
         Self { read, write }
     }
 
-    /// The header block of a request with the token.
+    /// Returns the header block of a request with the token.
     fn headers(server: &Server, method: &str, path: &str, more: &[(&str, &[u8])]) -> Vec<u8> {
         let token = format!("Bearer {}", server.token);
         let own: [(&str, &[u8]); 5] = [
@@ -349,7 +351,7 @@ impl Raw {
     }
 }
 
-/// A header value with a line end is malformed in HTTP/2 (RFC 9113 §8.2.1): the listener resets the stream before it
+/// A header value with a line end is malformed in HTTP/2 (RFC 9113 §8.2.1). The listener resets the stream before it
 /// authenticates or forwards the request.
 #[tokio::test]
 async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
@@ -386,7 +388,7 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
             refused.as_ref().is_none_or(|frame| frame.kind != frames::HEADERS || frames::status(frame) == Some(400));
         assert!(is_refused, "{path:?} {more:?}: {refused:?}");
     }
-    // A body longer than its Content-Length: the member must not see the excess as a request.
+    // The body is longer than its Content-Length. The member must not parse the excess bytes as a request.
     let mut client = Raw::open(&server).await;
     let length = BODY.len().to_string();
     let more: [(&str, &[u8]); 2] = [("content-type", b"application/json"), ("content-length", length.as_bytes())];
@@ -401,7 +403,7 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
     assert!(member.asked("smuggled").is_empty());
 }
 
-/// Answers at once, and counts requests other than health checks.
+/// A handler that answers immediately, and counts requests other than health checks.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicUsize>);
 
@@ -436,18 +438,18 @@ impl Handler for Counting {
     }
 }
 
-/// Longest acceptable answer to another client's `/livez` during a flood. On a busy machine any single answer may be
-/// late, so the test applies the limit to the median.
+/// The maximum median time of another client's `/livez` requests during a flood. On a busy machine any single response
+/// may be late, so the test uses the median.
 const LIVEZ_WITHIN: Duration = Duration::from_secs(1);
 
-/// Number of requests for `/livez` during a flood.
+/// The number of `/livez` requests during a flood.
 const LIVEZ_TIMES: usize = 21;
 
-/// Number of connections that flood at the same time.
+/// The number of connections that flood at the same time.
 const FLOODS: usize = 4;
 
-/// Sends the pieces on a new connection until the server takes no more, and waits until the server closes it. Returns
-/// the error code of its GOAWAY.
+/// Sends the pieces on a new connection until the server accepts no more, and waits until the server closes the
+/// connection. Returns the error code of its GOAWAY.
 async fn flood(server: &Server, pieces: &[Vec<u8>]) -> Option<u32> {
     let Raw { mut read, mut write } = Raw::open(server).await;
     let reading = async {
@@ -538,14 +540,15 @@ async fn cve_2023_44487_floods_of_continuations_end_their_connection() {
     assert_eq!(handler.0.load(Ordering::SeqCst), 0);
 }
 
-/// Number of connections with heads that never end.
+/// The number of connections with heads that never end.
 const UNFINISHED: usize = 200;
 
-/// Opens connections that send `bytes` and then nothing. Returns them once the server keeps at most `at_most` of them.
+/// Opens connections that send `bytes` and no more. Returns the connections when the server keeps at most `at_most` of
+/// them.
 async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> Vec<TlsStream<TcpStream>> {
     let opened = futures::future::join_all((0..UNFINISHED).map(async |_| {
         let mut stream = server.connect(&rustls::version::TLS13, alpn).await;
-        // The server may have closed the connection already.
+        // The server may have closed the connection.
         let _ = stream.write_all(bytes).await;
         let _ = stream.flush().await;
         stream
@@ -556,26 +559,27 @@ async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> 
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    // The limit is shorter than the time after which the server closes unauthenticated connections.
+    // The time limit is shorter than the time after which the server closes unauthenticated connections.
     tokio::time::timeout(Duration::from_secs(20), few_left).await.expect("those for which there is no room are closed");
     opened
 }
 
-/// An unfinished head takes memory before its headers can be counted: in HTTP/2 one byte can be a header of 72 bytes.
-/// The listener therefore has a fixed number of places for long heads. Meanwhile it answers requests with usual heads.
+/// An unfinished head needs memory before its headers can be counted: in HTTP/2 one byte can encode a header of 72
+/// bytes. The listener therefore has a fixed number of permits for long heads. While the permits are in use, it still
+/// answers requests with heads of the usual size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cve_2023_44487_unfinished_heads_have_a_limited_number_of_places() {
-    /// Places for long heads (all connections together).
+async fn cve_2023_44487_number_of_unfinished_heads_is_limited() {
+    /// The number of permits for long heads, for all connections together.
     const LONG_HEADS_MAX: i64 = 64;
     let handler = Counting::default();
     let server = start(handler.clone()).await;
-    // `age:` without a value is one byte, an index of the static table (RFC 7541 appendix A). The head spans two
-    // frames.
+    // The header `age` without a value is one byte, an index of the static table (RFC 7541 appendix A). The head
+    // consists of two frames.
     let small = |count| vec![0x95; count];
     let over_http2 =
         [frames::PREFACE, &frames::headers_begun(1, &small(16_000)), &frames::continuation(1, &small(14_000))].concat();
     let authority = server.address.to_string();
-    // Trailers of a stream that stays open because the client reads no answer.
+    // The trailers belong to a stream that stays open because the client does not read the response.
     let head = [(":method", "GET"), (":scheme", "https"), (":authority", &*authority), (":path", "/api")];
     let head = head.map(|(name, value)| frames::literal(name, value.as_bytes())).concat();
     let trailers = [
@@ -609,7 +613,7 @@ async fn cve_2023_44487_unfinished_heads_have_a_limited_number_of_places() {
 
 /// h2 keeps trailers in memory until their stream ends, and a client can keep its stream open.
 #[tokio::test]
-async fn cve_2023_44487_a_connection_of_a_user_with_many_trailers_is_closed() {
+async fn cve_2023_44487_connection_with_many_trailers_is_closed() {
     let server = start(Counting::default()).await;
     let mut stream = server.connect(&rustls::version::TLS13, "h2").await;
     let (authority, authorization) = (server.address.to_string(), format!("Bearer {}", server.token));
@@ -670,8 +674,8 @@ async fn cve_2023_44487_connection_is_closed_unless_it_has_authenticated() {
     assert_eq!(handler.0.load(Ordering::SeqCst), 2);
 }
 
-/// A repeated header is one byte in HTTP/2 and about a hundred bytes in memory. Unauthenticated requests that wait for
-/// authentication could take gigabytes.
+/// A repeated header is one byte in HTTP/2 and about a hundred bytes in memory. Requests that wait for authentication
+/// could use gigabytes.
 #[tokio::test]
 async fn cve_2023_44487_request_with_ten_thousand_headers_is_431() {
     let handler = Counting::default();
@@ -685,8 +689,8 @@ async fn cve_2023_44487_request_with_ten_thousand_headers_is_431() {
     assert_eq!(handler.0.load(Ordering::SeqCst), 1);
 }
 
-/// A GET that opens a WebSocket for exec is an exec: the proxy forwards each one as an upgrade, and never answers from
-/// a cache.
+/// A GET that opens a WebSocket for exec is an exec. The proxy forwards each such GET as an upgrade, and never answers
+/// it from a cache.
 #[tokio::test]
 async fn kubernikus_996_exec_by_get_is_never_answered_from_memory() {
     let member = Member::start().await;

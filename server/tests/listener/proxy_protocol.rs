@@ -1,4 +1,5 @@
-//! The PROXY protocol: a configured load balancer names the client's address, and the listener trusts no other peer.
+//! Tests of the PROXY protocol: a configured load balancer sends the client's address, and the listener trusts no other
+//! peer.
 
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
@@ -9,22 +10,22 @@ use tributary_listener::{Bounds, ProxyProtocolPeers};
 use crate::StandIn;
 use crate::fixture::{Server, start, start_behind, text};
 
-/// PROXY headers of a client at 203.0.113.9:4660, versions 1 and 2.
+/// PROXY headers of a client at 203.0.113.9:4660, in versions 1 and 2.
 const VERSION_1: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n";
 const VERSION_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x09\xc0\0\x02\x01\x12\x34\x01\xbb";
 
-/// A listener that trusts PROXY headers from these networks.
+/// Starts a listener that trusts PROXY headers from these networks.
 async fn behind(networks: &[&str]) -> Server {
     let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
     start_behind(ProxyProtocolPeers(networks), Bounds::default(), StandIn::default(), None).await
 }
 
-/// Sends `first` before the TLS handshake. Returns the client address that the handler sees and the socket's own
-/// address, or an error if the listener closes the connection.
+/// Sends `first` before the TLS handshake. Returns the client address in the handler and the address of the socket, or
+/// an error if the listener closes the connection.
 async fn seen(server: &Server, first: &[u8]) -> Result<(String, String), std::io::Error> {
     let mut stream = TcpStream::connect(server.address).await?;
     let own = stream.local_addr()?.to_string();
-    // Two writes, so that the listener's first read returns a part of the header.
+    // Two writes make the listener's first read return only a part of the header.
     let (begun, rest) = first.split_at(first.len() / 2);
     for part in [begun, rest] {
         stream.write_all(part).await?;
@@ -44,7 +45,7 @@ async fn proxy_header_of_a_configured_peer_sets_the_client_address() {
     for header in [VERSION_1, VERSION_2] {
         assert_eq!(seen(&server, header).await.unwrap().0, "203.0.113.9:4660");
     }
-    // A load balancer's own health check.
+    // A load balancer sends this header for its own health check.
     let (address, own) = seen(&server, b"PROXY UNKNOWN\r\n").await.unwrap();
     assert_eq!(address, own);
     // Each connection from a load balancer needs exactly one header.

@@ -1,5 +1,5 @@
-//! Requests that the listener refuses before authentication: they have metrics and a line in the access log, but no
-//! audit event.
+//! Tests of requests that the listener refuses before authentication. They are in the metrics and the access log, but
+//! have no audit event.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use crate::access_log::LogFile;
 use crate::audit::auditor;
 use crate::fixture::{Server, router_over, start, start_furnished, start_observed, text};
 
-/// A request with more headers than the listener allows.
+/// Returns a request with more headers than the listener allows.
 fn laden(builder: http::request::Builder) -> Request<Empty<Bytes>> {
     let laden = (0..=1000).fold(builder, |builder, group| builder.header("impersonate-group", group.to_string()));
     laden.body(Empty::new()).unwrap()
 }
 
-/// Sends bytes over HTTP/1.1 and returns all that comes back until the server closes the connection.
+/// Sends bytes over HTTP/1.1, and returns all bytes that arrive until the server closes the connection.
 async fn answer_to(server: &Server, sent: &[u8]) -> String {
     let mut stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     stream.write_all(sent).await.unwrap();
@@ -42,7 +42,7 @@ async fn answer_to(server: &Server, sent: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn too_many_headers_are_counted_and_logged() {
+async fn request_with_too_many_headers_is_counted_and_logged() {
     let file = LogFile::open();
     let server = start_observed(StandIn::default(), file.observers()).await;
     let path = "/clusters/eu/api/v1/namespaces/n/pods/p";
@@ -68,7 +68,7 @@ async fn too_many_headers_are_counted_and_logged() {
 }
 
 #[tokio::test]
-async fn excess_request_of_an_unknown_client_is_logged_as_limited() {
+async fn unauthenticated_request_above_the_limit_is_logged_as_limited() {
     let (file, folder) = (LogFile::open(), tempfile::tempdir().unwrap());
     let token = BearerToken::open(&DataDirectory::open(folder.path().to_owned()).unwrap()).unwrap();
     let handler = Arc::new(StandIn::default());
@@ -88,7 +88,7 @@ async fn excess_request_of_an_unknown_client_is_logged_as_limited() {
 }
 
 #[tokio::test]
-async fn malformed_and_oversized_heads_are_counted() {
+async fn malformed_and_oversized_heads_are_counted_in_the_metrics() {
     let server = start(StandIn::default()).await;
     let answer = answer_to(&server, b"GET /api HTTP/1.1\r\nno header\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
@@ -105,7 +105,7 @@ async fn malformed_and_oversized_heads_are_counted() {
     assert!(in_time.is_ok(), "{:?}", ListenerRefusal::ALL.map(|why| (why, server.refused(why))));
 }
 
-/// kube-apiserver, too, writes no audit event for requests that it refuses before authentication (`docs/audit.md`).
+/// kube-apiserver also writes no audit event for requests that it refuses before authentication (`docs/audit.md`).
 #[tokio::test]
 async fn request_refused_before_authentication_has_no_audit_event() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ async fn request_refused_before_authentication_has_no_audit_event() {
         (empty(get("/clusters/eu/api/v1/pods")), 429),
         (empty(Request::get("https://other.test/api/v1/pods")), 503),
         (laden(get("/api/v1/pods")), 431),
-        // A request that needs authentication, to show that the log is written at all.
+        // This request needs authentication, and proves that the audit log is written.
         (empty(get("/api/v1/pods")), 401),
     ] {
         let answer = server.http2().await.send_request(request).await.unwrap();

@@ -1,4 +1,5 @@
-//! Clients that do not read their answers: the bytes that the listener keeps for them, and for how long.
+//! Tests of clients that do not read their responses: the number of bytes that the listener buffers for these clients,
+//! and for how long.
 
 use std::io;
 use std::pin::Pin;
@@ -33,32 +34,32 @@ use crate::fixture::{SOON, Server, start, start_within, text};
 /// The size of a large object, in bytes.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// The size of an object that HTTP/2 buffers whole, in bytes.
+/// The size of an object that HTTP/2 buffers completely, in bytes.
 const MEDIUM_BYTES: usize = 100 << 10;
 
-/// The size of a frame of an endless answer, in bytes.
+/// The size of a frame of an endless response, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The size of a frame of a silent answer, in bytes, and the number of its frames: together less than HTTP/2 buffers
-/// for one stream.
+/// The size of a frame of a response that stops, in bytes, and the number of its frames. Together they are less than
+/// HTTP/2 buffers for one stream.
 const SHORT_FRAME_BYTES: usize = 15 << 10;
 const SHORT_FRAMES: usize = 8;
 
-/// A handler whose answers are larger than their clients read.
+/// A handler whose responses are larger than its clients read.
 #[derive(Clone, Default)]
 pub(crate) struct Talker(pub(crate) Arc<Made>);
 
-/// Counters of the answers' bodies.
+/// Counters of the handler's response bodies.
 #[derive(Default)]
 pub(crate) struct Made {
     bytes: AtomicUsize,
     objects: AtomicUsize,
-    /// The number of objects in memory.
+    /// The number of large objects in memory.
     held: AtomicUsize,
-    /// Requests that wait for `go`, or for the end of their own bodies.
+    /// The number of requests that wait for `go`, or for the end of their own bodies.
     pub(crate) late: AtomicUsize,
     pub(crate) go: Notify,
-    /// Endless answers whose bodies are in memory.
+    /// The number of endless responses whose bodies are in memory.
     open: AtomicUsize,
 }
 
@@ -83,7 +84,7 @@ impl http_body::Body for Promised {
     }
 }
 
-/// Counts an endless answer as closed when dropped.
+/// A guard that counts an endless response as closed when it is dropped.
 struct Open(Arc<Made>);
 
 impl Drop for Open {
@@ -92,7 +93,7 @@ impl Drop for Open {
     }
 }
 
-/// The bytes of a large object. Counts the object as freed when dropped.
+/// The bytes of a large object. Dropping the value counts the object as freed.
 struct Object {
     bytes: Vec<u8>,
     made: Arc<Made>,
@@ -134,7 +135,7 @@ impl Talker {
         self.0.open.load(Ordering::SeqCst)
     }
 
-    /// An endless answer: lines of JSON.
+    /// Returns an endless response: lines of JSON.
     fn endless(&self) -> Response<Body> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(Arc::clone(&self.0));
@@ -148,7 +149,7 @@ impl Talker {
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
     }
 
-    /// A log of a few short frames that then stays pending.
+    /// Returns a log of a few short frames that then stays pending.
     fn silent(&self) -> Response<Body> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(Arc::clone(&self.0));
@@ -170,7 +171,7 @@ impl Talker {
         }
     }
 
-    /// A watch without events.
+    /// Returns a watch without events.
     fn quiet(&self) -> Response<Body> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(Arc::clone(&self.0));
@@ -182,7 +183,7 @@ impl Talker {
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
     }
 
-    /// An endless answer with frames of one byte.
+    /// Returns an endless response with frames of one byte.
     fn crumbs(&self) -> Response<Body> {
         let made = Arc::clone(&self.0);
         let frames = futures::stream::repeat_with(move || {
@@ -219,7 +220,7 @@ impl Talker {
                 }
                 answer
             }
-            // Like a member's answer with a Content-Length whose body comes slowly.
+            // The response simulates a member's response with a Content-Length whose body arrives slowly.
             "/promised" => Response::new(Promised { first: Some(Bytes::from_static(b"x")) }.boxed_unsync()),
             _ => Response::new(full("ok")),
         }
@@ -250,7 +251,7 @@ impl Handler for Talker {
     }
 }
 
-/// A client with an HTTP/2 stream window of one byte: it grants more only when the test reads the answer.
+/// Opens a client with an HTTP/2 stream window of one byte. The window grows only when the test reads the response.
 pub(crate) async fn reluctant<B>(server: &Server) -> SendRequest<B>
 where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
@@ -263,7 +264,7 @@ where
     sender
 }
 
-/// The length of an answer's body, or the error that ended it.
+/// Returns the length of a response's body, or the error that ended the body.
 async fn text_or_error(response: Response<Incoming>) -> Result<usize, hyper::Error> {
     let collected = tokio::time::timeout(SOON, response.into_body().collect());
     Ok(collected.await.expect("it ends")?.to_bytes().len())
@@ -273,7 +274,7 @@ pub(crate) fn get(server: &Server, path: &str) -> Request<Empty<Bytes>> {
     server.request(path).body(Empty::new()).unwrap()
 }
 
-/// Advances time in small steps. A short real sleep after each step lets the network deliver.
+/// Advances the paused clock in small steps. A short real sleep after each step lets the network deliver bytes.
 async fn pass(time: Duration) {
     const LEAP: Duration = Duration::from_secs(5);
     for _ in 0..time.as_secs() / LEAP.as_secs() {
@@ -294,7 +295,7 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
     tokio::time::timeout(SOON, waited).await.expect("it does not come true");
 }
 
-/// Waits until a number stops growing, and returns it.
+/// Waits until a number stops growing, and returns the number.
 async fn settled(number: impl Fn() -> usize) -> usize {
     let (mut last, mut since) = (number(), 0);
     while since < 20 {
@@ -305,7 +306,7 @@ async fn settled(number: impl Fn() -> usize) -> usize {
     last
 }
 
-/// Checks that the connection is open and the server answers a further request.
+/// Checks that the connection is open and that the server answers another request.
 async fn others_are_answered(client: &mut SendRequest<Empty<Bytes>>, server: &Server) {
     client.ready().await.expect("the connection is open");
     let answer = tokio::time::timeout(SOON, client.send_request(get(server, "/"))).await;
@@ -313,7 +314,7 @@ async fn others_are_answered(client: &mut SendRequest<Empty<Bytes>>, server: &Se
 }
 
 #[tokio::test]
-async fn unread_answer_is_cut_after_a_minute() {
+async fn unread_response_is_cut_after_a_minute() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let (mut stuck, mut idle, mut pages) = (reluctant(&server).await, server.http2().await, reluctant(&server).await);
@@ -326,7 +327,7 @@ async fn unread_answer_is_cut_after_a_minute() {
     until(|| talker.open() == 1).await;
     assert!(text_or_error(unread).await.is_err(), "the client is told that its answer broke off");
     others_are_answered(&mut stuck, &server).await;
-    // Connections without unread answers, and a client that reads a log page by page, stay open.
+    // Connections without unread responses stay open, and so does the connection of a client that reads a log slowly.
     pass(Duration::from_secs(60)).await;
     idle.ready().await.unwrap();
     pages.ready().await.unwrap();
@@ -346,7 +347,7 @@ async fn unread_large_object_is_released_after_a_time() {
 }
 
 #[tokio::test]
-async fn read_answer_does_not_keep_an_unread_one_alive() {
+async fn unread_response_is_cut_while_other_responses_are_read() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let mut client = reluctant(&server).await;
@@ -361,7 +362,7 @@ async fn read_answer_does_not_keep_an_unread_one_alive() {
 }
 
 #[tokio::test]
-async fn answers_that_arrive_together_for_a_slow_client_are_bounded() {
+async fn concurrent_responses_to_a_slow_client_are_limited() {
     const WAITING: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -387,7 +388,7 @@ async fn answers_that_arrive_together_for_a_slow_client_are_bounded() {
         );
     }
     assert_eq!(server.refused(ListenerRefusal::TooManyUnread), refused.len() as u64);
-    // The listener does not withhold answers to writes that were carried out.
+    // The listener does not withhold responses to writes that were carried out.
     let mut stuck = reluctant(&server).await;
     let asked: Vec<_> = (0..20).map(|_| stuck.send_request(late("POST"))).collect();
     let asked = tokio::spawn(join_all(asked));
@@ -397,9 +398,9 @@ async fn answers_that_arrive_together_for_a_slow_client_are_bounded() {
     assert!(answers.into_iter().all(|answer| answer.unwrap().status() == StatusCode::OK));
 }
 
-/// The member may have refused the request itself, with a body for which there is no room.
+/// The member may have refused the request itself, with a body that exceeds the free memory.
 #[tokio::test]
-async fn refusal_for_lack_of_room_is_counted_even_for_error_answers() {
+async fn withheld_error_response_is_counted_as_refused() {
     const WAITING: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -411,14 +412,14 @@ async fn refusal_for_lack_of_room_is_counted_even_for_error_answers() {
     let answers = tokio::time::timeout(SOON, asked).await.expect("all are answered").unwrap();
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     assert!(answers.iter().all(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS));
-    // The listener's own 429 has a Retry-After.
+    // Only the listener's own 429 has a Retry-After.
     let ours = answers.iter().filter(|answer| answer.headers().contains_key(header::RETRY_AFTER)).count();
     assert!((WAITING - 20..WAITING).contains(&ours), "{ours} are refused for want of room");
     assert_eq!(server.refused(ListenerRefusal::TooManyUnread), ours as u64);
 }
 
 #[tokio::test]
-async fn write_with_a_late_body_is_refused_without_room() {
+async fn write_with_a_late_body_is_refused_if_memory_is_short() {
     const WRITES: usize = 100;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -446,7 +447,7 @@ async fn write_with_a_late_body_is_refused_without_room() {
 }
 
 #[tokio::test]
-async fn unread_bytes_of_all_connections_are_bounded() {
+async fn unread_bytes_of_all_connections_are_limited() {
     const CONNECTIONS: usize = 16;
     const STREAMS: usize = 20;
     let talker = Talker::default();
@@ -458,14 +459,15 @@ async fn unread_bytes_of_all_connections_are_bounded() {
         stuck.push((tokio::spawn(join_all(asked)), client));
     }
     until(|| talker.bytes() > 0).await;
-    // Without the bound, each connection would get 20 MiB. Each connection may have one frame in any case.
+    // Without the limit, each connection would get 20 MiB. The limit is checked before a frame, so each connection may
+    // exceed it by one frame.
     let made = settled(|| talker.bytes()).await;
     assert!(made <= (4 << 20) + (CONNECTIONS + 1) * FRAME_BYTES, "{made} bytes are made for clients that take none");
     // The listener does not delay clients that read.
     let mut other = server.http2().await;
     let answer = tokio::time::timeout(SOON, other.send_request(get(&server, "/large"))).await.expect("it is answered");
     assert_eq!(text(answer.unwrap()).await.len(), LARGE_BYTES);
-    // The limit is exceeded, so even logs may not stay unread. The listener cuts them one by one.
+    // The limit is exceeded, so even logs must not stay unread. The listener cuts the logs one by one.
     for _ in 0..12 {
         pass(Duration::from_secs(30)).await;
     }
@@ -474,13 +476,14 @@ async fn unread_bytes_of_all_connections_are_bounded() {
 }
 
 #[tokio::test]
-async fn early_connections_leave_room_and_small_readers_are_not_cut() {
+async fn first_connections_do_not_use_all_memory_for_unread_bytes() {
     const STREAMS: usize = 80;
     let talker = Talker::default();
     let server = start_within(Bounds { unread_bytes: 4 << 20, ..Bounds::default() }, talker.clone()).await;
     let mut greedy = Vec::new();
     let mut before = 0;
-    // Each new connection may use half of the remaining room, and one frame more: the check comes before the frame.
+    // Each new connection may use half of the free memory, and one additional frame, because the check happens before
+    // the frame.
     for most in [2 << 20, 1 << 20, 512 << 10, 256 << 10] {
         let mut client = reluctant(&server).await;
         let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/log"))).collect();
@@ -495,8 +498,7 @@ async fn early_connections_leave_room_and_small_readers_are_not_cut() {
     let mut pages = reluctant(&server).await;
     let log = pages.send_request(get(&server, "/log")).await.unwrap();
     pass(Duration::from_secs(120)).await;
-    // The listener cuts answers of clients with many unread bytes. A client that reads a log page by page may
-    // go on.
+    // The listener cuts responses of clients with many unread bytes. A client that reads a log slowly may continue.
     let mut log = log.into_body();
     for _ in 0..100 {
         let frame = tokio::time::timeout(SOON, log.frame()).await.expect("the log goes on").expect("no end");
@@ -505,7 +507,7 @@ async fn early_connections_leave_room_and_small_readers_are_not_cut() {
 }
 
 #[tokio::test]
-async fn a_connection_is_not_given_more_than_it_takes() {
+async fn unread_bytes_of_one_connection_are_limited() {
     const STREAMS: usize = 400;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -528,9 +530,9 @@ async fn a_connection_is_not_given_more_than_it_takes() {
 }
 
 #[tokio::test]
-async fn requests_do_not_wait_for_room_for_ever() {
+async fn requests_without_free_memory_get_a_429() {
     const STREAMS: usize = 20;
-    /// The size of an unusually large head, in bytes.
+    /// The size of an unusually large response head, in bytes.
     const HEAD_BYTES: usize = 200 << 10;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -562,7 +564,7 @@ async fn requests_do_not_wait_for_room_for_ever() {
     assert_eq!(talker.objects(), before, "what is refused must not have been carried out");
 }
 
-/// A client's connection that reads nothing once `is_deaf` is true.
+/// The connection of a client, which reads nothing while `is_deaf` is true.
 struct Deaf<S> {
     stream: S,
     is_deaf: Arc<AtomicBool>,
@@ -591,7 +593,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Deaf<S> {
     }
 }
 
-/// A client with large HTTP/2 windows, and the switch that makes its connection read nothing.
+/// Opens a client with large HTTP/2 windows. Also returns the switch that makes its connection read nothing.
 async fn deafened(server: &Server) -> (SendRequest<Empty<Bytes>>, Arc<AtomicBool>) {
     let is_deaf = Arc::new(AtomicBool::new(false));
     let stream = server.connect(&rustls::version::TLS13, "h2").await;
@@ -610,7 +612,7 @@ async fn bytes_buffered_by_http2_count_as_unread() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let (mut client, is_deaf) = deafened(&server).await;
-    // The HTTP/2 windows allow all answers, but the socket's buffers are full.
+    // The HTTP/2 windows allow all responses, but the buffers of the socket are full.
     is_deaf.store(true, Ordering::SeqCst);
     let asked: Vec<_> = (0..STREAMS).map(|_| client.send_request(get(&server, "/medium"))).collect();
     let _flood = tokio::spawn(join_all(asked));
@@ -619,14 +621,14 @@ async fn bytes_buffered_by_http2_count_as_unread() {
     settled(|| talker.objects()).await;
     assert!(held() * MEDIUM_BYTES <= 17 << 20, "{} objects are held for a client that takes none", held());
     assert!(server.unread.get() > 0, "what is held is counted");
-    // HTTP/2 has buffered the whole answers, so the listener can only cut the connection.
+    // HTTP/2 has buffered the complete responses, so the listener can only close the connection.
     pass(Duration::from_secs(95)).await;
     until(|| held() == 0).await;
     assert_eq!(server.unread.get(), 0);
 }
 
 #[tokio::test]
-async fn bytes_of_lasting_answers_buffered_by_http2_count_as_unread() {
+async fn stream_bytes_buffered_by_http2_count_as_unread() {
     const STREAMS: usize = 400;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -637,10 +639,11 @@ async fn bytes_of_lasting_answers_buffered_by_http2_count_as_unread() {
     until(|| talker.bytes() > 0).await;
     let made = settled(|| talker.bytes()).await;
     let counted = usize::try_from(server.unread.get()).unwrap();
-    // The rest is in the kernel's buffers.
+    // The remaining bytes are in the kernel's buffers.
     assert!(counted >= made / 2, "of {made} bytes {counted} are counted");
     assert!(counted <= 17 << 20, "{counted} bytes are held for a client that takes none");
-    // A client that goes on sending requests gets no keep-alive pings, so a missing pong is not the reason for the end.
+    // A client that continues to send requests gets no keep-alive pings, so a missing pong is not the reason for the
+    // end.
     let mut asked = Vec::new();
     while talker.open() > 0 || server.connections.get() > 0 {
         assert!(asked.len() < 20, "{} answers are held for a client that takes none", talker.open());
@@ -651,9 +654,9 @@ async fn bytes_of_lasting_answers_buffered_by_http2_count_as_unread() {
 }
 
 #[tokio::test]
-async fn small_frames_do_not_cost_more_than_is_counted() {
+async fn small_frames_are_counted_with_their_overhead() {
     const STREAMS: usize = 4;
-    /// Smallest accounted size of a frame, in bytes, whatever its content.
+    /// The minimum size of a frame in the accounting, in bytes, whatever its content.
     const FRAME_COSTS: usize = 256;
     let talker = Talker::default();
     let server = start(talker.clone()).await;
@@ -663,7 +666,7 @@ async fn small_frames_do_not_cost_more_than_is_counted() {
     let _flood = tokio::spawn(join_all(asked));
     let held = || talker.0.held.load(Ordering::SeqCst);
     until(|| held() > 0).await;
-    // The rest is in the kernel's buffers.
+    // The remaining frames are in the kernel's buffers.
     let held = settled(held).await;
     assert!(held * FRAME_COSTS <= 17 << 20, "{held} frames are held for a client that takes none");
 }
@@ -678,7 +681,7 @@ async fn connection_without_unread_bytes_may_write_when_memory_is_full() {
         *request.method_mut() = Method::PATCH;
         request
     };
-    // Each connection leaves room for others, and may have one frame in any case.
+    // No connection may use all free memory, and each connection may exceed the limit by one frame.
     let mut stuck = Vec::new();
     while server.unread.get() < i64::try_from(BYTES).unwrap() {
         let mut client = reluctant(&server).await;
@@ -688,9 +691,9 @@ async fn connection_without_unread_bytes_may_write_when_memory_is_full() {
         until(|| talker.bytes() > before).await;
         settled(|| talker.bytes()).await;
     }
-    // A connection with many unread bytes waits for room until it is refused.
+    // A write on a connection with many unread bytes waits for free memory until it is refused.
     let _waiting = stuck[0].1.send_request(write());
-    // A connection without unread bytes is not refused. Otherwise a few slow clients could block all writes.
+    // A write on a connection without unread bytes is not refused. Otherwise a few slow clients could block all writes.
     assert!(server.unread.get() >= i64::try_from(BYTES).unwrap());
     let mut other = server.http2().await;
     let made = other.send_request(write()).await.unwrap();
@@ -700,7 +703,7 @@ async fn connection_without_unread_bytes_may_write_when_memory_is_full() {
 }
 
 #[tokio::test]
-async fn reading_client_gets_every_byte_of_many_answers() {
+async fn reading_client_receives_every_byte_of_many_responses() {
     let server = start(Talker::default()).await;
     let mut client = server.http2().await;
     let asked: Vec<_> = (0..50).map(|_| client.send_request(get(&server, "/large"))).collect();
@@ -713,7 +716,7 @@ async fn reading_client_gets_every_byte_of_many_answers() {
     assert_eq!(text(answer).await.len(), LARGE_BYTES);
 }
 
-/// Opens a watch over WebSocket and returns the upgraded connection. The test sends and receives frames as raw bytes.
+/// Opens a watch over WebSocket, and returns the upgraded connection. The test sends and receives frames as raw bytes.
 pub(crate) async fn watch_over_websocket(server: &Server, path: &str) -> TokioIo<Upgraded> {
     let mut client = server.http1().await;
     let request = server
@@ -742,9 +745,10 @@ async fn unread_websocket_watch_is_closed() {
 
 #[tokio::test]
 async fn unread_pongs_are_not_accumulated() {
-    /// More bytes than the kernel buffers in both directions together.
+    /// A number of bytes that exceeds the kernel's buffers in both directions.
     const BYTES_MAX: usize = 48 << 20;
-    /// A ping of the largest payload (125 bytes): two bytes of head, four bytes of a zero mask (RFC 6455 §5.2).
+    /// A ping with the largest payload (125 bytes): a head of two bytes, a zero mask of four bytes (RFC 6455 §5.2), and
+    /// the payload.
     const PING: [u8; 131] = {
         let mut ping = [b'x'; 131];
         (ping[0], ping[1]) = (0x89, 0x80 | 125);
@@ -766,7 +770,7 @@ async fn unread_pongs_are_not_accumulated() {
 }
 
 #[tokio::test]
-async fn answer_with_an_announced_length_blocks_no_other_answer() {
+async fn response_with_a_long_content_length_blocks_no_other_response() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let mut client = reluctant(&server).await;

@@ -1,5 +1,5 @@
-//! A cluster of two kube-apiservers behind the listener, the router and the proxy: the requests of one client
-//! connection spread evenly over both servers, on one connection to each.
+//! Tests of a cluster with two kube-apiservers behind the listener, the router and the proxy. The requests of one
+//! client connection are distributed evenly over both servers, on one connection to each server.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -23,18 +23,18 @@ use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, Membe
 
 use crate::fixture::{SOON, Server, start, text};
 
-/// The path of the client's requests. Tributary itself does not request it.
+/// The path of the client's requests. Tributary itself does not request this path.
 const PATH: &str = "/api/v1/namespaces/default/configmaps/asked";
 
-/// The server and its TCP connection of each client request.
+/// The index of the server and its TCP connection, for each request of the client.
 type Seen = Arc<Mutex<Vec<(usize, usize)>>>;
 
-/// TLS of a member that speaks HTTP/2: its acceptor, and its certificate (DER) for the proxy.
+/// Returns the TLS acceptor of a member that speaks HTTP/2, and its certificate (DER) for the proxy.
 pub(crate) fn tls() -> (TlsAcceptor, Vec<u8>) {
     tls_speaking("h2")
 }
 
-/// TLS of a member with only this protocol in ALPN.
+/// Returns the TLS acceptor of a member with only this ALPN protocol, and its certificate (DER).
 pub(crate) fn tls_speaking(protocol: &str) -> (TlsAcceptor, Vec<u8>) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
@@ -49,7 +49,7 @@ pub(crate) fn tls_speaking(protocol: &str) -> (TlsAcceptor, Vec<u8>) {
     (TlsAcceptor::from(Arc::new(config)), made.cert.der().to_vec())
 }
 
-/// Starts the server with this index. It answers every request with an empty object.
+/// Starts the server with this index, which answers every request with an empty object.
 async fn listen(server: usize, acceptor: TlsAcceptor, seen: Seen) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -87,10 +87,10 @@ async fn over(seen: &Seen) -> Server {
     }
     let mut config = kube::Config::new(urls[0].clone());
     config.root_cert = Some(vec![certificate]);
-    // The certificate is self-signed and no CA.
+    // The certificate is self-signed and not a CA certificate.
     config.accept_invalid_certs = true;
     let further = [Address::from(urls[1].clone())];
-    // The program's value on eight cores.
+    // The program uses this value on a machine with eight cores.
     let tuning = ClientTuning { connections_to_spread_over: 4, ..ClientTuning::default() };
     let name = ClusterName::new("one").unwrap();
     let client = ClusterClient::connect_to_all(name.clone(), config, &further, tuning).await;
@@ -104,12 +104,12 @@ async fn over(seen: &Seen) -> Server {
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Auto,
     }]);
-    // Discovery requests alternate between the servers, too.
+    // Discovery requests also alternate between the servers, so the test waits for their end.
     router.asked_once(SOON).await;
     start(router).await
 }
 
-/// The number of requests and of connections at each server.
+/// Returns the number of requests and of connections at each server.
 fn spread(seen: &Seen) -> [(usize, usize); 2] {
     let seen = seen.lock().unwrap();
     [0, 1].map(|server| {
@@ -118,8 +118,9 @@ fn spread(seen: &Seen) -> [(usize, usize); 2] {
     })
 }
 
-/// Sequential requests spread nearly evenly: on a busy machine a request can begin before the former one is counted as
-/// ended. A few simultaneous requests may be less even, as each goes to the server with the fewest requests in flight.
+/// Sequential requests are distributed nearly evenly. On a busy machine a request can begin before the previous request
+/// is counted as ended. A few concurrent requests may be less even, because each goes to the server with the fewest
+/// requests in flight.
 ///
 /// With eight or more requests on a connection (`SPREAD_FROM` in `proxy/src/pool/connections.rs`) the pool uses further
 /// connections: half as many as cores, at most four (`spread_over` in `server/src/commands/serve/endpoint.rs`). The

@@ -1,4 +1,4 @@
-//! Trace headers of a client (`traceparent`): the servers that receive them.
+//! Tests of the trace headers of a client (`traceparent`): the servers that receive them.
 
 use http::Request;
 use http_body_util::Empty;
@@ -6,7 +6,7 @@ use http_body_util::Empty;
 use crate::hosts::Endpoint;
 use crate::precedents::{Member, router_to};
 
-/// Members may act on trace headers of Tributary's service account. A workload behind `proxy/` gets the client's
+/// Members may trust trace headers from Tributary's service account. A workload behind `proxy/` gets the client's
 /// headers.
 #[tokio::test]
 async fn trace_headers_of_untrusted_users_are_not_forwarded_to_members() {

@@ -1,5 +1,5 @@
-//! Tunnels through the listener, the router and the proxy: a client opens a shell over TLS, and a member switches
-//! protocols. Each side may close its half, and an idle tunnel stays open.
+//! Tests of tunnels through the listener, the router and the proxy: a client opens a shell over TLS, and a member
+//! switches protocols. Each side may close its half of the connection, and an idle tunnel stays open.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,24 +29,25 @@ use crate::spread::tls_speaking;
 
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh&stdin=true&stdout=true";
 
-/// The size of the last message, in bytes: larger than all buffers on the way, so that the message only passes while
-/// its receiver reads.
+/// The size of the last message, in bytes. The message is larger than all buffers between the two sides, so that it
+/// arrives only while its receiver reads.
 const LONG_BYTES: usize = 8 << 20;
 
-/// How long the tunnel is idle.
+/// The time for which the tunnel is idle.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The step in which the idle time passes: longer than each idle timeout, so that each timeout expires repeatedly.
+/// The step in which the paused clock advances. It is longer than each idle timeout, so that each timeout expires
+/// repeatedly.
 const LEAP: Duration = Duration::from_secs(30 * 60);
 
 /// The client's end of a tunnel, and the member's end.
 type Ends = (TlsStream<TcpStream>, TokioIo<Upgraded>);
 
-/// A member over HTTP/1.1. It answers upgrade requests with 101, and all others with an empty object.
+/// A member over HTTP/1.1. It answers upgrade requests with 101, and all other requests with an empty object.
 #[derive(Clone)]
 struct Member {
     opened: UnboundedSender<OnUpgrade>,
-    /// The number of health probes.
+    /// The number of received health probes.
     asked: Arc<watch::Sender<usize>>,
 }
 
@@ -107,9 +108,10 @@ impl Whole {
         let (url, certificate) = Member { opened: sender, asked }.listen().await;
         let mut config = kube::Config::new(url.parse().unwrap());
         config.root_cert = Some(vec![certificate]);
-        // The certificate is self-signed and no CA.
+        // The certificate is self-signed and not a CA certificate.
         config.accept_invalid_certs = true;
-        // A probe during a time step fails by its timeout, so one failure does not mean that the member is down.
+        // A probe fails by its timeout if the clock advances during the probe, so a single failure does not mean that
+        // the member is unreachable.
         let probe = Probe { failure_threshold: 2, ..Probe::default() };
         let tuning = ClientTuning { probe, ..tuning };
         let name = ClusterName::new("one").unwrap();
@@ -128,7 +130,7 @@ impl Whole {
         Self { server: start(router).await, tuning, opened, asked: receiver }
     }
 
-    /// Requests a shell in a pod. Returns the connection and the head of the answer.
+    /// Requests a shell in a pod. Returns the connection and the head of the response.
     async fn ask(&self, version: &'static SupportedProtocolVersion) -> (TlsStream<TcpStream>, String) {
         let mut client = self.server.connect(version, "http/1.1").await;
         let head = format!(
@@ -154,12 +156,12 @@ impl Whole {
         (client, TokioIo::new(soon(opened).await.unwrap()))
     }
 
-    /// Returns whether the tunnel and its connection are counted.
+    /// Returns whether the tunnel and its connection are counted as open.
     fn is_open(&self) -> bool {
         self.tuning.tunnels.len() == 1 && self.server.connections.get() == 1
     }
 
-    /// Waits until neither the tunnel nor its connection is counted.
+    /// Waits until neither the tunnel nor its connection is counted as open.
     async fn ended(&self) {
         until(|| self.tuning.tunnels.is_empty() && self.server.connections.get() == 0).await;
     }
@@ -171,12 +173,12 @@ impl Whole {
     }
 }
 
-/// Waits for an event that needs no passage of time.
+/// Waits for an event that needs no advance of the clock.
 async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(SOON, coming).await.expect("it does not come")
 }
 
-/// `speaker` sends its last bytes and closes its half. `hearer` must receive the bytes and the end.
+/// `speaker` sends its last bytes and closes its half of the connection. `hearer` must receive the bytes and the end.
 async fn finishes(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     let speaks = async {
         speaker.write_all(words).await.unwrap();
@@ -188,7 +190,7 @@ async fn finishes(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl As
     assert!(heard == words, "{} bytes came of {}", heard.len(), words.len());
 }
 
-/// `speaker` sends bytes, and `hearer` must receive them at once.
+/// `speaker` sends bytes, and `hearer` must receive the bytes immediately.
 async fn says(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     speaker.write_all(words).await.unwrap();
     speaker.flush().await.unwrap();
@@ -202,7 +204,7 @@ fn long() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn half_closed_client_receives_the_rest_from_the_member() {
+async fn half_closed_client_receives_the_remaining_bytes() {
     for version in [&TLS12, &TLS13] {
         let mut whole = Whole::start().await;
         let (mut client, mut member) = whole.open(version).await;
@@ -217,7 +219,7 @@ async fn half_closed_client_receives_the_rest_from_the_member() {
 }
 
 #[tokio::test]
-async fn half_closed_member_receives_the_rest_from_the_client() {
+async fn half_closed_member_receives_the_remaining_bytes() {
     for version in [&TLS12, &TLS13] {
         let mut whole = Whole::start().await;
         let (mut client, mut member) = whole.open(version).await;
@@ -240,7 +242,7 @@ async fn silent_or_half_closed_tunnel_stays_open_for_a_day() {
             tokio::time::pause();
             tokio::time::advance(LEAP).await;
             tokio::time::resume();
-            // A new probe shows that the timers have run.
+            // A new probe proves that the timers have run.
             whole.asked_again().await;
         }
         assert!(whole.is_open(), "{halves}");
@@ -255,9 +257,10 @@ async fn silent_or_half_closed_tunnel_stays_open_for_a_day() {
     whole.ended().await;
 }
 
-/// A request for a tunnel without a free place gets 429 with Retry-After, and the proxy opens no connection for it.
+/// If the limit of tunnels is reached, a request for a tunnel gets 429 with Retry-After, and the proxy opens no
+/// connection for the request.
 #[tokio::test]
-async fn tunnel_beyond_the_limit_is_429_until_another_ends() {
+async fn tunnel_above_the_limit_gets_a_429() {
     let tuning = ClientTuning { tunnel_places: Places::new(1), ..ClientTuning::default() };
     let mut whole = Whole::with(tuning).await;
     let (client, member) = whole.open(&TLS13).await;

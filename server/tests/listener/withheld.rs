@@ -1,4 +1,5 @@
-//! Answers that the listener withholds for want of room: audit log and access log have the 429 that the client gets.
+//! Tests of responses that the listener withholds because memory is short. The audit log and the access log contain the
+//! 429 that the client gets.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -13,14 +14,14 @@ use crate::audit::{auditor, events};
 use crate::fixture::{SOON, start_furnished};
 use crate::slow_readers::{Talker, get, reluctant, until};
 
-/// The number of 429 answers in the audit log.
+/// Returns the number of 429 responses in the audit log.
 fn audited(log: &Path) -> usize {
     let is_refusal = |event: &serde_json::Value| event["responseStatus"]["code"] == json!(429);
     events(log).iter().filter(|event| is_refusal(event)).count()
 }
 
 #[tokio::test]
-async fn withheld_answer_is_logged_and_audited_as_429() {
+async fn withheld_response_is_logged_and_audited_as_429() {
     const WAITING: usize = 60;
     let (talker, file, folder) = (Talker::default(), LogFile::open(), tempfile::tempdir().unwrap());
     let log = folder.path().join("audit.log");
@@ -36,7 +37,7 @@ async fn withheld_answer_is_logged_and_audited_as_429() {
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     let refused = answers.iter().filter(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS).count();
     assert!(refused > WAITING / 2, "{refused} find no room");
-    // The remaining answers have no lines while no client reads them.
+    // The remaining responses have no lines, because no client reads them.
     for line in file.lines(refused).await {
         assert_eq!((&line["status"], &line["decision"]), (&json!(429), &json!("limited")), "{line}");
         assert!(line["bytes"].as_u64().is_some_and(|bytes| bytes < 1000), "what was dropped was not sent: {line}");

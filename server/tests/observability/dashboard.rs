@@ -1,17 +1,17 @@
-//! The Grafana dashboard: a panel for each metric, with the objectives first.
+//! The Grafana dashboard: a panel for each metric, with the service-level objectives first.
 
 use serde_json::{Value, json};
 use tributary_server::metrics::{METRICS, MetricDescription, MetricKind, Section, Unit};
 
-/// Width of a panel, in columns of Grafana's grid. The grid has 24.
+/// The width of a panel, in columns of Grafana's grid of 24 columns.
 const PANEL_WIDTH: usize = 8;
 const PANEL_HEIGHT: usize = 8;
 const PANELS_IN_A_ROW: usize = 24 / PANEL_WIDTH;
 
-/// Matchers for the variables of the dashboard.
+/// The label matchers for the variables of the dashboard.
 const CHOSEN: &str = r#"job=~"$job", instance=~"$instance""#;
 
-/// The dashboard as JSON.
+/// Returns the dashboard as JSON.
 pub(crate) fn dashboard() -> String {
     let dashboard = json!({
         "uid": "tributary",
@@ -34,7 +34,7 @@ pub(crate) fn dashboard() -> String {
     serde_json::to_string_pretty(&dashboard).unwrap() + "\n"
 }
 
-/// A variable with several values, all selected at first.
+/// Returns a dashboard variable with multiple values, all of which are initially selected.
 fn variable(name: &str, label: &str, query: &str) -> Value {
     json!({
         "name": name,
@@ -45,7 +45,7 @@ fn variable(name: &str, label: &str, query: &str) -> Value {
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "includeAll": true,
-        // Includes series with an empty label.
+        // This value also selects series with an empty label.
         "allValue": ".*",
         "multi": true,
         "current": {"text": ["All"], "value": ["$__all"]},
@@ -110,7 +110,7 @@ fn panel(id: usize, metric: &MetricDescription, place: &Value) -> Value {
     })
 }
 
-/// The queries of a metric's panel, and the legends of their series.
+/// Returns the queries of a metric's panel, and the legends of their series.
 fn queries(metric: &MetricDescription) -> Vec<(String, String)> {
     let name = metric.name;
     let chosen = match metric.labels.contains(&"cluster") {
@@ -124,7 +124,7 @@ fn queries(metric: &MetricDescription) -> Vec<(String, String)> {
             vec![(format!("sum by ({}) (rate({name}{{{chosen}}}[$__rate_interval]))", by.join(", ")), legend(by))]
         }
         MetricKind::Gauge => {
-            // Each replica has its own cache and connections.
+            // Each replica has a separate cache and separate connections.
             let by = [metric.shown_by, &["instance"]].concat();
             let is_flag = metric.help.contains(", else ");
             let sum = match (metric.unit, is_flag) {

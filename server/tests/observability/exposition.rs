@@ -1,19 +1,19 @@
-//! A parser of the metrics' exposition.
+//! Parses the exposition of metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The exposition of one metric.
 #[derive(Debug, Default)]
 pub(crate) struct Exposed {
-    /// `counter`, `gauge` or `histogram`.
+    /// The type of the metric: `counter`, `gauge` or `histogram`.
     pub(crate) kind: String,
-    /// The text of its `# HELP` line, without the period.
+    /// The text of the metric's `# HELP` line, without the period.
     pub(crate) help: String,
     /// The names of the labels of each sample.
     pub(crate) labels: Vec<BTreeSet<String>>,
 }
 
-/// The metrics of an exposition by sample name: a counter's name ends with `_total`.
+/// Returns the metrics of an exposition by sample name. The name of a counter ends with `_total`.
 pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
     let mut found: BTreeMap<String, Exposed> = BTreeMap::new();
     let kinds: BTreeMap<&str, &str> =
@@ -26,7 +26,7 @@ pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             found.entry(name_of(name)).or_default().kind = kind.to_owned();
         } else if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
-            // The library adds a period.
+            // The metrics library adds a period.
             found.entry(name_of(name)).or_default().help = help.strip_suffix('.').unwrap_or(help).to_owned();
         } else if !line.starts_with('#') {
             let (name, labels) = sample(line);
@@ -44,13 +44,13 @@ pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
     found
 }
 
-/// A sample's name, and the names of its labels.
+/// Returns the name of a sample, and the names of its labels.
 fn sample(line: &str) -> (&str, BTreeSet<String>) {
     let Some((name, rest)) = line.split_once('{') else {
         return (line.split(' ').next().unwrap_or_default(), BTreeSet::new());
     };
     let labels = rest.rsplit_once('}').map_or("", |(labels, _)| labels);
-    // Values of these tests have no quotes.
+    // Label values in these tests have no quotes.
     let names = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
     (name, names.collect())
 }

@@ -1,5 +1,5 @@
-//! Checks the exposition against the list of metrics, and generates the table of metrics, the dashboard and the alert
-//! rules from it. To write the generated files:
+//! Compares the exposition with the list of metrics, and generates the table of metrics, the dashboard and the alert
+//! rules from the list. This command writes the generated files:
 //!
 //! ```text
 //! TRIBUTARY_WRITE_DOCS=1 cargo test --workspace --locked --test observability
@@ -40,7 +40,7 @@ use exposition::{Exposed, exposed};
 /// The environment variable that makes [`generated_metric_documents_are_up_to_date`] write the files.
 const WRITE: &str = "TRIBUTARY_WRITE_DOCS";
 
-/// The document with the table, between `<!-- table: metrics -->` and `<!-- end -->`.
+/// The document that contains the table, between `<!-- table: metrics -->` and `<!-- end -->`.
 const DOCUMENT: &str = "docs/observability.md";
 
 #[test]
@@ -82,7 +82,8 @@ async fn exposed_metrics_match_the_list() {
     }
 }
 
-/// For metrics with samples in a process without clusters. The module `served` compares the other metrics.
+/// The test compares the metrics with samples in a process without clusters. The module `served` compares the remaining
+/// metrics.
 #[tokio::test]
 async fn exposed_labels_match_the_list() {
     let exposed = exposed(&everything().await);
@@ -98,7 +99,7 @@ async fn exposed_labels_match_the_list() {
 }
 
 #[test]
-fn alerts_name_metrics_of_the_list_and_the_dashboard_all_of_them() {
+fn alerts_and_dashboard_use_the_listed_metrics() {
     for alert in alerts::ALERTS {
         let named: Vec<_> = promql::metrics_of(alert.expression).collect();
         assert!(!named.is_empty(), "{} names no metric", alert.name);
@@ -113,7 +114,7 @@ fn alerts_name_metrics_of_the_list_and_the_dashboard_all_of_them() {
 }
 
 #[test]
-fn alerts_name_labels_that_their_metrics_have() {
+fn alerts_use_existing_labels_of_their_metrics() {
     for Alert { name, expression, summary, description, .. } in alerts::ALERTS {
         for (labels, metrics) in promql::named_labels(expression) {
             assert!(!metrics.is_empty(), "{name}: nothing has {labels:?}");
@@ -131,7 +132,7 @@ fn alerts_name_labels_that_their_metrics_have() {
     }
 }
 
-/// `tributary status` shows the same bounds as near.
+/// `tributary status` uses the same threshold for limits that are nearly reached.
 #[test]
 fn limit_alerts_begin_at_the_threshold_of_the_program() {
     let near = format!(" >= {}", NEAR_PERCENT as f64 / 100.0);
@@ -155,7 +156,8 @@ async fn limit_usage_is_exposed_only_with_its_limit() {
     assert!(used.contains("held_bytes") && alone.is_empty(), "{alone:?} have no limit");
 }
 
-/// The labels of a metric in the list, by sample name or histogram name, with the labels that Prometheus adds.
+/// Returns the labels of a metric in the list, by sample name or histogram name. The labels that Prometheus adds are
+/// included.
 fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     let (name, added) = match name.strip_suffix("_bucket") {
         Some(histogram) => (histogram, &["job", "instance", "le"][..]),
@@ -165,7 +167,7 @@ fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     Some([metric.labels, added].concat())
 }
 
-/// The exposition of a process with every optional part configured.
+/// Returns the exposition of a process with every optional part configured.
 async fn everything() -> String {
     let router = Router::new(RouterConfig::default());
     let limit = MaxRequestsInflight { max: 1, count_long_running: false };
@@ -194,7 +196,7 @@ async fn everything() -> String {
     text
 }
 
-/// An audit log whose events are written nowhere.
+/// Returns an audit log that discards its events.
 async fn auditor() -> Arc<Auditor> {
     #[derive(Parser)]
     struct Arguments {

@@ -1,15 +1,15 @@
-//! Finds the labels in alert expressions and texts, as far as the comparison with the list of metrics needs. promtool
-//! checks the syntax.
+//! Finds the labels in alert expressions and texts, for the comparison with the list of metrics. promtool checks the
+//! syntax.
 
-/// The metrics in an expression: words with the prefix of Tributary's or kube-apiserver's metrics.
+/// Returns the metrics in an expression: names with the prefix of Tributary's or kube-apiserver's metrics.
 pub(crate) fn metrics_of(expression: &str) -> impl Iterator<Item = &str> {
     let words = expression.split(|c: char| !is_of_name(c));
     let is_metric = |word: &&str| ["tributary_", "apiserver_", "authentication_"].iter().any(|it| word.starts_with(it));
     words.filter(is_metric)
 }
 
-/// Each group of labels in an expression, with the metrics that must have these labels. For `by (…)`: the metrics in
-/// the following parentheses. For `on (…)`: all metrics. For `{…}`: the metric before it.
+/// Returns each group of labels in an expression, with the metrics that must have these labels. For `by (…)`, these are
+/// the metrics in the following parentheses. For `on (…)`, all metrics. For `{…}`, the metric before it.
 pub(crate) fn named_labels(expression: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     let mut named = Vec::new();
     for (at, grouping) in groupings(expression) {
@@ -26,24 +26,25 @@ pub(crate) fn named_labels(expression: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     named
 }
 
-/// The labels of the series that an expression returns: the labels of its first grouping without `le`, which
-/// `histogram_quantile` removes. `None` without a grouping: the series have the metric's labels.
+/// Returns the labels of the series that an expression returns: the labels of its first grouping without `le`, which
+/// `histogram_quantile` removes. Returns `None` without a grouping, because the series then have the labels of the
+/// metric.
 pub(crate) fn grouped_by(expression: &str) -> Option<Vec<&str>> {
     let (at, grouping) = groupings(expression).into_iter().min()?;
     let (labels, _) = bracketed(&expression[at + grouping.len()..], ['(', ')']);
     Some(listed(labels).into_iter().filter(|label| *label != "le").collect())
 }
 
-/// The labels that Prometheus fills into a text.
+/// Returns the labels whose values Prometheus inserts into a text.
 pub(crate) fn labels_of_template(text: &str) -> impl Iterator<Item = &str> {
     text.split("$labels.").skip(1).filter_map(|rest| rest.split(|c: char| !is_of_name(c)).next())
 }
 
-/// PromQL's words before a list of labels.
+/// The keywords of PromQL before a list of labels.
 const BY: &str = "by ";
 const ON: &str = "on ";
 
-/// The places of groupings, each with its word.
+/// Returns the positions of groupings, each with its keyword.
 fn groupings(expression: &str) -> Vec<(usize, &'static str)> {
     let of = move |word: &'static str| {
         let places = expression.match_indices(word).map(move |(at, _)| (at, word));
@@ -52,7 +53,7 @@ fn groupings(expression: &str) -> Vec<(usize, &'static str)> {
     of(BY).chain(of(ON)).collect()
 }
 
-/// The text within the brackets at the beginning of `text`, and the rest.
+/// Returns the text in the brackets at the beginning of `text`, and the remaining text.
 fn bracketed(text: &str, [open, close]: [char; 2]) -> (&str, &str) {
     assert!(text.starts_with(open), "{open} is to come here: {text}");
     let mut depth = 0;

@@ -1,5 +1,5 @@
-//! promtool's test cases of the alert rules (`e2e/tests/e2e/observability`). Each alert has a case that raises it and a
-//! case that does not, and the cases' series exist in the list of metrics.
+//! Tests of promtool's test cases for the alert rules (`e2e/tests/e2e/observability`). Each alert has a case that
+//! raises it and a case that does not, and the series in the cases exist in the list of metrics.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::alerts::ALERTS;
 use crate::{labels_of, promql, root};
 
-/// The file with the cases.
+/// The file with promtool's test cases.
 const CASES: &str = "e2e/tests/e2e/observability/alerts-tests.yaml";
 
 /// The fields of promtool's test file that this test reads.
@@ -34,7 +34,7 @@ struct Series {
 #[derive(Deserialize)]
 struct Expectation {
     alertname: String,
-    /// Absent in cases that raise no alert.
+    /// The expected alerts; missing in cases that raise no alert.
     #[serde(default)]
     exp_alerts: Vec<Value>,
 }
@@ -45,7 +45,7 @@ fn cases() -> Cases {
 }
 
 #[test]
-fn each_alert_has_a_raising_and_a_silent_test_case() {
+fn each_alert_has_a_firing_and_a_silent_test_case() {
     let all: BTreeSet<&str> = ALERTS.iter().map(|alert| alert.name).collect();
     let cases = cases();
     let expectations: Vec<_> = cases.tests.iter().flat_map(|case| &case.alert_rule_test).collect();

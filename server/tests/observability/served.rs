@@ -1,4 +1,4 @@
-//! The exposition of a program that serves a cluster.
+//! Tests of the exposition of a program that serves a cluster.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig, kubeconf
 
 use crate::exposition::exposed;
 
-/// Starts `tributary serve` over one member, with a written kubeconfig, and waits for the `ready:` line.
+/// Starts `tributary serve` over one member, with a kubeconfig in a file, and waits for the `ready:` line.
 async fn serve(directory: &Path, member: &SimulatedCluster) -> Child {
     std::fs::write(directory.join("members"), kubeconfig([member])).unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_tributary"))

@@ -1,11 +1,11 @@
-//! The table of metrics in the documents.
+//! Generates the table of metrics in the documents.
 
 use tributary_server::metrics::{METRICS, MetricDescription, Section, Unit};
 
 const BEGIN: &str = "<!-- table: metrics -->\n";
 const END: &str = "<!-- end -->";
 
-/// The document with a new table between its marks.
+/// Returns the document with a new table between its marks.
 pub(crate) fn within(document: &str) -> String {
     let (before, rest) = document.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();

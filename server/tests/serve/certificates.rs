@@ -1,5 +1,5 @@
-//! Unusable or unreadable certificates: the program logs a warning each time that it reads them. Clients only get 401,
-//! or fail to verify the server.
+//! Tests of unusable or unreadable certificates. The program logs a warning each time that it reads such a certificate.
+//! Clients only get 401, or cannot verify the server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tributary_simulator::kubeconfig;
 
 use crate::fixture::{PATIENCE, Program, get, member, write_upstream_cluster};
 
-/// A self-signed certificate (PEM).
+/// Returns a self-signed certificate (PEM).
 fn certificate(key: &KeyPair, name: &str, host: Option<&str>, is_ca: IsCa, usage: ExtendedKeyUsagePurpose) -> String {
     let hosts: Vec<String> = host.into_iter().map(str::to_owned).collect();
     let mut parameters = CertificateParams::new(hosts).unwrap();
@@ -18,7 +18,7 @@ fn certificate(key: &KeyPair, name: &str, host: Option<&str>, is_ca: IsCa, usage
     parameters.self_signed(key).unwrap().pem()
 }
 
-/// Replaces a file atomically, as the program watches it and must not read a part.
+/// Replaces a file atomically, because the program watches the file and must not read a part of it.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();

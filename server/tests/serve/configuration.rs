@@ -1,9 +1,9 @@
-//! Flags and configuration files, and the messages about invalid ones.
+//! Tests of flags and configuration files, and of the messages about invalid ones.
 
 use crate::fixture::{Program, contexts, get, member, wait_for_contexts, write_upstream_cluster};
 
 #[tokio::test]
-async fn configuration_files_are_served_and_followed() {
+async fn changed_configuration_files_are_reloaded() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let config = directory.path().join("config");
@@ -76,7 +76,7 @@ async fn token_review_cluster_must_be_served() {
     assert_eq!(program.end().await.code(), Some(2));
     let message = program.errors().await;
     assert!(message.contains("--token-review-cluster two: there is no such cluster"), "{message}");
-    // A reload that removes the cluster is refused, too, as no client could be authenticated.
+    // A reload that removes the cluster is also refused, because no client could be authenticated.
     write_upstream_cluster(&config, &two);
     let mut program = Program::start(&[&arguments[..], &["two"]].concat(), directory.path());
     program.ready().await;
@@ -86,7 +86,7 @@ async fn token_review_cluster_must_be_served() {
     assert_eq!(program.end().await.code(), Some(0));
 }
 
-/// Neither the kubeconfig nor the files of the flags exist: errors in the flags themselves come first.
+/// Neither the kubeconfig nor the files in the flags exist. Errors in the flags themselves are reported first.
 #[tokio::test]
 async fn conflicting_flags_are_reported_before_any_file_is_read() {
     let directory = tempfile::tempdir().unwrap();

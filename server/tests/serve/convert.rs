@@ -1,4 +1,5 @@
-//! A KubeGateway manifest converted by `tributary convert`: requests go to the same servers as with KubeGateway.
+//! Tests of a KubeGateway manifest that `tributary convert` has converted. Requests go to the same servers as with
+//! KubeGateway.
 
 use std::time::Duration;
 
@@ -8,13 +9,13 @@ use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 use crate::fixture::{PATIENCE, Program, run};
 use crate::hosts::get_at;
 
-/// The manifest's token, plain and in base64.
+/// The token in the manifest, plain and in base64.
 const TOKEN: (&str, &str) = ("hunter2", "aHVudGVyMg==");
 
-/// The cluster's host names in the manifest: the object's name, and an entry of `serverNames`.
+/// The host names of the cluster in the manifest: the name of the object, and an entry of `serverNames`.
 const HOSTS: [&str; 2] = ["eu.example.com", "api.example.com"];
 
-/// Number of requests of each kind: enough to exclude that one server gets all of them by chance.
+/// The number of requests of each kind. It is large enough that one server does not get all of them by chance.
 const REQUESTS: usize = 20;
 
 /// Starts one server of the cluster.
@@ -25,8 +26,8 @@ async fn server_of_eu() -> SimulatedCluster {
     server
 }
 
-/// The manifest's rules: the second server gets single ConfigMaps. Lists of nodes go to the third server, which is
-/// disabled. Secrets are denied. Any server gets other reads.
+/// Returns the manifest. Its rules send gets of single ConfigMaps to the second server, and lists of nodes to the third
+/// server, which is disabled. They deny Secrets, and send other reads to any server.
 fn manifest(servers: &[SimulatedCluster; 3]) -> String {
     let [first, second, third] = servers.each_ref().map(SimulatedCluster::url);
     let rule = |verbs: &[&str], group: &str, resource: &str| {
@@ -49,7 +50,7 @@ fn manifest(servers: &[SimulatedCluster; 3]) -> String {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": HOSTS[0]}, "spec": spec}).to_string()
 }
 
-/// The number of GET requests for a path at each server.
+/// Returns the number of GET requests for a path at each server.
 fn sent(servers: &[SimulatedCluster; 3], path: &str) -> [usize; 3] {
     let line = format!("GET {path}");
     servers.each_ref().map(|server| server.control().request_log().iter().filter(|sent| **sent == line).count())

@@ -1,4 +1,4 @@
-//! Runs the program over simulated members, and sends requests to it.
+//! Runs the program over simulated members, and sends requests to the program.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -14,7 +14,7 @@ use tributary_apimachinery::body::Body;
 use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
-/// Limit of a test's waiting for an event. It fails a test whose event never comes, and does not measure speed.
+/// The time limit for an expected event. The limit detects missing events and does not measure speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn member(name: &str) -> SimulatedCluster {
@@ -24,7 +24,7 @@ pub(crate) async fn member(name: &str) -> SimulatedCluster {
 pub(crate) struct Program {
     pub(crate) child: Child,
     pub(crate) lines: Lines<BufReader<ChildStdout>>,
-    /// Standard error so far.
+    /// The standard error output so far.
     pub(crate) log: Arc<Mutex<String>>,
     logging: JoinHandle<()>,
 }
@@ -54,7 +54,7 @@ impl Program {
         Self { child, lines, log, logging }
     }
 
-    /// The first line, which must be the `ready:` line.
+    /// Returns the first line of the output, which must be the `ready:` line.
     pub(crate) async fn ready(&mut self) -> String {
         match tokio::time::timeout(PATIENCE, self.lines.next_line()).await.unwrap().unwrap() {
             Some(line) => line,
@@ -62,7 +62,7 @@ impl Program {
         }
     }
 
-    /// All of standard error, once the program has ended.
+    /// Returns the complete standard error output after the program has ended.
     pub(crate) async fn errors(&mut self) -> String {
         tokio::time::timeout(PATIENCE, &mut self.logging).await.unwrap().unwrap();
         self.log.lock().unwrap().clone()
@@ -116,8 +116,8 @@ pub(crate) async fn get(kubeconfig: &Path, context: &str, path: &str) -> Result<
     client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
 }
 
-/// A socket that reserves a port without listening, so that no other process gets the port. A listener with
-/// `SO_REUSEADDR`, as Tributary and tokio set it, can bind the port meanwhile.
+/// Returns a socket that reserves a port without listening, so that no other process gets the port. A listener with
+/// `SO_REUSEADDR`, which Tributary and tokio set, can still bind the port.
 pub(crate) fn reserve() -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
@@ -125,7 +125,7 @@ pub(crate) fn reserve() -> tokio::net::TcpSocket {
     socket
 }
 
-/// Writes an UpstreamCluster to a file, with the CA and the token in files beside it.
+/// Writes an UpstreamCluster object to a file, with the CA and the token in files beside it.
 pub(crate) fn write_upstream_cluster(directory: &Path, member: &SimulatedCluster) {
     let name = member.name();
     std::fs::write(directory.join(format!("{name}.ca")), member.ca_pem()).unwrap();
@@ -138,7 +138,7 @@ pub(crate) fn write_upstream_cluster(directory: &Path, member: &SimulatedCluster
     std::fs::write(directory.join(format!("{name}.yaml")), text).unwrap();
 }
 
-/// Follows the log of a pod: a drain waits until the answer is dropped.
+/// Follows the log of a pod. A drain of the program waits until the returned response is dropped.
 pub(crate) async fn hold_the_drain(kubeconfig: &Path, cluster: &str) -> http::Response<Body> {
     let pods = format!("/clusters/{cluster}/api/v1/pods?fieldSelector=status.phase%3DRunning&limit=1");
     let pods: serde_json::Value = serde_json::from_str(&get(kubeconfig, "all", &pods).await.unwrap()).unwrap();
@@ -153,7 +153,7 @@ pub(crate) async fn hold_the_drain(kubeconfig: &Path, cluster: &str) -> http::Re
     answer
 }
 
-/// Adds fields to a cluster's configuration.
+/// Adds fields to the configuration of a cluster.
 pub(crate) fn add_to_upstream_cluster(directory: &Path, member: &SimulatedCluster, fields: &str) {
     write_upstream_cluster(directory, member);
     let path = directory.join(format!("{}.yaml", member.name()));

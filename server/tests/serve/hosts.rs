@@ -1,4 +1,4 @@
-//! Clusters' own hosts.
+//! Tests of the hosts of single clusters.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Empty};
 
 use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, config, get, member, write_upstream_cluster};
 
-/// The status and the body of a GET at a host, over HTTP/1.1, where the host is a header.
+/// Sends a GET to a host over HTTP/1.1, with the host in a header. Returns the status and the body.
 pub(crate) async fn get_at(kubeconfig: &Path, host: &str, path: &str) -> (u16, String) {
     use kube::client::ConfigExt;
     use secrecy::ExposeSecret;
@@ -57,13 +57,13 @@ async fn cluster_hosts_work_in_personal_mode_with_a_written_kubeconfig() {
         status == 200 && own.contains("one-node") && !own.contains("two-node") && !own.contains("tributary"),
         "{own}"
     );
-    // Written kubeconfigs stay valid.
+    // Previously written kubeconfigs stay valid.
     for context in ["all", "one"] {
         assert!(get(&written, context, nodes).await.unwrap().contains("one-node"), "{context}");
     }
     assert!(get(&written, "all", "/readyz?verbose").await.unwrap().contains("two"));
 
-    // The endpoint was started for one user, so it refuses a host's authority for clients.
+    // The endpoint was started in the personal mode, so it refuses a client authority for a host.
     add_to_upstream_cluster(&config, &one, &format!("{HOST}  secureServing: {{ clientCAFile: one.ca }}\n"));
     program.logged("the endpoint was started for one person", 1).await;
     assert_eq!(get_at(&written, "one.test", nodes).await.0, 200, "the old configuration stays");

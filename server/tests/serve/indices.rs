@@ -1,4 +1,4 @@
-//! The indices of clusters in integer resourceVersions.
+//! Tests of the indices of clusters in integer resourceVersions.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, get, member};
 
-/// The last four digits of the pods' resourceVersions, for each cluster.
+/// Returns the last four digits of the pods' resourceVersions, for each cluster.
 async fn indices(written: &Path) -> BTreeMap<String, u64> {
     let list = get(written, "all", "/api/v1/pods").await.unwrap();
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
@@ -21,7 +21,7 @@ async fn indices(written: &Path) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn cluster_indices_outlive_clusters_and_restarts() {
+async fn cluster_index_stays_reserved_after_removal_and_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two, three) = (member("one").await, member("two").await, member("three").await);
     let source = directory.path().join("members.kubeconfig");

@@ -1,11 +1,11 @@
-//! Failures of `tributary join` against simulated members.
+//! Tests of failures of `tributary join` with simulated members.
 
 use tributary_simulator::kubeconfig;
 
 use crate::fixture::{member, run};
 
 #[tokio::test]
-async fn join_refuses_a_cluster_without_rbac_and_writes_nothing() {
+async fn join_refuses_a_cluster_without_rbac() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let (source, config) = (directory.path().join("members.kubeconfig"), directory.path().join("clusters"));

@@ -1,4 +1,4 @@
-//! Kubeconfigs that the program reads and writes.
+//! Tests of the kubeconfigs that the program reads and writes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,11 +8,11 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, contexts, get, member, reserve, wait_for_contexts};
 
-/// Limit for the effect of a changed file.
+/// The time limit for the effect of a changed file.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_written_kubeconfig_survives_a_restart() {
+async fn written_kubeconfig_stays_valid_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let source = directory.path().join("members.kubeconfig");
@@ -36,7 +36,7 @@ async fn a_written_kubeconfig_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn broken_context_does_not_prevent_serving_the_others() {
+async fn broken_context_does_not_prevent_serving_other_contexts() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let source = directory.path().join("members.kubeconfig");
@@ -83,7 +83,7 @@ async fn contexts_are_merged_into_the_user_kubeconfig_and_removed() {
     assert_eq!(contexts(&config), ["one", "tributary-all", "tributary-one"]);
     let current = |config: &Path| Kubeconfig::read_from(config).unwrap().current_context;
     assert_eq!(current(&config).as_deref(), Some("one"));
-    // The file has a token now, and its group must not read it.
+    // The file contains a token now, so its group must not read it.
     assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok");
     assert!(get(&config, "tributary-one", "/api/v1/namespaces?limit=1").await.is_ok());
@@ -91,7 +91,7 @@ async fn contexts_are_merged_into_the_user_kubeconfig_and_removed() {
     program.logged("configuration reloaded", 1).await;
     assert!(get(&config, "tributary-all", "/readyz?verbose").await.unwrap().contains("one"));
 
-    // A cluster joins: the user has rewritten the file without Tributary's contexts.
+    // The user rewrites the file with an additional cluster, without Tributary's contexts.
     std::fs::write(&config, text(&[&one, &two])).unwrap();
     let expected = ["one", "two", "tributary-all", "tributary-one", "tributary-two"];
     wait_for_contexts(&config, &expected).await;
@@ -152,7 +152,7 @@ async fn written_contexts_follow_the_namespace_of_their_original_context() {
 }
 
 #[tokio::test]
-async fn a_name_conflict_in_the_users_kubeconfig_is_reported_once() {
+async fn name_conflict_in_the_users_kubeconfig_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     let (one, taken) = (member("one").await, member("tributary-all").await);
     let config = directory.path().join(".kube/config");

@@ -1,4 +1,4 @@
-//! The program's life: reloads, signals, and core dumps after a crash.
+//! Tests of reloads, signals, and core dumps after a crash.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ async fn program_serves_reloads_and_drains() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_at_once() {
+async fn second_signal_ends_the_program_immediately() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let source = directory.path().join("members.kubeconfig");
@@ -70,11 +70,11 @@ async fn a_second_signal_ends_at_once() {
     program.logged("a second signal ends at once", 1).await;
     assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
     program.signal("TERM");
-    // The code is 0 only if the drain completes.
+    // The exit code is 0 only if the drain completes.
     assert_eq!(program.end().await.code(), Some(1));
 }
 
-/// Log lines are written at the end of a request. Requests that the end of the process cuts have lines, too.
+/// Log lines are written at the end of a request. Requests that the end of the process cuts also have lines.
 #[tokio::test]
 async fn requests_cut_at_exit_are_in_access_and_audit_log() {
     let directory = tempfile::tempdir().unwrap();

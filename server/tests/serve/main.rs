@@ -1,4 +1,5 @@
-//! `tributary serve` and `demo` as a user runs them, over simulated members: files, reloads and signals.
+//! Tests of `tributary serve` and `tributary demo` as a user runs them, over simulated members: files, reloads and
+//! signals.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

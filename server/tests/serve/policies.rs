@@ -1,11 +1,11 @@
-//! `tributary policy test` against a running server.
+//! Tests of `tributary policy test` with a running server.
 
 use std::time::Duration;
 
 use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, member, run};
 
 #[tokio::test]
-async fn policy_test_asks_a_running_server() {
+async fn policy_test_uses_a_running_server() {
     const POLICY: &str = "  dispatchPolicies:\n  - rules: [{verbs: [get], apiGroups: [''], resources: [secrets], users: \
                           [-admin]}]\n    deny: {message: ask the team}\n";
     let directory = tempfile::tempdir().unwrap();
@@ -26,7 +26,7 @@ async fn policy_test_asks_a_running_server() {
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(told.starts_with("UpstreamCluster one:\n  spec.dispatchPolicies[0].rules[0] takes it:\n"), "{told}");
     assert!(told.contains("  It is denied (403): ask the team\nVerdict:\n"), "{told}");
-    // The command gives the same result for the configuration files as for the running server.
+    // The command returns the same result for the configuration files as for the running server.
     let of_files =
         [&["policy", "test", "--config", config_text, "--user", "ann", "--group", "a & b"][..], &secret].concat();
     assert_eq!(run(&of_files, directory.path()).await.1, told);

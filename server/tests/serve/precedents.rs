@@ -1,11 +1,12 @@
-//! Known faults of other gateways before a Kubernetes API, each with a test of its name. Here: faults of the running
-//! program. `docs/precedents.md` lists all of them.
+//! Known faults of other gateways for Kubernetes APIs, each with a test that has the fault's name. This module covers
+//! faults of the running program. `docs/precedents.md` lists all faults.
 
 use tributary_simulator::kubeconfig;
 
 use crate::fixture::{Program, config, get, member};
 
-/// Secrets that no log may contain, at any level: credentials, queries (exec has its command there), and bodies.
+/// No log may contain secrets at any level: credentials, queries (the query of an exec contains its command), and
+/// bodies.
 #[tokio::test]
 async fn vulndb_4074_no_secret_is_logged_at_any_level() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Renewed credentials and removed clusters while streams are open.
+//! Tests of renewed credentials and removed clusters while streams are open.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ async fn wait_for_text(stream: &mut kube::client::Body, text: &str) {
 }
 
 #[tokio::test]
-async fn new_token_keeps_streams_and_a_removed_cluster_is_cut_off() {
+async fn renewed_token_keeps_streams_open() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let source = directory.path().join("members.kubeconfig");
@@ -49,7 +49,7 @@ async fn new_token_keeps_streams_and_a_removed_cluster_is_cut_off() {
     let control = one.control();
     control.reset_counters();
     control.hold_lists(true);
-    // The new token's user gets 403, so a 403 shows that requests use the new token.
+    // Requests with the new token get a 403, so a 403 proves that the program uses the new token.
     control.accept("renewed", Some(Rejection { kinds: vec![RequestKind::Other], ..Rejection::all(403) }));
     std::fs::write(&source, text.replace(one.token(), "renewed")).unwrap();
     program.logged("the cluster's credentials are renewed", 1).await;

@@ -1,4 +1,5 @@
-//! Several replicas as a user runs them: they share the limits of flow control, and clients use each of them.
+//! Tests of several replicas as a user runs them: the replicas share the limits of flow control, and clients use each
+//! replica.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::fixture::{PATIENCE, Program, config, member, write_upstream_cluster};
 const QPS: u32 = 60;
 const NAMESPACES: &str = "/api/v1/namespaces?limit=1";
 
-/// A MergedEndpoint with one schema for all requests.
+/// A MergedEndpoint object with one schema for all requests.
 const GOVERNED: &str = "
 apiVersion: tributary.dev/v1alpha1
 kind: MergedEndpoint
@@ -32,7 +33,7 @@ spec:
   flowControl: {flowControlSchemas: [{name: everybody, tokenBucket: {qps: 60, burst: 60}}]}
 ";
 
-/// A replica, and its client.
+/// A replica of the program, and a client for the replica.
 struct Replica {
     program: Program,
     client: kube::Client,
@@ -40,7 +41,7 @@ struct Replica {
 }
 
 impl Replica {
-    /// Starts a replica with further flags over the configuration in `folder`.
+    /// Starts a replica with these additional flags and the configuration in `folder`.
     async fn with(folder: &Path, name: &str, more: &[&str]) -> Self {
         let own = folder.join(name);
         std::fs::create_dir(&own).unwrap();
@@ -64,14 +65,14 @@ impl Replica {
         self.client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
     }
 
-    /// The value of the metric whose line begins with `line`.
+    /// Returns the value of the metric whose line begins with `line`.
     async fn metric(&self, line: &str) -> u64 {
         let metrics = self.get("/metrics").await.unwrap();
         let found = metrics.lines().find_map(|own| own.strip_prefix(line));
         found.unwrap_or_else(|| panic!("{line} in {metrics}")).trim().parse().unwrap()
     }
 
-    /// The replica's current part of the limit.
+    /// Returns the replica's current part of the limit.
     async fn limit(&self) -> u64 {
         self.metric("tributary_flow_control_limit{cluster=\"\",schema=\"everybody\"}").await
     }
@@ -93,7 +94,7 @@ impl Replica {
     }
 }
 
-/// A folder with a configuration in `config`: a member, and one limit for all requests.
+/// Creates a folder with a configuration in `config`: a member, and one limit for all requests.
 async fn governed() -> (tempfile::TempDir, SimulatedCluster) {
     let (directory, one) = (tempfile::tempdir().unwrap(), member("one").await);
     let configuration = directory.path().join("config");
@@ -130,7 +131,7 @@ async fn limit_is_divided_by_the_addresses_of_the_replica_dns_name() {
 }
 
 #[tokio::test]
-async fn flags_of_lending_are_accepted_and_each_peer_counts_as_a_replica() {
+async fn deprecated_peer_flags_count_as_replicas() {
     let (directory, _one) = governed().await;
     let flags = ["--peer=https://a:1", "--peer=https://b:1", "--peer-listen=127.0.0.1:1", "--peer-ca-file=absent"];
     let own = Replica::with(directory.path(), "own", &flags).await;
@@ -138,10 +139,10 @@ async fn flags_of_lending_are_accepted_and_each_peer_counts_as_a_replica() {
     assert_eq!(own.limit().await, u64::from(QPS) / 3);
 }
 
-/// GOAWAY moves clients to new replicas, as the load balancer chooses one for the next connection.
+/// GOAWAY moves clients to new replicas, because the load balancer chooses a replica for the next connection.
 #[tokio::test]
 async fn random_goaway_makes_a_client_reconnect() {
-    // With 1,900 requests, the probability that none is the last is 10^-16.
+    // With 1,900 requests, the probability of no GOAWAY is 10^-16.
     const REQUESTS: usize = 1_900;
     let (directory, _one) = governed().await;
     std::fs::remove_file(directory.path().join("config/all.yaml")).unwrap();
@@ -160,7 +161,7 @@ async fn random_goaway_makes_a_client_reconnect() {
     assert_eq!(answer.status(), 200, "the next connection is served");
 }
 
-/// Opens an HTTP/2 connection to the server of a kubeconfig.
+/// Opens an HTTP/2 connection to the server in a kubeconfig.
 async fn http2(config: &kube::Config) -> SendRequest<Empty<Bytes>> {
     let mut tls = config.rustls_client_config().unwrap();
     tls.alpn_protocols = vec![b"h2".to_vec()];

@@ -1,4 +1,4 @@
-//! `tributary status`.
+//! Tests of `tributary status`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ async fn status(arguments: &[&str], directory: &Path) -> (Option<i32>, String, S
 }
 
 #[tokio::test]
-async fn status_shows_a_server_and_says_what_to_do_where_there_is_none() {
+async fn status_shows_a_server_or_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let source = directory.path().join("members.kubeconfig");
@@ -39,7 +39,7 @@ async fn status_shows_a_server_and_says_what_to_do_where_there_is_none() {
     assert!(row("one ").contains("ready") && row("two ").contains("unreachable"), "{screen}");
     assert!(screen.lines().all(|line| line.chars().count() <= 110), "{screen}");
 
-    // A single cluster's context leads to the same server.
+    // The context of a single cluster uses the same server.
     let (code, json, _) = status(&[&flag[..], &["--context", "one", "-o", "json"]].concat(), directory.path()).await;
     let report: tributary_router::Report = serde_json::from_str(&json).unwrap();
     assert_eq!((code, report.clusters.len()), (Some(0), 2), "{json}");
@@ -62,7 +62,7 @@ async fn status_shows_a_server_and_says_what_to_do_where_there_is_none() {
     }
 }
 
-/// A server that answers plain HTTP on a TLS port as Go's servers do.
+/// Starts a server that answers plain HTTP on a TLS port like Go's servers.
 async fn answer_as_of_tls() -> std::net::SocketAddr {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

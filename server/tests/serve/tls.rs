@@ -1,4 +1,4 @@
-//! TLS versions that the program accepts from clients.
+//! Tests of the TLS versions that the program accepts from clients.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,9 +9,10 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::fixture::{Program, config, member, write_upstream_cluster};
 
-/// The status of an answer to a client that supports only this TLS version.
+/// Returns the status of a response to a client that supports only this TLS version.
 ///
-/// # Errors If the handshake fails.
+/// # Errors
+/// The handshake fails.
 async fn asked_by(kubeconfig: &Path, version: &'static rustls::SupportedProtocolVersion) -> std::io::Result<u16> {
     let config = config(kubeconfig, "all").await;
     let mut roots = rustls::RootCertStore::empty();
@@ -37,7 +38,7 @@ async fn asked_by(kubeconfig: &Path, version: &'static rustls::SupportedProtocol
 }
 
 #[tokio::test]
-async fn clients_that_speak_older_tls_alone_are_refused() {
+async fn clients_with_only_older_tls_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let member = member("one").await;
     let (config, written) = (directory.path().join("config"), directory.path().join("all.kubeconfig"));
@@ -55,7 +56,7 @@ async fn clients_that_speak_older_tls_alone_are_refused() {
             Ok(status) => assert!(takes_tls_1_2 && status == 200, "{oldest:?}: {status}"),
             Err(error) => {
                 let told = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-                // The server's alert says that the version is the reason.
+                // The server's alert names the version as the reason.
                 let version = rustls::Error::AlertReceived(rustls::AlertDescription::ProtocolVersion);
                 assert!(!takes_tls_1_2 && told == Some(&version), "{oldest:?}: {error}");
             }

@@ -1,4 +1,5 @@
-//! Several clusters with the same kube-system UID: the same cluster under two names, or a cluster that lies.
+//! Tests of several clusters with an equal uid of kube-system: one cluster under two names, or a cluster that reports a
+//! forged uid.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use tributary_simulator::kubeconfig;
 
 use crate::fixture::{PATIENCE, Program, get, member, reserve, write_upstream_cluster};
 
-/// Forwards connections to a local port to another address.
+/// Forwards connections from a local port to another address.
 async fn forward(from: u16, to: std::net::SocketAddr) {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", from)).await.unwrap();
     while let Ok((mut near, _)) = listener.accept().await {
@@ -19,7 +20,7 @@ async fn forward(from: u16, to: std::net::SocketAddr) {
 
 #[tokio::test]
 #[ignore = "takes as long as a member is left alone after a failure, up to 20 s"]
-async fn twin_cluster_is_refused_once_it_becomes_reachable() {
+async fn second_context_of_one_cluster_is_refused_when_reachable() {
     let directory = tempfile::tempdir().unwrap();
     let one = member("one").await;
     let reserved = reserve();
@@ -53,13 +54,13 @@ async fn twin_cluster_is_refused_once_it_becomes_reachable() {
     assert_eq!(log.matches("the cluster is refused").count(), 1, "{log}");
 }
 
-/// A hostile cluster can report another cluster's kube-system UID, which is no secret. The endpoint serves both
+/// A hostile cluster can report another cluster's uid of kube-system, which is no secret. Tributary serves both
 /// clusters from the start, and logs a warning.
 #[tokio::test]
 async fn cluster_with_a_forged_uid_does_not_block_the_endpoint() {
     let directory = tempfile::tempdir().unwrap();
     let victim = member("victim").await;
-    // A simulator with the same name and seed has the same UID, but its own certificate and token.
+    // A simulator with the same name and seed has an equal uid, but a different certificate and token.
     let hostile = member("victim").await;
     let config = directory.path().join("config");
     std::fs::create_dir(&config).unwrap();

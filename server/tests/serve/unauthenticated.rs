@@ -1,4 +1,4 @@
-//! Thousands of unauthenticated connections with unfinished requests, and the memory that they take.
+//! Tests of thousands of unauthenticated connections with unfinished requests, and of the memory that they use.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::fixture::{Program, get, member};
 const CONNECTIONS: usize = 4_096;
 const OPENED_AT_ONCE: usize = 64;
 
-/// The growth of the process that `docs/operating.md` allows for unauthenticated connections, in bytes: 64 long heads
-/// of 2 MiB, and 1,024 connections of 128 KiB.
+/// The maximum growth of the process by unauthenticated connections according to `docs/operating.md`, in bytes: 64 long
+/// heads of 2 MiB, and 1,024 connections of 128 KiB.
 const GROWTH_MAX: usize = (64 * 2 + 128) << 20;
 
-/// The preface of HTTP/2, and SETTINGS with `SETTINGS_INITIAL_WINDOW_SIZE` 0: the server may send no body (RFC 9113
-/// §6.5.2).
+/// The preface of HTTP/2, and a SETTINGS frame with `SETTINGS_INITIAL_WINDOW_SIZE` 0. The server may then send no body
+/// (RFC 9113 §6.5.2).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -34,11 +34,11 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&[length[1], length[2], length[3], kind, flags, 0, 0, 0, 1], payload].concat()
 }
 
-/// Protocols, each with an unfinished request.
+/// Returns protocols, each with an unfinished request.
 fn hostile_requests() -> [(&'static str, Vec<u8>); 4] {
-    // An indexed header of one byte (`age` without a value, RFC 7541 appendix A) takes 72 bytes of memory and more.
+    // An indexed header of one byte (`age` without a value, RFC 7541 appendix A) needs at least 72 bytes of memory.
     let head = frame(HEADERS, 0, &[0x95; 7_400]);
-    // `:method: POST`, `:scheme: https`, `:path: /`, `:authority` without a value.
+    // The head contains `:method: POST`, `:scheme: https`, `:path: /`, and `:authority` without a value.
     let post = frame(HEADERS, END_HEADERS, &[0x83, 0x87, 0x84, 0x81]);
     let body = frame(DATA, 0, &[b'x'; 16_000]).repeat(16);
     let long_line = [b"GET /api HTTP/1.1\r\nHost: x\r\nX-Long: ".to_vec(), vec![b'a'; 240_000]].concat();
@@ -51,7 +51,7 @@ fn hostile_requests() -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// A TLS client that trusts the program's authority.
+/// Returns a TLS client that trusts the program's authority.
 fn connector(authority: &[u8], alpn: &str) -> TlsConnector {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority).unwrap()).unwrap();
@@ -62,18 +62,18 @@ fn connector(authority: &[u8], alpn: &str) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// Sends bytes and returns the connection, or `None` if the server closes it.
+/// Sends bytes and returns the connection, or `None` if the server closes the connection.
 async fn send(address: SocketAddr, connector: &TlsConnector, bytes: &[u8]) -> Option<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await.ok()?;
     let name = ServerName::try_from(address.ip().to_string()).unwrap();
     let mut stream = connector.connect(name, stream).await.ok()?;
-    // The kernel keeps bytes that the server does not read.
+    // The kernel buffers bytes that the server does not read, so a write may block.
     let written = tokio::time::timeout(std::time::Duration::from_millis(200), stream.write_all(bytes)).await;
     let _may_be_closed = (written, stream.flush().await);
     Some(stream)
 }
 
-/// The peak memory of a process, in bytes (`VmHWM`).
+/// Returns the peak memory of a process, in bytes (`VmHWM`).
 fn peak_memory(process: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -81,7 +81,7 @@ fn peak_memory(process: u32) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn four_thousand_connections_with_unfinished_requests_take_bounded_memory() {
+async fn thousands_of_unfinished_requests_use_limited_memory() {
     descriptors::raise_limit();
     let (directory, one) = (tempfile::tempdir().unwrap(), member("one").await);
     let (source, written) = (directory.path().join("members.kubeconfig"), directory.path().join("all.kubeconfig"));
@@ -96,7 +96,7 @@ async fn four_thousand_connections_with_unfinished_requests_take_bounded_memory(
     let before = peak_memory(program.child.id().unwrap());
 
     let requests = hostile_requests().map(|(alpn, bytes)| (connector(&authority, alpn), bytes));
-    // The requests of each protocol in turn fill all places of unauthenticated connections.
+    // Each protocol uses a quarter of the permitted unauthenticated connections.
     let opened = stream::iter(requests.iter().flat_map(|request| std::iter::repeat_n(request, CONNECTIONS / 4)))
         .map(|(connector, bytes)| send(address, connector, bytes))
         .buffer_unordered(OPENED_AT_ONCE)

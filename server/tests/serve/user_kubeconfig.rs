@@ -1,4 +1,4 @@
-//! `tributary kubeconfig user`: a kubeconfig for a user of a shared endpoint.
+//! Tests of `tributary kubeconfig user`, which writes a kubeconfig for a user of the shared mode.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
 use crate::fixture::{Program, config, contexts, get, member, run, write_upstream_cluster};
 
-/// Writes an authority's certificate and key.
+/// Writes the certificate and the key of an authority.
 fn write_authority(directory: &Path, name: &str) {
     let key = KeyPair::generate().unwrap();
     let mut parameters = CertificateParams::default();
@@ -40,7 +40,7 @@ async fn user_authenticates_with_the_generated_kubeconfig() {
         run(&[&made[..], &by, &further].concat(), directory.path()).await
     };
 
-    // The second run replaces the file of the first.
+    // The second run replaces the file of the first run.
     for _ in 0..2 {
         let (code, said, errors) = make("people", "ann", "ann.kubeconfig").await;
         assert_eq!(code, Some(0), "{errors}");
@@ -56,7 +56,7 @@ async fn user_authenticates_with_the_generated_kubeconfig() {
     assert!(refused.contains("User \"ann\" cannot get path"), "{refused}");
     assert_eq!(config(&path, "one").await.cluster_url.path(), "/clusters/one");
 
-    // The endpoint does not trust this authority.
+    // Tributary does not trust this authority.
     assert_eq!(make("strangers", "ann", "stranger.kubeconfig").await.0, Some(0));
     let stranger = get(&directory.path().join("stranger.kubeconfig"), "all", "/version").await.unwrap_err();
     assert!(stranger.to_string().contains("Unauthorized"), "{stranger}");
@@ -72,7 +72,7 @@ async fn user_authenticates_with_the_generated_kubeconfig() {
 }
 
 #[tokio::test]
-async fn an_error_names_the_flag_and_the_remedy() {
+async fn kubeconfig_user_error_names_the_flag_and_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     write_authority(directory.path(), "people");
     write_authority(directory.path(), "strangers");

@@ -1,7 +1,6 @@
-//! The names of the generated objects: each name is a function of an index, and increases with it.
+//! The names of the generated objects. Each name is a function of an index, and sorts in the order of the indexes.
 //!
-//! Because keys increase with the index, a key is found by binary search and a namespace is a range of indexes, without
-//! storage.
+//! A key is therefore found by binary search, and a namespace is a range of indexes, without stored objects.
 
 use std::ops::Range;
 
@@ -11,7 +10,8 @@ use crate::catalog::{
     SERVICES,
 };
 
-/// Applications in byte order; none is a prefix of another, so that `name-…` keeps the order.
+/// Names of applications in byte order. No name is a prefix of another, so that the names of their objects (`name-…`)
+/// have the same order.
 const APPS: [&str; 24] = [
     "account",
     "billing",
@@ -39,7 +39,7 @@ const APPS: [&str; 24] = [
     "worker",
 ];
 
-/// Teams in byte order; none is a prefix of another.
+/// Names of teams in byte order. No name is a prefix of another.
 const TEAMS: [&str; 16] = [
     "analytics",
     "billing",
@@ -62,14 +62,14 @@ const TEAMS: [&str; 16] = [
 /// The characters of generated suffixes in Kubernetes (no vowels, no similar characters), in byte order.
 const SUFFIX: &[u8; 27] = b"2456789bcdfghjklmnpqrstvwxz";
 
-/// The number of pods per event.
+/// The number of generated pods for each generated Event.
 const PODS_PER_EVENT: usize = 20;
 
-/// The revision of the first generated object, minus one. Real clusters write some hundred objects before their first
-/// user.
+/// The revision before the first generated object. A new cluster contains some hundred objects before its users create
+/// any.
 const FIRST_REVISION: u64 = 1000;
 
-/// The number and the names of the objects of each resource.
+/// The number and the names of the generated objects of each resource.
 pub(crate) struct Layout {
     name: String,
     seed: u64,
@@ -78,11 +78,11 @@ pub(crate) struct Layout {
     nodes: usize,
     replicas: usize,
     deployments: usize,
-    /// A suffix that distinguishes this member's deployments from the same applications in other members.
+    /// A suffix for the names of this member's deployments, because other members run the same applications.
     site: String,
 }
 
-/// A mixing function with good avalanche (splitmix64): equal inputs have equal outputs on each machine.
+/// The mixing function splitmix64, which changes about half of the output bits for each changed input bit.
 pub(crate) fn mix(mut value: u64) -> u64 {
     value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -90,7 +90,7 @@ pub(crate) fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Returns `length` characters of a hash, like generated names in Kubernetes.
+/// Returns `length` characters for a hash, like the suffixes of generated names in Kubernetes.
 fn suffix(mut hash: u64, length: usize) -> String {
     (0..length)
         .map(|_| {
@@ -122,7 +122,7 @@ impl Layout {
         mix(self.seed ^ mix(index as u64) ^ ((resource as u64) << 56) ^ (salt << 48))
     }
 
-    /// Returns the number of generated objects.
+    /// Returns the number of generated objects of a resource.
     pub(crate) fn count(&self, resource: ResourceIndex) -> usize {
         match resource {
             PODS => self.pods,
@@ -134,18 +134,18 @@ impl Layout {
         }
     }
 
-    /// Returns the revision at which an object was created.
+    /// Returns the revision at which a generated object was created.
     pub(crate) fn revision(&self, resource: ResourceIndex, index: usize) -> u64 {
         let before: usize = (0..resource).map(|resource| self.count(resource)).sum();
         FIRST_REVISION + (before + index) as u64 + 1
     }
 
-    /// Returns the revision at which the last object was created.
+    /// Returns the revision at which the last generated object was created.
     pub(crate) fn last_revision(&self) -> u64 {
         self.revision(CATALOG.len(), 0)
     }
 
-    /// Returns the key, `namespace/name` or `name`.
+    /// Returns the key `namespace/name`, or `name` for cluster-scoped resources.
     pub(crate) fn key(&self, resource: ResourceIndex, index: usize) -> String {
         match resource {
             NAMESPACES => self.namespace(index),
@@ -162,7 +162,7 @@ impl Layout {
         }
     }
 
-    /// Returns the first object whose key is not below `key`.
+    /// Returns the index of the first object whose key is equal to or above `key`.
     pub(crate) fn lower_bound(&self, resource: ResourceIndex, key: &str) -> usize {
         let (mut low, mut high) = (0, self.count(resource));
         while low < high {
@@ -172,19 +172,19 @@ impl Layout {
         low
     }
 
-    /// Returns the object with this key.
+    /// Returns the index of the object with this key.
     pub(crate) fn find(&self, resource: ResourceIndex, key: &str) -> Option<usize> {
         let index = self.lower_bound(resource, key);
         (index < self.count(resource) && self.key(resource, index) == key).then_some(index)
     }
 
-    /// Returns the namespace with this index.
+    /// Returns the name of the namespace with this index.
     pub(crate) fn namespace(&self, index: usize) -> String {
         let team = TEAMS[index * TEAMS.len() / self.namespaces.max(TEAMS.len())];
         format!("{team}-{index:04}")
     }
 
-    /// Returns the namespace of a deployment and of its dependents.
+    /// Returns the name of the namespace of a deployment and its dependents.
     pub(crate) fn deployment_namespace(&self, deployment: usize) -> String {
         self.namespace(deployment * self.namespaces / self.deployments.max(1))
     }
@@ -196,7 +196,7 @@ impl Layout {
         first(namespace)..first(namespace + 1)
     }
 
-    /// Returns the application of a deployment.
+    /// Returns the application's name for a deployment.
     pub(crate) fn app(&self, deployment: usize) -> &'static str {
         let neighbours = self.neighbours(deployment);
         let place = deployment - neighbours.start;
@@ -212,34 +212,31 @@ impl Layout {
         }
     }
 
-    /// Returns the hash in the name of a deployment's replicaset.
+    /// Returns the template hash in the name of a deployment's ReplicaSet.
     pub(crate) fn template_hash(&self, deployment: usize) -> String {
         suffix(self.hash(REPLICASETS, deployment, 1), 10)
     }
 
-    /// Returns the name of a deployment's replicaset.
     pub(crate) fn replicaset(&self, deployment: usize) -> String {
         format!("{}-{}", self.deployment(deployment), self.template_hash(deployment))
     }
 
     pub(crate) fn pod(&self, index: usize) -> String {
         let (deployment, place) = (index / self.replicas, index % self.replicas);
-        // Two characters encode the index and three look random, so the order is kept.
+        // Two characters encode the pod's index and three look random, so that names sort in the order of the indexes.
         let (high, low) = (SUFFIX[place / 27] as char, SUFFIX[place % 27] as char);
         format!("{}-{high}{low}{}", self.replicaset(deployment), suffix(self.hash(PODS, index, 1), 3))
     }
 
-    /// Returns the deployment of a pod.
     pub(crate) fn pod_deployment(&self, pod: usize) -> usize {
         pod / self.replicas
     }
 
-    /// Returns the number of pods of a deployment.
     pub(crate) fn deployment_replicas(&self, deployment: usize) -> usize {
         self.replicas.min(self.pods - deployment * self.replicas)
     }
 
-    /// Returns the pod of an event.
+    /// Returns the index of the pod that an Event is about.
     pub(crate) fn event_pod(&self, event: usize) -> usize {
         event * PODS_PER_EVENT
     }
@@ -252,7 +249,7 @@ impl Layout {
         format!("{}-node-{index:04}", self.name)
     }
 
-    /// Returns the node of a pod.
+    /// Returns the index of a pod's node.
     pub(crate) fn pod_node(&self, pod: usize) -> usize {
         (self.hash(PODS, pod, 2) % self.nodes as u64) as usize
     }

@@ -1,6 +1,6 @@
-//! Templates of JSON text: readable in the source, minified once, filled by copying slices.
+//! Templates of JSON text. A template is readable in the source, minified once, and rendered by copying slices.
 
-/// A template: literal pieces with named placeholders between them.
+/// A template: literal text with named placeholders.
 pub(crate) struct Template {
     pieces: Vec<Piece>,
 }
@@ -26,7 +26,7 @@ impl Template {
         Self { pieces }
     }
 
-    /// Appends the text with each placeholder filled by `value`.
+    /// Appends the text of the template. `value` writes the value of each placeholder.
     pub(crate) fn render(&self, out: &mut String, mut value: impl FnMut(&str, &mut String)) {
         for piece in &self.pieces {
             match piece {
@@ -37,7 +37,7 @@ impl Template {
     }
 }
 
-/// Removes white space outside strings. `in_string` carries over from one piece to the next.
+/// Removes white space outside of JSON strings. `in_string` is the state between two literal pieces.
 fn minify(text: &str, in_string: &mut bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut escaped = false;

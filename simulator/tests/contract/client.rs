@@ -1,4 +1,4 @@
-//! A client for the tests' requests and responses.
+//! An HTTP client for the tests of the simulator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
-/// The time limit for expected events: it detects missing events and does not measure speed.
+/// The time limit for expected events. The limit detects missing events and does not measure speed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Waits until a condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let wait = async {
         while !holds().await {
@@ -29,13 +28,13 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl 
     tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("the condition does not become true: {what}"));
 }
 
-/// A member with an HTTP/2 connection.
+/// A member with an HTTP/2 connection to it.
 pub(crate) struct Fixture {
     pub(crate) member: SimulatedCluster,
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// A response that was read to its end.
+/// A response with its complete body.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) headers: http::HeaderMap,
@@ -134,7 +133,7 @@ impl Fixture {
         Events { body: response.into_body(), buffer: BytesMut::new() }
     }
 
-    /// Returns an existing, running pod.
+    /// Returns an existing pod whose phase is Running.
     pub(crate) async fn some_pod(&self) -> Value {
         let list = self.get("/api/v1/pods?fieldSelector=status.phase%3DRunning&limit=1").await.json();
         let mut pod = list["items"][0].clone();
@@ -144,23 +143,20 @@ impl Fixture {
     }
 }
 
-/// The end of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The stream ended with EOF.
     Eof,
     /// The stream ended with an error.
     Cut,
 }
 
-/// The events of a watch.
 pub(crate) struct Events {
     pub(crate) body: Incoming,
     buffer: BytesMut,
 }
 
 impl Events {
-    /// Returns the next line, or the end of the stream.
+    /// Returns the next line of the watch, or the end of the stream.
     pub(crate) async fn line(&mut self) -> Result<String, End> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -186,7 +182,7 @@ impl Events {
         event["object"].clone()
     }
 
-    /// Reads ADDED events up to the bookmark that ends them.
+    /// Reads ADDED events, up to the bookmark at the end of the initial events.
     pub(crate) async fn initial(&mut self) -> (Vec<Value>, Value) {
         let mut added = Vec::new();
         loop {
@@ -200,13 +196,13 @@ impl Events {
         }
     }
 
-    /// Returns whether no event arrives for a while.
+    /// Returns whether no event arrives within 300 ms.
     pub(crate) async fn quiet(&mut self) -> bool {
         self.buffer.is_empty() && tokio::time::timeout(Duration::from_millis(300), self.body.frame()).await.is_err()
     }
 }
 
-/// Returns the version of an object or list.
+/// Returns the resourceVersion of an object or list.
 pub(crate) fn version(value: &Value) -> String {
     value["metadata"]["resourceVersion"].as_str().expect("a version").to_owned()
 }

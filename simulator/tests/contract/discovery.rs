@@ -1,4 +1,4 @@
-//! Discovery, OpenAPI, version, health, authentication.
+//! Tests of discovery, OpenAPI, version, health and authentication.
 
 use serde_json::json;
 

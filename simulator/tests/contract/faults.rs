@@ -1,4 +1,4 @@
-//! Faults on command.
+//! Tests of the faults that a simulated member plays on command.
 
 use std::io::Read;
 use std::time::Duration;
@@ -168,7 +168,7 @@ async fn watch_continues_after_an_injected_frame() {
     events.expect("ADDED").await;
 }
 
-/// Returns the number of complete lines, even if the rest of the stream is missing.
+/// Returns the number of complete lines, even if the stream is incomplete.
 fn lines(mut from: impl Read) -> usize {
     let mut text = Vec::new();
     let _ = from.read_to_end(&mut text);
@@ -187,7 +187,7 @@ async fn gzip_watch_has_one_member_per_flush() {
     let (mut body, mut bytes) = (response.into_body(), Vec::new());
     for (before, name) in ["a", "b"].into_iter().enumerate() {
         fixture.member.apply(pod(name)).unwrap();
-        // Each event is flushed before the next one is created.
+        // The test waits until the member has flushed an event before it creates the next one.
         while lines(flate2::read::MultiGzDecoder::new(&bytes[..])) == before {
             let frame = tokio::time::timeout(SOON, body.frame()).await.expect("an event in time");
             bytes.extend_from_slice(frame.unwrap().unwrap().data_ref().unwrap());

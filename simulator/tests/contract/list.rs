@@ -1,4 +1,4 @@
-//! Lists and gets.
+//! Tests of lists and gets.
 
 use serde_json::json;
 use tributary_simulator::SimulatorConfig;
@@ -54,7 +54,7 @@ async fn later_pages_have_the_state_of_the_first_page() {
     let first = fixture.get("/api/v1/pods?limit=25").await.json();
     assert_eq!(first["metadata"]["remainingItemCount"], 35);
     let before = names(&fixture.member.list("pods").into());
-    // A pod of a later page is deleted, one changes, and one is created.
+    // Between two pages, a pod of a later page is deleted, one pod changes, and one pod is created.
     let (namespace, name) = before[50].split_once('/').unwrap();
     fixture.member.delete("pods", namespace, name).expect("deleted");
     fixture

@@ -1,6 +1,6 @@
 //! Tests that the simulator keeps the contract of a kube-apiserver, with a real HTTP/2 client over TLS.
 
-// Helpers may panic like tests.
+// Test helpers may panic like tests.
 #![allow(clippy::unwrap_used)]
 
 mod client;

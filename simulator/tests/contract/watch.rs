@@ -1,4 +1,4 @@
-//! Watches.
+//! Tests of watches.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn watch_after_a_list_receives_each_change_once() {
         assert_eq!((version(&object), &object["kind"]), (revision.to_string(), &json!("Pod")));
     }
     assert!(events.quiet().await);
-    // A watch from an event's version receives the later events.
+    // A watch from the version of an event receives the later events.
     let mut events = fixture.watch(&format!("/api/v1/pods?watch=true&resourceVersion={modified}")).await;
     assert_eq!(version(&events.expect("DELETED").await), deleted.to_string());
 }
@@ -35,7 +35,7 @@ async fn watch_after_a_list_receives_each_change_once() {
 async fn initial_events_end_with_a_single_bookmark() {
     let fixture = Fixture::small().await;
     let watch_list = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    // A plain watch from 0 of an old client has the same defaults.
+    // A watch from version 0 without new parameters, from an old client, has the same defaults.
     for query in [
         format!("resourceVersion=0&{watch_list}"),
         watch_list.to_owned(),
@@ -109,7 +109,7 @@ async fn bookmarks_arrive_periodically_and_before_the_end() {
     let mut events = fixture
         .watch(&format!("/api/v1/pods?watch=1&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=3"))
         .await;
-    // A change of a different resource advances the revision.
+    // A change of another resource advances the revision.
     let other =
         fixture.member.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "other"}})).unwrap();
     assert_eq!(version(&events.expect("BOOKMARK").await), other.to_string());

@@ -1,4 +1,4 @@
-//! Writes over HTTP.
+//! Tests of writes over HTTP.
 
 use serde_json::{Value, json};
 use tributary_simulator::{Simulator, SimulatorConfig, StartError, kubeconfig};
@@ -88,7 +88,7 @@ async fn each_patch_type_applies_with_preconditions() {
     assert_eq!(fixture.write("POST", CONFIGMAPS, "application/yaml", &apply).await.code, 415);
     let garbage = fixture.write("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", &apply).await;
     assert_eq!(garbage.code, 400);
-    // A ConfigMap with the name "made" and the data k: v.
+    // The body contains a ConfigMap with the name `made` and the data `k: v`.
     let body = "k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x10\x0a\x06\x0a\x04made\x12\x06\x0a\x01k\x12\x01v";
     let made = fixture.request("POST", CONFIGMAPS, "application/vnd.kubernetes.protobuf", body);
     assert_eq!(fixture.answer(made).await.code, 201);

@@ -1,4 +1,4 @@
-//! Lists of every form, page by page at any router, and their checks.
+//! Requests lists in every form, page by page from any router, and checks the results.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,21 @@ use crate::schedule::Profile;
 use crate::truth::{History, Lie, Vector};
 use crate::world::{Answer, vector};
 
-/// The options of a list.
+/// The options of a list request, and the expectations about its result.
 #[derive(Default)]
 struct Asked {
     query: Vec<String>,
     /// The requested version, and whether the list must have exactly this version.
     version: Option<(Vector, bool)>,
-    /// When a client received that version.
+    /// The time at which a client received the requested version.
     told: Option<Instant>,
-    /// Each cluster's revision at the time of the request, if the list must contain it.
+    /// The revision of each cluster at the time of the request. `None` if the list may be older.
     at_least: Option<Vector>,
 }
 
 impl Client {
-    /// Reads and checks a list of a random form. Returns `None` if the refusal has a good reason.
+    /// Requests and checks a list of a random form. Returns `None` if the router refused the request for a valid
+    /// reason.
     pub(super) async fn list(&mut self, replica: usize) -> anyhow::Result<Option<(Objects, Vector)>> {
         let limit = if self.random.random_bool(0.5) { self.random.random_range(1..6) } else { 0 };
         let mut query = self.query();
@@ -46,24 +47,24 @@ impl Client {
                 }
             }
         }
-        // A past state is as old as the first answer with its version.
+        // A list of a past version is as old as the first response with this version.
         let of_past = asked.told.filter(|_| asked.version.as_ref().is_some_and(|(_, exact)| *exact));
         self.told = of_past.map_or_else(Told::now, Told::at);
         self.pages(replica, Asked { query, ..asked }).await
     }
 
-    /// The text of a vector in a random form.
+    /// Returns the text of a composite version in a random form (long or compact).
     pub(super) fn sent(&mut self, version: &Vector) -> String {
         let compact = self.world.profile.compact && self.random.random_bool(0.5);
         compact.then(|| self.world.compact(version)).flatten().unwrap_or_else(|| encode(version))
     }
 
-    /// Reads all pages of a list, each at any replica.
+    /// Reads all pages of a list, each from a random router.
     async fn pages(&mut self, mut replica: usize, asked: Asked) -> anyhow::Result<Option<(Objects, Vector)>> {
         let path = self.path();
         let (mut objects, mut version, mut left) = (Objects::new(), None, None);
         let mut page = asked.query.clone();
-        // The place after which the list continues at another state.
+        // The position after which the list continues with a newer state.
         let mut after = None;
         loop {
             let stable = self.world.configured();
@@ -82,7 +83,7 @@ impl Client {
             {
                 anyhow::bail!("the pages of a list have several versions: {first:?}, then {own:?}");
             }
-            // The later pages of a state lack clusters that joined meanwhile.
+            // The later pages of a list omit clusters that were added after the first page.
             let present = !page.iter().any(|part| part.contains("continue="));
             if present && stable == self.world.configured() {
                 self.names_what_is_missing(&stable.1, &own, &answer)?;
@@ -117,14 +118,14 @@ impl Client {
         }
         self.world.with_truth(|truth| truth.is_state(&self.selection, &objects, &version))?;
         self.holds_what_was_asked(&asked, &version)?;
-        // A restore may undo a past state before any router notices. The router then takes the version for the state
-        // that now has it (docs/decisions/0012-undetected-restores-of-etcd.md).
+        // A restore may undo a past version before any router detects the restore. The router then answers with the
+        // state that now has the version (docs/decisions/0012-undetected-restores-of-etcd.md).
         let is_of_past = asked.version.as_ref().is_some_and(|(_, is_exact)| *is_exact);
         let is_of_either = is_of_past && self.world.with_truth(|truth| truth.is_of_either_era(&version));
         Ok((!is_of_either).then_some((objects, version)))
     }
 
-    /// The query of the next page.
+    /// Returns the query of the next page.
     fn page(&mut self, token: &str) -> Vec<String> {
         let limit = self.random.random_range(1..6);
         let mut query = self.query();
@@ -132,8 +133,8 @@ impl Client {
         query
     }
 
-    /// Returns whether a list was answered. A refusal must have a possible cause in this run. `of` is the version that
-    /// the list had to have.
+    /// Returns whether a list succeeded. An error response must have a possible cause in this run. `of` is the version
+    /// that the list must have.
     fn is_answered(&self, asked: &Asked, of: Option<&Vector>, answer: &Answer) -> anyhow::Result<bool> {
         match answer.code {
             200 => Ok(true),
@@ -142,9 +143,9 @@ impl Client {
             410 if of.is_some_and(|version| self.world.may_have_forgotten(version, KEPT_FOR)) => Ok(false),
             410 if asked.told.is_some_and(|told| told.elapsed() > KEPT_FOR) => Ok(false),
             403 if self.world.profile.forbids => Ok(false),
-            // No member serves the resource now.
+            // The resource is not found, because no member serves it at this time.
             404 if self.world.profile.hides || self.world.was_bare() => Ok(false),
-            // The other replica has reached the version, but this replica does not within 3 s.
+            // The version is from the other router, and this router does not reach the version within 3 s.
             504 => Ok(false),
             code => anyhow::bail!("a list was refused: {code} {}", answer.json),
         }
@@ -169,7 +170,7 @@ impl Client {
         Ok(())
     }
 
-    /// A list must not lack a cluster without a warning.
+    /// Checks that a warning names each cluster that is missing in the list.
     fn names_what_is_missing(
         &self,
         configured: &BTreeMap<String, usize>,
@@ -188,7 +189,8 @@ impl Client {
         Ok(())
     }
 
-    /// The list contains the members' state at the time of the request, except for clusters that a warning names.
+    /// Checks that the list contains the state of all members at the time of the request, except for clusters in a
+    /// warning.
     fn is_new_enough(&self, asked: &Asked, version: &Vector, answer: &Answer) -> anyhow::Result<()> {
         let Profile { restores, topology, hides, .. } = self.world.profile;
         if restores || topology || hides {
@@ -205,7 +207,7 @@ impl Client {
     fn holds_what_was_asked(&self, asked: &Asked, version: &Vector) -> anyhow::Result<()> {
         let Some((asked, exact)) = &asked.version else { return Ok(()) };
         if *exact {
-            // A cluster outside the version contributes its current state.
+            // A cluster that is not in the requested version contributes its current state.
             let is_given = asked.iter().all(|(cluster, component)| version.get(cluster) == Some(component));
             anyhow::ensure!(is_given, "{asked:?} was asked for, and {version:?} given");
         } else if !self.world.profile.restores {
@@ -218,7 +220,7 @@ impl Client {
     }
 }
 
-/// Place of a continue token: the next page follows this object of this cluster.
+/// Decodes the position in a continue token: the cluster and the key of the last object before the next page.
 fn place_of(token: &str) -> anyhow::Result<(String, String)> {
     use base64::Engine as _;
     let place = token.split('.').nth(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tests of the ledger: it accepts correct writes and detects a write that lands in a wrong place.
+//! Tests of the ledger, which records writes: it accepts correct writes and detects a write to a wrong object.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -6,10 +6,10 @@ use super::found_out;
 use crate::ledger::{Bare, Change, Known, Ledger, Meaning, Outcome, Settled, Verb, Write};
 use crate::truth::{Component, History, Lie, State, Truth};
 
-/// The key of every write.
+/// The key of the object in all writes.
 const KEY: &str = "n/x";
 
-/// A step of a run: a client sends a write, a member changes, or a router answers.
+/// A step of a test: a client sends a write, a member changes, or a router answers.
 type Step = fn(&mut Ledger) -> Result<(), Lie>;
 
 /// Correct runs, which the ledger must accept.
@@ -22,7 +22,7 @@ const RIGHT: [(&str, &[Step]); 10] = [
     ("a_uid_of_the_object_that_is_there", &[of_uid, |to| put(to, 1, Some("v2")), done]),
     ("a_deletion_by_uid", &[deletes_by_uid, |to| gone(to, 1, "v2"), done]),
     ("bare_write_of_a_name_in_one_cluster", &[|to| bare(to, None), |to| put(to, 1, Some("v2")), done]),
-    // `a` has the object since revision 12, and the router knew it up to 10.
+    // `a` has the object since revision 12, and the router's version of `a` is 10.
     ("bare_write_beside_an_object_not_seen_yet", &[|to| bare(to, Some(10)), |to| put(to, 1, Some("v2")), done]),
     (
         "a_deletion_after_one_that_was_refused",
@@ -36,7 +36,7 @@ const RIGHT: [(&str, &[Step]); 10] = [
     ),
 ];
 
-/// Runs of a router that confuses objects.
+/// Runs in which the router writes to a wrong object. The last step must be detected.
 const WRONG: [(&str, &[Step]); 14] = [
     ("an_annotated_write_in_another_cluster", &[annotated, |to| put(to, 1, None)]),
     ("a_write_in_two_clusters", &[|to| bare(to, None), |to| put(to, 1, None), |to| put(to, 2, None)]),
@@ -49,7 +49,7 @@ const WRONG: [(&str, &[Step]); 14] = [
     ("a_version_that_is_not_there_any_more", &[of_version, |to| put(to, 1, Some("v3"))]),
     ("a_uid_of_another_object", &[of_uid, |to| put(to, 1, Some("other"))]),
     ("bare_write_beside_a_known_object_of_the_name", &[|to| bare(to, Some(12)), |to| put(to, 1, Some("v2"))]),
-    // The router knows nothing about `a`, which always had the object.
+    // The router has no version of `a`, which has the object.
     ("bare_write_beside_an_object_in_an_unknown_cluster", &[|to| bare(to, Some(0)), |to| put(to, 1, Some("v2"))]),
     ("a_deletion_that_nobody_asked_for", &[|to| gone(to, 1, "v2")]),
     ("a_deletion_of_another_object", &[deletes_by_uid, |to| gone(to, 0, "v2")]),
@@ -74,8 +74,6 @@ fn play(steps: &[Step]) -> Result<(), Lie> {
     let mut ledger = Ledger::default();
     steps.iter().try_for_each(|step| step(&mut ledger))
 }
-
-// ---- requests ----
 
 fn sent(ledger: &mut Ledger, marker: &str, verb: Verb, meaning: Meaning) -> Result<(), Lie> {
     ledger.sent(Write { marker: marker.to_owned(), verb, key: KEY.to_owned(), meaning });
@@ -102,8 +100,8 @@ fn deletes(ledger: &mut Ledger, marker: &str) -> Result<(), Lie> {
     sent(ledger, marker, Verb::Delete, Meaning::Bare(Bare::default()))
 }
 
-/// A bare write to a router that knows the first member up to this revision. With 0 it knows no revision of it; with
-/// `None` it lacks the member.
+/// Sends a write that does not identify its object. `known` is the router's revision of the first member. With 0, the
+/// router has no revision of that member, and with `None`, the router lacks the member.
 fn bare(ledger: &mut Ledger, known: Option<u64>) -> Result<(), Lie> {
     let known = known.map(|revision| Known {
         cluster: "ap".to_owned(),
@@ -113,8 +111,6 @@ fn bare(ledger: &mut Ledger, known: Option<u64>) -> Result<(), Lie> {
     });
     sent(ledger, "w0", Verb::Merge, Meaning::Bare(Bare { known: known.into_iter().collect() }))
 }
-
-// ---- answers and changes ----
 
 fn done(ledger: &mut Ledger) -> Result<(), Lie> {
     ledger.answered("w0", Outcome::Done)
@@ -148,7 +144,7 @@ fn changed(
     ledger.changed(&Change { member, key: key.to_owned(), before, after }, &truth(), &settled)
 }
 
-/// The first member has the object since revision 12.
+/// Returns histories in which the first member has the object since revision 12.
 fn truth() -> Truth {
     let mut first = History::new(10);
     first.changed(11, "n/z", Some(state("v0")));

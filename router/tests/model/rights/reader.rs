@@ -1,4 +1,4 @@
-//! A user's client that lists, watches and stores the objects, as an informer does.
+//! The client of a user, which lists, watches and stores the objects like an informer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,12 +28,12 @@ impl Reader {
         Arc::clone(&self.held)
     }
 
-    /// Reads until the task is dropped.
     pub(super) async fn run(mut self) {
         loop {
             match self.list().await {
                 Ok(Some(mut version)) => {
-                    // A watch that ends in order or breaks off resumes; a refused watch does not.
+                    // The client resumes a watch that ends regularly or breaks. After a refused watch, the client lists
+                    // again.
                     while let Ok(Some(next)) = self.watch(&version).await {
                         version = next;
                     }
@@ -47,7 +47,7 @@ impl Reader {
         }
     }
 
-    /// Lists all objects. Returns the list's version, or `None` after a refusal.
+    /// Lists all objects. Returns the list's resourceVersion, or `None` if the router refuses the list.
     async fn list(&mut self) -> anyhow::Result<Option<String>> {
         let begun = Instant::now();
         let (code, list) = self.world.get(self.user, &format!("/api/v1/{RESOURCE}")).await?;
@@ -60,7 +60,7 @@ impl Reader {
         Ok(Some(text(&list["metadata"]["resourceVersion"])))
     }
 
-    /// Watches from a version. Returns the version to resume from, or `None` if no version serves.
+    /// Watches from a resourceVersion. Returns the version to resume from, or `None` if the client must list again.
     async fn watch(&mut self, version: &str) -> anyhow::Result<Option<String>> {
         let seconds = self.random.random_range(1..120);
         let options = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}");
@@ -90,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Applies an event. Returns its version, or `None` if the watch must not resume.
+    /// Applies an event. Returns the event's resourceVersion, or `None` if the client must list again.
     fn take(&self, event: &Value) -> Option<String> {
         let object = &event["object"];
         let kind = event["type"].as_str().unwrap_or_default();

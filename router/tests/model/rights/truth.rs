@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use tokio::time::{Duration, Instant};
 
-/// Longest time after the loss of a right for which the router may show objects that were written after the loss. A
-/// watch may lag by 2 s, and a watch that was refused for 5 s reopens after a pause.
+/// The maximum time after the loss of a right for which the router may show newly written objects. A watch may be
+/// delayed by 2 s, and a watch that was refused for 5 s reopens after a pause.
 const LATE: Duration = Duration::from_secs(15);
 
-/// Longest time after a member's last fault for which a lost right may go unnoticed: the longest delay between
+/// The maximum time after a member's last fault until the router detects the loss of a right: the longest delay between
 /// attempts, and one attempt.
 const NOTICED_WITHIN: Duration = Duration::from_secs(75);
 
@@ -16,9 +16,9 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(75);
 pub(crate) struct MemberTruth {
     /// Every state of every object, by its unique value.
     states: BTreeMap<String, State>,
-    /// The rights of each user in each place. The empty place stands for all namespaces.
+    /// The rights of each user in each namespace, by user and namespace. The empty namespace means all namespaces.
     rights: BTreeMap<(String, String), Vec<Right>>,
-    /// When the last fault ended.
+    /// The end of the last fault.
     troubled: Option<Instant>,
 }
 
@@ -27,7 +27,7 @@ struct State {
     namespace: String,
     name: String,
     from: u64,
-    /// The revision of the next state or of the deletion.
+    /// The revision at which the state ended; `None` for the current state.
     until: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ struct Right {
     until: Option<(u64, Instant)>,
 }
 
-/// Why a user may not see an object.
+/// The reason why a user may not see an object.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Leak {
     #[error("no object ever was so")]
@@ -82,24 +82,24 @@ impl MemberTruth {
         self.troubled = Some(at);
     }
 
-    /// Number of states so far.
+    /// Returns the number of recorded states.
     pub(crate) fn count(&self) -> usize {
         self.states.len()
     }
 
-    /// Returns whether a user has a current right in exactly this place.
+    /// Returns whether a user has a right in exactly this namespace (empty: all namespaces).
     pub(crate) fn may_read_at(&self, user: &str, place: &str) -> bool {
         self.rights_at(user, place).last().is_some_and(|right| right.until.is_none())
     }
 
-    /// The current objects in a place: namespace, name and value.
+    /// Returns the current objects in a namespace (empty: all): namespace, name and value.
     pub(crate) fn objects(&self, place: &str) -> impl Iterator<Item = (&str, &str, &str)> {
         let now = self.states.iter().filter(|(_, state)| state.until.is_none());
         let there = now.filter(move |(_, state)| place.is_empty() || state.namespace == place);
         there.map(|(value, state)| (&*state.namespace, &*state.name, &**value))
     }
 
-    /// Checks that a user may see a state in an answer that began at `begun`. `is_well`: no fault is active.
+    /// Checks that a user may see a state in a response that began at `begun`. `is_well` is true if no fault is active.
     pub(crate) fn may_be_shown(
         &self,
         user: &str,
@@ -135,7 +135,6 @@ impl MemberTruth {
     }
 }
 
-/// Checks by table for each object whether the answer leaks it.
 pub(crate) fn rights_checker_reports_leaks() -> Result<(), libtest_mimic::Failed> {
     let begin = Instant::now();
     let at = |seconds| begin + Duration::from_secs(seconds);

@@ -1,5 +1,5 @@
-//! The shared mode: members with constrained impersonation (KEP-5284), and users who may impersonate others for some
-//! requests only.
+//! Tests of the shared mode with members that have constrained impersonation (KEP-5284), and with users who may
+//! impersonate other users only for some requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,24 +24,25 @@ const SECRETS: &str = "/api/v1/secrets";
 const ROOT: (&str, &str) = ("impersonate-user", "root");
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// The router asks a member each minute which impersonation filter it has, and trusts an answer about rights as long.
+/// The router detects each minute which impersonation filter a member has, and caches the result of a review for a
+/// minute.
 const FOUND_WITHIN: Duration = Duration::from_secs(70);
 const BELIEVED_FOR: Duration = Duration::from_secs(70);
 
-/// Delay of watches that deliver no event during a test.
+/// The delay of watches that must deliver no event during a test.
 const LATE: Duration = Duration::from_secs(250);
 
-/// A reopened watch without events counts as current after this time.
+/// The time after which a reopened watch without events counts as current.
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The refusal for ann if she may not impersonate root.
+/// The message for Ann if she may not impersonate `root`.
 const NOT_ROOT: &str = "users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\" in API group \"\" at the cluster \
                         scope";
 
-/// Time within which the router notices that a member is unreachable, or back.
+/// The maximum time until the router detects that a member is unreachable, or reachable again.
 const NOTICED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A member's authorizer that answers as behind constrained impersonation.
+/// An authorizer of a member with constrained impersonation.
 struct Constrained<A>(Arc<A>);
 
 impl<A: Authorizer> Authorizer for Constrained<A> {
@@ -68,15 +69,15 @@ impl<A: Authorizer> Authorizer for Constrained<A> {
     }
 }
 
-/// Lets ann impersonate root for every request that the mode allows her.
+/// Allows Ann to impersonate `root` for all requests that her other rights permit.
 fn be_root(member: &SimulatedCluster) {
     let verbs: &[&str] = &["impersonate:user-info"];
     member.apply(role("", "root-info", [verbs, &[AUTHENTICATION], &["users"], &["root"]])).unwrap();
     member.apply(binding("", "ann-is-root", ("ClusterRole", "root-info"), "ann")).unwrap();
 }
 
-/// Members `a` and `b`; `a` has constrained impersonation. Root may do everything. In both members ann may impersonate
-/// root and use these verbs as root on the ConfigMaps of `shop`.
+/// Starts members `a` and `b`; `a` has constrained impersonation. `root` may do everything. In both members Ann may
+/// impersonate `root` and use these verbs as `root` on the ConfigMaps in the namespace `shop`.
 async fn fixture(verbs: &[&str]) -> (Fixture, Vec<Arc<Rbac>>) {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     for member in &fixture.members {
@@ -104,7 +105,7 @@ async fn as_root(client: &Client, method: &str, path: &str) -> Answer {
     client.send(method, path, &[ROOT], "").await
 }
 
-/// The message of a refused impersonation for a request on ConfigMaps.
+/// Returns the message about a forbidden impersonation for a request on ConfigMaps.
 fn words(verb: &str, namespace: &str) -> String {
     format!(
         "configmaps is forbidden: User \"ann\" cannot impersonate-on:user-info:{verb} resource \"configmaps\" in API group \"\" in \
@@ -112,7 +113,7 @@ fn words(verb: &str, namespace: &str) -> String {
     )
 }
 
-/// Cuts the watches of a member's roles and bindings, and delays their events once they are open again.
+/// Cuts the watches of a member's roles and bindings, and delays the events after they reopen.
 async fn follow_late(member: &SimulatedCluster) {
     let watches = |kind: RbacKind| {
         let resource = format!("{}.{RBAC}", kind.resource());
@@ -124,8 +125,8 @@ async fn follow_late(member: &SimulatedCluster) {
     until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
 }
 
-/// A caller with the right to impersonate for lists reads the objects that both users may read, and only in members
-/// with constrained impersonation.
+/// A caller who may impersonate a user for lists can read objects that both users may read, and only in members with
+/// constrained impersonation.
 #[tokio::test]
 async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
@@ -141,13 +142,13 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
     as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.refused(403);
     assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
     assert_eq!(as_root(&ann, "GET", &format!("/clusters/a{BANK}")).await.refused(403), words("list", "bank"));
-    // A cluster's own API does not return a partial list.
+    // The path of a single cluster returns no partial list.
     let everywhere = as_root(&ann, "GET", &format!("/clusters/a{ALL}")).await.refused(403);
     assert!(
         everywhere.contains("impersonate-on:user-info:list") && everywhere.contains("cluster scope"),
         "{everywhere}"
     );
-    // Refused: another verb, another user, and more groups of the same user.
+    // The member forbids another verb, another user, and additional groups of the impersonated user.
     for path in [format!("{SHOP}?watch=1"), format!("/clusters/a{SHOP}?watch=1")] {
         assert_eq!(as_root(&ann, "GET", &path).await.refused(403), words("watch", "shop"));
     }
@@ -156,13 +157,13 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
     assert_eq!(ann.send("GET", SHOP, &[("impersonate-user", "bob")], "").await.refused(403), not_bob);
     let in_group = ann.send("GET", SHOP, &[ROOT, ("impersonate-group", "dev")], "").await.refused(403);
     assert!(in_group.contains("cannot impersonate:user-info resource \"groups\""), "{in_group}");
-    // Without an impersonation header ann has her own rights only.
+    // Without an impersonation header Ann has only her own rights.
     ann.get(SHOP).await.refused(403);
 }
 
 /// The audit log must not record an impersonation that no member allows.
 #[tokio::test]
-async fn impersonation_that_no_member_allows_is_marked_in_the_trace() {
+async fn impersonation_that_no_member_allows_is_recorded_as_undecided() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
@@ -173,7 +174,7 @@ async fn impersonation_that_no_member_allows_is_marked_in_the_trace() {
         (ROOT, &*of_b, 403, true),
         (("impersonate-user", "bob"), SHOP, 403, true),
         (("impersonate-user", "system:anonymous"), SHOP, 403, true),
-        // Without impersonation, her own rights refuse the request.
+        // Without impersonation, Ann's own rights forbid the request.
         (("accept", "application/json"), SHOP, 403, false),
     ] {
         let trace = RequestTrace::default();
@@ -185,7 +186,7 @@ async fn impersonation_that_no_member_allows_is_marked_in_the_trace() {
     }
 }
 
-/// No right guards the public paths, under any identity. Details of checks are not public.
+/// Public paths need no right under any identity. The details of health checks are not public.
 #[tokio::test]
 async fn public_paths_need_no_right_to_impersonate_but_check_details_do() {
     let (fixture, _rbac) = fixture(&["list"]).await;
@@ -208,8 +209,8 @@ async fn public_paths_need_no_right_to_impersonate_but_check_details_do() {
     }
 }
 
-/// The router forwards the requests that the user may send under the impersonated identity. Each request's verb, object
-/// and subresource decide.
+/// The router forwards the requests that the user may send as the impersonated user. The verb, the object and the
+/// subresource of each request decide.
 #[tokio::test]
 async fn constrained_impersonation_sends_only_the_allowed_requests() {
     let (fixture, rbac) = fixture(&["get", "delete"]).await;
@@ -231,7 +232,7 @@ async fn constrained_impersonation_sends_only_the_allowed_requests() {
         assert!([403, 404].contains(&answer.code), "{method} {path}: {}", answer.code);
     }
     assert!(rbac.iter().all(|own| own.came().is_empty()));
-    // Objects in clusters that she may not know count as missing.
+    // Objects in clusters that Ann may not know count as missing.
     as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-b")).await.refused(404);
     drop(rbac[0].came());
     as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-a")).await.ok();
@@ -241,9 +242,9 @@ async fn constrained_impersonation_sends_only_the_allowed_requests() {
     assert!(rbac[1].came().is_empty());
 }
 
-/// A watch under an impersonated identity ends once the caller loses the right to impersonate for it.
+/// A watch as an impersonated user ends when the caller loses the right to impersonate the user for this watch.
 #[tokio::test]
-async fn a_watch_as_another_ends_with_the_right_to_it() {
+async fn impersonating_watch_ends_with_the_right_to_impersonate() {
     let (fixture, rbac) = fixture(&["list", "watch"]).await;
     let (ann, a) = (fixture.user("ann", &[]), fixture.member("a"));
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
@@ -259,10 +260,10 @@ async fn a_watch_as_another_ends_with_the_right_to_it() {
     assert_eq!(as_root(&ann, "GET", SHOP).await.refused(403), words("list", "shop"));
 }
 
-/// If roles do not decide in a member, the router asks the member for both rights: the impersonated user's, and the
-/// caller's right to impersonate.
+/// In a member that authorizes by more than roles, the router reviews two rights: those of the impersonated user, and
+/// the caller's right to impersonate the user.
 #[tokio::test]
-async fn reviewing_member_is_asked_for_both_users_rights() {
+async fn impersonation_is_reviewed_for_caller_and_impersonated_user() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("ann", "bank"), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     let (b, chain) = (fixture.member("b"), &chains[1]);
@@ -275,7 +276,7 @@ async fn reviewing_member_is_asked_for_both_users_rights() {
     pass(FOUND_WITHIN).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
-    // The webhook denies ann's requests in `bank` under any identity.
+    // The webhook denies Ann's requests in the namespace `bank` under any identity.
     assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
     as_root(&ann, "GET", &format!("/clusters/b{BANK}")).await.refused(403);
     as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.ok();
@@ -286,14 +287,14 @@ async fn reviewing_member_is_asked_for_both_users_rights() {
     assert!(refused.contains("User \"root\" cannot list"), "{refused}");
 }
 
-/// A review under an impersonated identity goes to the clusters that allow this impersonation for reviews. Rights to
-/// impersonate for different requests do not matter.
+/// A SelfSubjectAccessReview as an impersonated user goes to the clusters that allow the impersonation for this kind of
+/// request. Rights to impersonate for other requests have no effect.
 #[tokio::test]
 async fn access_review_goes_to_clusters_that_allow_impersonation_for_reviews() {
     let (fixture, rbac) = fixture(&["list"]).await;
     let (a, b) = (fixture.member("a"), fixture.member("b"));
     let_be_root(b, &rbac[1], &["ann"]);
-    // Only in a, root may list Pods, and ann may list them as root.
+    // Only in `a`, `root` may list Pods, and Ann may list Pods as `root`.
     let list_as: &[&str] = &["impersonate-on:user-info:list"];
     for (name, verbs, user) in [("root-pods", &["list"][..], "root"), ("pods-as-root", list_as, "ann")] {
         a.apply(role("", name, [verbs, &[""], &["pods"], &[]])).unwrap();
@@ -315,16 +316,16 @@ async fn access_review_goes_to_clusters_that_allow_impersonation_for_reviews() {
     assert!(rbac[0].came().is_empty(), "a is not there for the question");
 }
 
-/// Writes a new ConfigMap of `shop`. `who` is an impersonation header, and `kind` the media type.
+/// Writes a new ConfigMap in `shop`. `who` is an impersonation header, and `kind` is the media type.
 async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str), name: &str) -> Answer {
     let path = format!("{SHOP}/{name}?fieldManager=t");
     client.send(method, &path, &[("content-type", kind), who], &config_map_of("shop", name).to_string()).await
 }
 
-/// The search for a write's cluster uses the impersonated identity, too. Without the right to read under it, the caller
-/// gets the answer of a user who may write but not read.
+/// The search for the cluster of a write also uses the impersonated identity. A caller who may write but not read as
+/// this user gets the response of a user with the same rights.
 #[tokio::test]
-async fn impersonator_without_read_rights_is_answered_as_a_user_without_them() {
+async fn impersonation_without_read_rights_is_handled_like_a_write_only_user() {
     const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");
     const PUT: (&str, &str) = ("PUT", "application/json");
     const NOBODY_ELSE: (&str, &str) = ("accept", "application/json");
@@ -345,21 +346,21 @@ async fn impersonator_without_read_rights_is_answered_as_a_user_without_them() {
         let path = format!("/clusters/{name}{SHOP}/shop-of-{name}");
         until(async || ann.send("PATCH", &path, &merge, "{}").await.code == 200).await;
     }
-    // Memory does not know the newest object in a, and neither user may look for it.
+    // The router has not received the newest object in `a`, and neither user may read the object.
     a.control().lag_watches(LATE);
     a.apply(config_map_of("shop", "given")).unwrap();
     let plain = write(&eve, NOBODY_ELSE, APPLY, "new").await;
     let as_root = write(&ann, ROOT, APPLY, "new").await;
     let [own, expected] = [&as_root, &plain].map(|answer| {
         let mut told = answer.json();
-        // A version's scope depends on the caller.
+        // The scope in a version depends on the caller.
         told["metadata"]["resourceVersion"].take();
         told
     });
     assert_eq!((as_root.code, own), (plain.code, expected));
     assert_eq!(as_root.code, 404);
-    // Memory may learn of the object meanwhile. The write then goes to the object, and the next write waits for it
-    // (504, since watches are late).
+    // The router may receive the object in the meantime. Then the write changes the object, and the next write waits
+    // for the event (504, because watches are delayed).
     for how in [APPLY, PUT] {
         for (client, who) in [(&eve, NOBODY_ELSE), (&ann, ROOT)] {
             let answer = write(client, who, how, "given").await;
@@ -375,10 +376,10 @@ async fn impersonator_without_read_rights_is_answered_as_a_user_without_them() {
     assert!(["new", "given"].into_iter().all(|name| b.get("configmaps", "shop", name).is_none()));
 }
 
-/// A cluster's refusal may name bindings of the impersonated user. The caller sees them only with the right to send the
-/// request under this identity.
+/// A cluster's 403 may name bindings of the impersonated user. The caller gets this message only with the right to send
+/// the request as this user.
 #[tokio::test]
-async fn a_refusal_tells_nothing_of_a_cluster_where_the_user_may_ask_other_things_as_another() {
+async fn refusal_hides_clusters_that_allow_only_other_impersonated_requests() {
     const SECRETS_OF_SHOP: &str = "/api/v1/namespaces/shop/secrets";
     const BOB: (&str, &str) = ("impersonate-user", "bob");
     let (fixture, rbac) = fixture(&["list"]).await;
@@ -399,12 +400,12 @@ async fn a_refusal_tells_nothing_of_a_cluster_where_the_user_may_ask_other_thing
     until(async || said(SECRETS_OF_SHOP).await.contains("User \"bob\" cannot list")).await;
     let message = said(SECRETS_OF_SHOP).await;
     assert!(!message.contains("payments-breakglass"), "{message}");
-    // Where she may ask for it as bob, the router passes the refusal on.
+    // If Ann may send the request as Bob, the router forwards the member's message.
     let message = said("/api/v1/namespaces/shop/pods/p").await;
     assert!(message.contains("payments-breakglass"), "{message}");
 }
 
-/// Lets root use these verbs on Secrets, and creates a Secret with the member's name.
+/// Grants `root` these verbs on Secrets, and creates a Secret with the member's name.
 fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
     let mut secret = config_map_of("shop", &format!("secret-of-{}", member.name()));
     secret["kind"] = "Secret".into();
@@ -413,8 +414,8 @@ fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
     member.apply(binding("", "root-secrets", ("ClusterRole", "root-secrets"), "root")).unwrap();
 }
 
-/// For a resource outside memory the router asks each member. It leaves out a member that no longer allows the
-/// impersonation, as one that never did.
+/// A resource that is not cached is read from each member. The router leaves out a member that no longer allows the
+/// impersonation, like a member that never allowed it.
 #[tokio::test]
 async fn live_list_omits_a_member_that_no_longer_allows_the_impersonation() {
     let (fixture, rbac) = crate::membership::members::fixture(["a", "b"]).await;
@@ -431,7 +432,7 @@ async fn live_list_omits_a_member_that_no_longer_allows_the_impersonation() {
         })
         .await;
     }
-    // The loss of the right arrives late.
+    // The router receives the deletion of the binding late.
     follow_late(a).await;
     a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-is-root").unwrap();
     rbac[0].learn(a);
@@ -441,12 +442,12 @@ async fn live_list_omits_a_member_that_no_longer_allows_the_impersonation() {
     assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
     assert!(rbac[0].came().is_empty(), "nothing is sent");
     assert_eq!(items(&as_root(&bob, "GET", SECRETS).await.ok()).len(), 2);
-    // Without another member, the refusal is the answer.
+    // If the request selects only this member, the response is the member's refusal.
     let of_a = format!("{SECRETS}?labelSelector=tributary.dev%2Fcluster%3Da");
     assert_eq!(as_root(&ann, "GET", &of_a).await.refused(403), NOT_ROOT);
 }
 
-/// Lets users impersonate root for all of root's rights.
+/// Allows users to impersonate `root` with all rights of `root`.
 fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
     member.apply(role("", "be-root", [&["impersonate"], &[""], &["users"], &["root"]])).unwrap();
     for user in users {
@@ -455,10 +456,10 @@ fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
     rbac.learn(member);
 }
 
-/// The member's current rights decide about requests in another name. After an outage the router asks the member until
-/// it has read the roles and bindings anew.
+/// The current rights in a member decide about requests with impersonation. After an outage, the router sends reviews
+/// to the member until it has read the roles and bindings again.
 #[tokio::test]
-async fn impersonation_revoked_during_an_outage_sends_nothing_after_it() {
+async fn impersonation_revoked_during_an_outage_is_refused_afterwards() {
     let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
     let (a, rbac) = (fixture.member("a"), &rbac[0]);
     let_be_root(a, rbac, &["ann", "bob"]);
@@ -477,7 +478,7 @@ async fn impersonation_revoked_during_an_outage_sends_nothing_after_it() {
     assert_eq!(answer.headers.get("retry-after"), None);
     let told = answer.refused(503);
     assert!(told.contains("cannot be asked now: a (") && told.ends_with("act as another user; try again"), "{told}");
-    // The router cannot read the roles and bindings yet when the member is back.
+    // When the member becomes reachable, the router cannot yet read its roles and bindings.
     a.delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-is-root").unwrap();
     rbac.learn(a);
     refuse_rbac(a, true);
@@ -488,15 +489,15 @@ async fn impersonation_revoked_during_an_outage_sends_nothing_after_it() {
     until(async || as_root(&ann, "DELETE", &object).await.code == 403).await;
     assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     assert!(rbac.came().iter().all(|own| own.line.starts_with("GET ")));
-    // A user whom the member still allows acts as root.
+    // Bob, whom the member still allows to impersonate `root`, succeeds.
     as_root(&bob, "DELETE", &object).await.ok();
     assert_eq!(condition().await, Some(RightsCondition::Behind));
 }
 
-/// As above, with a member that always answers but whose watches of roles and bindings broke off, so the loss arrives
-/// late. The router asks it each time until its roles and bindings are complete.
+/// Like the previous test, with a reachable member whose watches of roles and bindings broke. The router receives the
+/// deletion of the binding late. It sends a review for each request until its roles and bindings are complete.
 #[tokio::test]
-async fn impersonation_revoked_while_role_watches_lag_sends_nothing() {
+async fn impersonation_revoked_while_role_watches_lag_is_refused() {
     let (fixture, rbac) = crate::membership::members::fixture(["a"]).await;
     let (a, rbac) = (fixture.member("a"), &rbac[0]);
     let_be_root(a, rbac, &["ann", "bob", "eve"]);
@@ -518,7 +519,7 @@ async fn impersonation_revoked_while_role_watches_lag_sends_nothing() {
     }
     rbac.learn(a);
     drop(rbac.came());
-    // The rights in memory allow both, and bob also has a recent answer of the member.
+    // The rights in memory still allow the impersonation to both users, and a recent review also allows it to Bob.
     assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     as_root(&bob, "DELETE", &object).await.refused(403);
     // The watches are open again and have delivered no event.
@@ -527,7 +528,7 @@ async fn impersonation_revoked_while_role_watches_lag_sends_nothing() {
     as_root(&bob, "DELETE", &object).await.refused(403);
     assert!(rbac.came().is_empty(), "nothing is sent");
     as_root(&eve, "GET", &object).await.ok();
-    // The missed events arrive, and the router asks the member no more.
+    // After the delayed events have arrived, the router sends no further reviews to the member.
     a.control().lag_watches(Duration::ZERO);
     a.control().cut_streams();
     until(async || {

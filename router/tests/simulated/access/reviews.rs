@@ -1,4 +1,4 @@
-//! Questions about the caller's own rights.
+//! Tests of access reviews by clients about their own rights.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn object_named(kind: &str, namespace: &str, name: &str) -> Value {
     object
 }
 
-/// A review of a verb on ConfigMaps in a namespace, by a user if one is given.
+/// Returns a review of a verb on ConfigMaps in a namespace. An empty `user` means a review of the caller.
 fn access(kind: &str, verb: &str, namespace: &str, user: &str) -> Value {
     let mut spec = json!({"resourceAttributes": {"verb": verb, "resource": "configmaps", "namespace": namespace}});
     if !user.is_empty() {
@@ -52,7 +52,7 @@ fn access(kind: &str, verb: &str, namespace: &str, user: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_right_is_asked_of_every_cluster() {
+async fn access_review_goes_to_every_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
@@ -71,10 +71,10 @@ async fn a_right_is_asked_of_every_cluster() {
     fixture.write("POST", rules, &review).await.refused(403);
 }
 
-/// Once the router knows that a member is silent, it does not wait for it. The answer names the member, unless the
-/// policy denies incomplete answers.
+/// The router does not wait for a member that it knows to be silent. The response names the member, unless the policy
+/// denies incomplete responses.
 #[tokio::test]
-async fn a_cluster_that_is_out_of_reach_is_named_and_not_waited_for() {
+async fn access_review_names_an_unreachable_cluster_without_waiting() {
     let group = "/apis/authorization.k8s.io/v1";
     let rules = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
         "spec": {"namespace": "default"}});
@@ -105,8 +105,8 @@ async fn a_cluster_that_is_out_of_reach_is_named_and_not_waited_for() {
     }
 }
 
-/// Members `a` and `b`; `b` denies each review. Namespace `one` is in `a` alone, with the account `app`; namespace
-/// `two` is in both.
+/// Starts members `a` and `b`; `b` denies each review. The namespace `one` exists only in `a` and has the
+/// ServiceAccount `app`. The namespace `two` exists in both members.
 async fn with_namespaces(policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     let [a, b] = ["a", "b"].map(|name| fixture.member(name));
@@ -124,9 +124,10 @@ async fn with_namespaces(policies: Policies) -> Fixture {
     fixture
 }
 
-/// A cluster without the namespace or the account would deny the action.
+/// A cluster without the namespace or the ServiceAccount would deny the action, so the router does not ask this
+/// cluster.
 #[tokio::test]
-async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
+async fn access_review_is_answered_by_the_clusters_with_the_namespace() {
     const APP: &str = "system:serviceaccount:one:app";
     const STRANGE: &str = "system:serviceaccount:one:nobody";
     let live = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
@@ -140,7 +141,7 @@ async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
             ("one", STRANGE, true),
             ("two", "", false),
             ("two", "dev", false),
-            // The account is in `a`, and acts there.
+            // The ServiceAccount exists only in `a`, so `a` answers the review.
             ("two", APP, true),
             ("two", STRANGE, false),
             ("", "dev", false),
@@ -175,9 +176,9 @@ async fn a_review_is_answered_by_the_clusters_that_it_concerns() {
     }
 }
 
-/// The last known namespaces of a cluster out of reach decide whether the answer needs that cluster.
+/// The last known namespaces of an unreachable cluster decide whether the response needs this cluster.
 #[tokio::test]
-async fn a_review_misses_no_cluster_that_it_does_not_concern() {
+async fn access_review_does_not_need_clusters_without_the_namespace() {
     let fixture = with_namespaces(allow()).await;
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
@@ -191,9 +192,10 @@ async fn a_review_misses_no_cluster_that_it_does_not_concern() {
     }
 }
 
-/// Ann may read ConfigMaps in all of `a`, which lacks the namespace `team`, and delete them in `team` of `b`.
+/// Ann may read ConfigMaps in all of `a`, which lacks the namespace `team`, and may delete ConfigMaps in the namespace
+/// `team` of `b`.
 #[tokio::test]
-async fn a_review_of_one_of_many_users_is_answered_by_the_clusters_that_it_concerns() {
+async fn access_review_in_shared_mode_uses_clusters_with_the_namespace() {
     let fixture = ann().await;
     let [a, b] = ["a", "b"].map(|name| fixture.member(name));
     b.apply(object_named("Namespace", "", "team")).unwrap();
@@ -212,7 +214,7 @@ async fn a_review_of_one_of_many_users_is_answered_by_the_clusters_that_it_conce
         fixture.user(user, &[]).send("POST", &path, &headers, &review).await.ok()["status"].clone()
     };
     until(async || said("ann", "delete").await["allowed"] == true).await;
-    // The answer does not show the clusters of a namespace to a user who may not get namespaces.
+    // The response does not reveal which clusters have a namespace to a user who may not get namespaces.
     let of_bob = said("bob", "delete").await;
     assert_eq!((&of_bob["allowed"], &of_bob["reason"]), (&json!(false), &json!("not allowed in a: simulated")));
     assert_eq!(said("bob", "list").await["allowed"], true, "a read is one that any cluster allows");

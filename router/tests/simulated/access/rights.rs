@@ -1,4 +1,5 @@
-//! The shared mode: the mirror of users' rights in each member, and their effect on answers from memory.
+//! Tests of the shared mode: the rights of users that the router reads from each member, and their effect on responses
+//! from memory.
 
 use std::time::Duration;
 
@@ -16,17 +17,17 @@ use crate::harness::{Fixture, SOON, allow, config_map, items, pass, until, vecto
 
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// A little more than the time for which old rights hold when only roles and bindings are not followed.
+/// A little more than the time for which old rights are used after only the watches of roles and bindings have failed.
 const BEHIND: Duration = Duration::from_secs(5 * 60 + 30);
 
-/// A role of a namespace with one rule of these words. A `ClusterRole` if `namespace` is empty.
+/// Returns a role with one rule of these strings: a Role, or a ClusterRole if `namespace` is empty.
 pub(crate) fn role(namespace: &str, name: &str, [verbs, groups, resources, names]: [&[&str]; 4]) -> Value {
     let rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     rbac(kind, namespace, name, json!({"rules": [rule]}))
 }
 
-/// A binding of a role to a user in a namespace, or in all namespaces if `namespace` is empty.
+/// Returns a binding of a role to a user in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), user: &str) -> Value {
     let subject = json!({"kind": "User", "apiGroup": RBAC, "name": user});
     let reference = json!({"apiGroup": RBAC, "kind": kind, "name": role});
@@ -44,14 +45,14 @@ fn rbac(kind: &str, namespace: &str, name: &str, mut object: Value) -> Value {
     object
 }
 
-/// Lets a user read ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
+/// Grants a user read access to ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
     let verbs: &[&str] = &["get", "list", "watch"];
     member.apply(role("", "reader", [verbs, &[""], &["configmaps"], &[]])).unwrap();
     member.apply(binding(namespace, &format!("{user}-reads"), ("ClusterRole", "reader"), user)).unwrap();
 }
 
-/// The namespaces of a cluster in which a user may list ConfigMaps, such as `n m`. Otherwise `all`, `none`, or
+/// Returns the namespaces of a cluster in which a user may list ConfigMaps, for example `n m`; or `all`, `none`, or
 /// `unknown`.
 pub(crate) fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
     let (cluster, user) = (ClusterName::new(cluster).unwrap(), RbacUser { name: user, groups: &[] });
@@ -74,7 +75,7 @@ pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
     object
 }
 
-/// Returns whether a version has a scope, and its components without the scope.
+/// Returns whether a version has a scope, and the version's components.
 pub(crate) fn scoped(text: &str) -> (bool, Value) {
     match text.strip_prefix("s1.").and_then(|rest| rest.split_once('.')) {
         Some((_, rest)) => (true, vector(rest)),
@@ -82,13 +83,13 @@ pub(crate) fn scoped(text: &str) -> (bool, Value) {
     }
 }
 
-/// Three members with ConfigMaps `one` and `two` in each of `shop` and `bank`. Ann may read all of `a`, `shop` of `b`,
-/// and nothing of `c`; root may read everything.
+/// Starts three members with ConfigMaps `one` and `two` in each of the namespaces `shop` and `bank`. Ann may read all
+/// of `a`, `shop` of `b`, and nothing in `c`; `root` may read everything.
 pub(crate) async fn ann() -> Fixture {
     ann_under(allow()).await
 }
 
-/// As [`ann`], with these policies.
+/// Like [`ann`], with these policies.
 pub(crate) async fn ann_under(policies: Policies) -> Fixture {
     let fixture = Fixture::shared(["a", "b", "c"], policies, SharedMode::default()).await;
     for member in &fixture.members {
@@ -111,14 +112,14 @@ async fn conditions(fixture: &Fixture) -> Vec<Option<RightsCondition>> {
     fixture.router.report().await.clusters.iter().map(|cluster| cluster.rights).collect()
 }
 
-/// Makes a member refuse all requests for RBAC's resources, or accept them again.
+/// Makes a member refuse all requests for RBAC objects, or accept them again.
 pub(crate) fn refuse_rbac(member: &SimulatedCluster, refused: bool) {
     let resources = RbacKind::ALL.map(|kind| format!("{}.{RBAC}", kind.resource())).into();
     member.control().reject(refused.then(|| Rejection { resources, ..Rejection::all(403) }));
 }
 
 #[tokio::test]
-async fn each_members_rights_are_its_own_and_follow_it() {
+async fn rights_in_each_member_follow_its_roles_and_bindings() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let (a, b) = (fixture.member("a"), fixture.member("b"));
     listed(&fixture, "a", "ann", "none").await;
@@ -130,10 +131,10 @@ async fn each_members_rights_are_its_own_and_follow_it() {
     grant(b, "default", "ann");
     listed(&fixture, "a", "ann", "all").await;
     listed(&fixture, "b", "ann", "default shop").await;
-    // The change wakes waiting tasks.
+    // A change of rights wakes waiting tasks.
     until(async || changes.has_changed().unwrap()).await;
     assert_eq!((lists(&fixture, "a", "bob"), lists(&fixture, "b", "bob")), ("none".to_owned(), "none".to_owned()));
-    // A member loses a binding, and a role loses its rule.
+    // A binding is deleted in one member, and a role loses its rule in another.
     b.delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
     listed(&fixture, "b", "ann", "default").await;
     a.apply(role("", "reader", [&["get"], &[""], &["configmaps"], &[]])).unwrap();
@@ -142,9 +143,10 @@ async fn each_members_rights_are_its_own_and_follow_it() {
     assert_eq!(conditions(&fixture).await, [Some(RightsCondition::Current); 2]);
 }
 
-/// All ways in which the mirror may miss changes: a cut stream, a relist, a restore, another cluster.
+/// The test covers all reasons for missed changes: a cut stream, a relist, a restore, and another cluster under the
+/// same name.
 #[tokio::test]
-async fn rights_mirror_recovers_missed_changes() {
+async fn rights_include_changes_missed_during_a_disconnect() {
     let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
     let a = fixture.member("a");
     grant(a, "shop", "ann");
@@ -173,7 +175,7 @@ async fn rights_in_a_member_are_unknown_until_all_its_roles_are_read() {
     let fixture = Fixture { members: vec![held.await.unwrap()], ..fixture };
     let a = fixture.member("a");
     grant(a, "", "ann");
-    // One of the four resources is missing.
+    // The router cannot read one of the four RBAC resources.
     let resources = vec![format!("roles.{RBAC}")];
     a.control().reject(Some(Rejection { resources, ..Rejection::all(403) }));
     fixture.set_clusters(&["a"]).await;
@@ -188,7 +190,7 @@ async fn rights_in_a_member_are_unknown_until_all_its_roles_are_read() {
 }
 
 #[tokio::test]
-async fn rights_that_are_not_followed_hold_for_five_minutes() {
+async fn rights_without_role_watches_expire_after_five_minutes() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     grant(fixture.member("a"), "", "ann");
     grant(fixture.member("b"), "", "ann");
@@ -211,7 +213,7 @@ async fn rights_that_are_not_followed_hold_for_five_minutes() {
 }
 
 #[tokio::test]
-async fn the_last_rights_of_a_member_that_is_cut_off_hold_for_as_long_as_is_configured() {
+async fn rights_in_an_unreachable_member_expire_after_the_configured_time() {
     let mode = SharedMode { stale_rights: Duration::from_secs(20 * 60), ..SharedMode::default() };
     let fixture = Fixture::shared(["a", "b"], allow(), mode).await;
     let a = fixture.member("a");
@@ -230,7 +232,7 @@ async fn the_last_rights_of_a_member_that_is_cut_off_hold_for_as_long_as_is_conf
 }
 
 #[tokio::test]
-async fn a_cluster_that_leaves_takes_its_rights_with_it() {
+async fn rights_in_a_removed_cluster_become_unknown() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     grant(fixture.member("a"), "", "ann");
     grant(fixture.member("b"), "shop", "ann");
@@ -239,7 +241,7 @@ async fn a_cluster_that_leaves_takes_its_rights_with_it() {
     fixture.set_clusters(&["b"]).await;
     listed(&fixture, "a", "ann", "unknown").await;
     assert_eq!(lists(&fixture, "b", "ann"), "shop");
-    // Another cluster gets its name.
+    // The name `a` is reassigned to another cluster.
     let other = crate::harness::setup(fixture.member("b"), "a").await;
     fixture.router.set_clusters(vec![other]);
     listed(&fixture, "a", "ann", "shop").await;
@@ -247,7 +249,7 @@ async fn a_cluster_that_leaves_takes_its_rights_with_it() {
 }
 
 #[tokio::test]
-async fn router_of_a_single_user_does_not_read_roles() {
+async fn personal_mode_does_not_read_roles() {
     let config = |name| tributary_simulator::SimulatorConfig { rbac: true, ..crate::harness::config(name) };
     let fixture = Fixture::with([config("a")], allow()).await;
     fixture.put_and_see("a", "x", "1").await;
@@ -260,7 +262,7 @@ const ALL: &str = "/api/v1/configmaps";
 const LIMITED: &str = "299 - \"limited to what you may list\"";
 
 #[tokio::test]
-async fn a_list_gives_what_its_caller_may_list_and_names_nothing_else() {
+async fn list_shows_and_names_only_permitted_objects() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let answer = ann.get(ALL).await;
@@ -270,7 +272,7 @@ async fn a_list_gives_what_its_caller_may_list_and_names_nothing_else() {
     let (is_scoped, components) = scoped(&version(&list));
     assert!(is_scoped && components.get("c").is_none() && components.get("b").is_some(), "{components}");
     assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
-    // A user with all rights gets the answer of an endpoint with a single user.
+    // A user with all rights gets the same response as the user of the personal mode.
     let answer = root.get(ALL).await;
     let list = answer.ok();
     assert_eq!(items(&list).len(), 12);
@@ -280,7 +282,7 @@ async fn a_list_gives_what_its_caller_may_list_and_names_nothing_else() {
 }
 
 #[tokio::test]
-async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
+async fn continue_token_is_valid_only_for_unchanged_rights() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let first = root.get(&format!("{ALL}?limit=5")).await.ok();
@@ -295,7 +297,7 @@ async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
         query = format!("?limit=2&continue={next}");
     }
     assert_eq!(shown, ["a/one-a", "a/two-a", "a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
-    // The router refuses a different user's token, and a token from before a change of rights.
+    // The router rejects the continue token of another user, and a token from before a change of rights.
     ann.get(&format!("{ALL}?limit=2&continue={foreign}")).await.refused(410);
     let page = ann.get(&format!("{ALL}?limit=1")).await.ok();
     let next = page["metadata"]["continue"].as_str().unwrap().to_owned();
@@ -307,7 +309,7 @@ async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
 }
 
 #[tokio::test]
-async fn request_allowed_in_no_cluster_is_refused_in_kube_apiservers_words() {
+async fn request_forbidden_in_all_clusters_gets_kube_apiservers_403() {
     let fixture = ann().await;
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     for (path, expected) in [
@@ -334,12 +336,12 @@ async fn request_allowed_in_no_cluster_is_refused_in_kube_apiservers_words() {
     ] {
         assert_eq!(bob.get(path).await.refused(403), expected);
     }
-    // For ann, no object of c exists, nor any of b's bank.
+    // Ann's view contains no object of `c`, and none of the namespace `bank` of `b`.
     for missing in ["shop/configmaps/one-c", "bank/configmaps/one-b", "shop/configmaps/nothing"] {
         ann.get(&format!("/api/v1/namespaces/{missing}")).await.refused(404);
     }
     assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.ok()["metadata"]["name"], "one-b");
-    // Of several objects of a name, only the ones that the caller may get count.
+    // If several clusters have an object with one name, only the objects that the caller may get are relevant.
     for member in &fixture.members {
         member.apply(config_map_of("bank", "same")).unwrap();
     }
@@ -348,9 +350,9 @@ async fn request_allowed_in_no_cluster_is_refused_in_kube_apiservers_words() {
     assert_eq!(crate::harness::cluster(&ann.get(same).await.ok()), "a");
 }
 
-/// A role's name can reveal a cluster's plans.
+/// The name of a missing role can reveal a cluster's plans.
 #[tokio::test]
-async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked() {
+async fn refusal_names_missing_roles_only_of_requested_clusters() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let merger = ("ClusterRole", "acme-merger-reader");
     fixture.member("b").apply(binding("", "early", merger, "bob")).unwrap();
@@ -363,7 +365,7 @@ async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked
     for (method, path) in [
         ("GET", format!("{ALL}?")),
         ("GET", format!("{ALL}?watch=1&")),
-        // The router asks the members for these.
+        // The router forwards these requests to the members.
         ("GET", format!("{secrets}?")),
         ("DELETE", format!("{shop}?")),
     ] {
@@ -376,7 +378,7 @@ async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked
 }
 
 #[tokio::test]
-async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_named() {
+async fn warning_about_unknown_rights_does_not_name_the_member() {
     let fixture = ann().await;
     let c = fixture.member("c");
     refuse_rbac(c, true);
@@ -402,7 +404,7 @@ async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_nam
 }
 
 #[tokio::test]
-async fn live_member_is_absent_from_memory_and_reachable_by_its_own_path() {
+async fn member_with_live_authorization_is_served_only_at_its_path() {
     let fixture = ann().await;
     let root = fixture.user("root", &[]);
     let mut watch = root.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&root.get(ALL).await.ok()))).await;
@@ -421,14 +423,14 @@ async fn live_member_is_absent_from_memory_and_reachable_by_its_own_path() {
     assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
     assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
     assert_eq!(watch.soon().await["type"], "ERROR", "what was shown of it is not followed any more");
-    // The member judges requests to its own path.
+    // The member itself authorizes requests to its own path.
     root.get("/clusters/c/api/v1/namespaces/shop/configmaps/one-c").await.ok();
     assert_eq!(root.get("/clusters/c/api/v1/configmaps").await.ok()["items"].as_array().map(Vec::len), Some(4));
 }
 
-/// The router never reads users' rights in such a member, so it does not wait for them.
+/// The router does not read users' rights in a member with `authorization: Live`, so it does not wait for these rights.
 #[tokio::test]
-async fn a_start_does_not_wait_for_the_rights_of_a_live_member() {
+async fn start_does_not_wait_for_members_with_live_authorization() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let mut setups = Vec::new();
     for (member, authorization) in fixture.members.iter().zip([Rbac, Live]) {
@@ -441,13 +443,13 @@ async fn a_start_does_not_wait_for_the_rights_of_a_live_member() {
 }
 
 #[tokio::test]
-async fn secrets_are_held_only_where_a_registry_names_them() {
+async fn secrets_are_cached_only_if_a_registry_names_them() {
     const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
     let registered = |texts: &[&str]| Policies {
         registered: Some(texts.iter().map(|text| text.parse().unwrap()).collect()),
         ..allow()
     };
-    // Policies from the start, and reloaded ones.
+    // The loop covers policies that are set before the start, and reloaded policies.
     let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
     let member = fixture.member("a");
     member.apply(role("", "reader", [&["get", "list", "watch"], &[""], &["configmaps", "secrets"], &[]])).unwrap();
@@ -475,7 +477,7 @@ async fn secrets_are_held_only_where_a_registry_names_them() {
 }
 
 #[tokio::test]
-async fn objects_stay_hidden_when_a_right_was_revoked_during_an_outage() {
+async fn right_revoked_during_an_outage_hides_its_objects() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     let a = fixture.member("a");
     grant(a, "shop", "ann");
@@ -503,7 +505,7 @@ async fn objects_stay_hidden_when_a_right_was_revoked_during_an_outage() {
     }
 }
 
-/// A member that grants a user more than the router's limit delays only its own users.
+/// If a member grants a user more than the router's limit, only users of this member are affected.
 #[tokio::test]
 async fn member_that_grants_too_many_rights_affects_only_its_own_objects() {
     const WORDS: usize = 4_000;
@@ -525,10 +527,10 @@ async fn member_that_grants_too_many_rights_affects_only_its_own_objects() {
     until(async || items(&ann.get(ALL).await.ok()).len() == 6).await;
 }
 
-/// A member's bindings name more subjects than the router's limit. Its rights are unknown for all of its users, who
-/// still see the other members, and observers see the reason.
+/// The bindings of a member name more subjects than the router's limit. The rights in this member are unknown for all
+/// users. Users still see the objects of the other members, and observers see the reason.
 #[tokio::test]
-async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
+async fn rights_in_a_member_with_too_many_subjects_are_unknown() {
     const EACH: usize = 5_000;
     let fixture = ann().await;
     let (b, ann) = (fixture.member("b"), fixture.user("ann", &[]));
@@ -541,11 +543,11 @@ async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
     }
     let problem = async || fixture.router.report().await.clusters[1].rights_problem.clone();
     until(async || problem().await.is_some_and(|why| why.contains("name more than 250000 subjects"))).await;
-    // A busy machine takes so long for a quarter of a million names that other members may count as silent for a
-    // moment.
+    // Processing a quarter of a million names takes so long on a busy machine that other members may count as silent
+    // for a moment.
     until(async || items(&ann.get(ALL).await.ok()) == ["a/one-a", "a/two-a", "a/one-a", "a/two-a"]).await;
     assert!(!ann.get(ALL).await.warnings().is_empty());
-    // Without two of the bindings the number is below the limit, including the users' other rights.
+    // Without these two bindings, the number of subjects is below the limit, including the users' other rights.
     for name in ["many-0", "many-1"] {
         b.delete(&format!("clusterrolebindings.{RBAC}"), "", name).unwrap();
     }
@@ -554,7 +556,7 @@ async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
+async fn rights_in_a_member_with_too_large_roles_are_unknown() {
     const MIB: usize = 1 << 20;
     let fixture = ann().await;
     let (b, long) = (fixture.member("b"), "x".repeat(MIB));
@@ -566,7 +568,8 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
     until(async || conditions(&fixture).await[1] != Some(RightsCondition::Current)).await;
     pass(BEHIND).await;
     assert_eq!(["a", "b"].map(|cluster| lists(&fixture, cluster, "ann")), ["all", "unknown"]);
-    // An administrator of one namespace of b can cause this, so b still counts for the right to reports.
+    // An administrator of one namespace of `b` can cause this state, so the rights in `b` still decide who may read
+    // status reports.
     fixture.user("eve", &[]).get("/readyz?verbose").await.refused(403);
     for number in 0..65 {
         b.delete(&format!("clusterroles.{RBAC}"), "", &format!("long-{number}")).unwrap();
@@ -575,9 +578,9 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
     listed(&fixture, "b", "ann", "shop").await;
 }
 
-/// A registry may refuse lists that rights would limit, in a cluster's own words.
+/// A ResourceRegistry may refuse lists that the user's rights would limit, with a message like a cluster's 403.
 #[tokio::test]
-async fn limited_list_is_403_where_the_registry_denies_it() {
+async fn registry_can_refuse_lists_that_rights_would_limit() {
     let fixture = ann().await;
     fixture.router.set_policies(denying_limited());
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
@@ -588,7 +591,7 @@ async fn limited_list_is_403_where_the_registry_denies_it() {
         assert!(refused.refused(403).contains(&words), "{path}: {refused:?}");
         assert_eq!(refused.warnings(), Vec::<String>::new());
     }
-    // A list is not limited if the user may list the whole namespace in each visible cluster.
+    // A list is complete if the user may list the whole namespace in each visible cluster.
     let of_shop = items(&ann.get("/api/v1/namespaces/shop/configmaps").await.ok());
     assert_eq!(of_shop, ["a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
     assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 200);
@@ -603,16 +606,17 @@ fn denying_limited() -> Policies {
     }
 }
 
-/// Ann's list waits for `b`, which the router has not listed yet. Meanwhile she loses her right in `a`, and a client
-/// creates an object there. The answer must follow the rights of the last two seconds.
+/// Ann's list waits for `b`, which the router has not listed. In the meantime she loses her right in `a`, and a client
+/// creates an object in `a`. The list must not show the new object, because rights that were lost two seconds ago have
+/// no effect.
 #[tokio::test]
-async fn a_list_that_waits_for_one_member_shows_nothing_of_another_whose_right_is_lost_meanwhile() {
+async fn waiting_list_omits_objects_whose_right_is_lost_meanwhile() {
     let fixture = ann().await;
     let (a, b) = (fixture.member("a"), fixture.member("b"));
     b.control().hold_lists(true);
     let client = fixture.user("ann", &[]);
     let waiting = tokio::spawn(async move { client.get(ALL).await });
-    // After this read, ann's list is in flight and the router has the objects of `a`.
+    // After this read, Ann's list is in flight, and the router has the objects of `a`.
     let root = fixture.user("root", &[]);
     root.get(&format!("{ALL}?labelSelector=tributary.dev%2Fcluster%3Da")).await.ok();
     a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-reads").unwrap();

@@ -1,4 +1,4 @@
-//! The shared mode: members that limit impersonation to the profile of this endpoint's account (constrained
+//! Tests of the shared mode with members that limit impersonation to the profile of Tributary's account (constrained
 //! impersonation, KEP-5284).
 
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::membership::members::{Rbac, acting};
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 const SECRETS: &str = "/api/v1/secrets";
 
-/// A member's authorizer that grants our account the profile `read`. As in a kube-apiserver, it checks the account
-/// before the user.
+/// An authorizer of a member that grants Tributary's account the profile `read`. As in a kube-apiserver, the account is
+/// checked before the user.
 struct Read(Arc<Rbac>);
 
 impl Authorizer for Read {
@@ -49,8 +49,8 @@ impl Authorizer for Read {
     }
 }
 
-/// The members of [`ann`]. Our account in `b` has the profile `read`, and ann may list Secrets of `a` and `b`. The
-/// router does not cache Secrets.
+/// Starts the members of [`ann`]. Tributary's account in `b` has the profile `read`, and Ann may list Secrets of `a`
+/// and `b`. The router does not cache Secrets.
 async fn bounded(partial: Partial) -> Fixture {
     let fixture = ann().await;
     let mut policies = allow();
@@ -73,7 +73,7 @@ async fn bounded(partial: Partial) -> Fixture {
 }
 
 #[tokio::test]
-async fn a_list_beyond_an_accounts_profile_leaves_its_cluster_out() {
+async fn list_omits_a_cluster_whose_account_profile_forbids_it() {
     let fixture = bounded(Partial::Allow).await;
     let answer = fixture.user("ann", &[]).get(SECRETS).await;
     assert_eq!(items(&answer.ok()), ["a/s"]);
@@ -84,7 +84,7 @@ async fn a_list_beyond_an_accounts_profile_leaves_its_cluster_out() {
 }
 
 #[tokio::test]
-async fn list_beyond_the_accounts_profile_is_refused_at_once_under_partial_deny() {
+async fn partial_deny_refuses_a_list_beyond_the_account_profile() {
     let fixture = bounded(Partial::Deny).await;
     let ann = fixture.user("ann", &[]);
     let answer = ann.get(SECRETS).await;
@@ -98,9 +98,9 @@ async fn list_beyond_the_accounts_profile_is_refused_at_once_under_partial_deny(
     assert_eq!(items(&ann.get(&of_others).await.ok()), ["a/s"]);
 }
 
-/// If the user lacks the right, the member words the refusal, whatever our account may do.
+/// If the user lacks the right, the member formats the refusal, whatever Tributary's account may do.
 #[tokio::test]
-async fn request_without_the_users_own_right_gets_the_members_403() {
+async fn request_beyond_the_users_own_rights_gets_the_members_403() {
     let fixture = bounded(Partial::Allow).await;
     let b = fixture.member("b");
     let (ann, path) = (fixture.user("ann", &[]), format!("{SHOP}/one-b"));
@@ -109,7 +109,7 @@ async fn request_without_the_users_own_right_gets_the_members_403() {
                  the namespace \"shop\"";
     assert_eq!(refused, words);
     assert_eq!(ann.send("DELETE", &format!("/clusters/b{path}"), &[], "").await.refused(403), words);
-    // If the user has the right, the cluster's administrator must extend our account's profile.
+    // If the user has the right, the administrator of the cluster must extend the profile of Tributary's account.
     b.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
     b.apply(binding("", "ann-deletes", ("ClusterRole", "deleter"), "ann")).unwrap();
     until(async || ann.send("DELETE", &path, &[], "").await.code == 503).await;
@@ -119,7 +119,7 @@ async fn request_without_the_users_own_right_gets_the_members_403() {
     listed(&fixture, "b", "ann", "shop").await;
 }
 
-/// Lets a user read the report of a member's clusters.
+/// Grants a user read access to the report about clusters.
 pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
     let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);
     observer["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/tributary/status"]}]);
@@ -127,9 +127,9 @@ pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
     member.apply(binding("", &format!("{user}-observes"), ("ClusterRole", "observer"), user)).unwrap();
 }
 
-/// Removes `b`, then configures these clusters with roles in `b` that our account cannot read. The rights in `b` are
-/// unknown then. The mirror must first notice that `b` left. Otherwise `b` counts as the same cluster at a new address,
-/// and its old roles apply until it answers.
+/// Removes `b`, and then configures these clusters, with roles in `b` that Tributary's account cannot read. The rights
+/// in `b` are unknown then. The router must process the removal first. Otherwise `b` counts as the same cluster at a
+/// new address, and its old roles apply until `b` answers.
 async fn return_unread(fixture: &Fixture, names: &[&str]) {
     fixture.set_clusters(&["a"]).await;
     listed(fixture, "b", "ann", "unknown").await;
@@ -137,9 +137,10 @@ async fn return_unread(fixture: &Fixture, names: &[&str]) {
     fixture.set_clusters(names).await;
 }
 
-/// Two members. `b` forbids our account to read its roles. Two users may list objects in `a`, and root is an observer.
+/// Starts two members. `b` forbids Tributary's account to read roles. Two users may list objects in `a`, and `root` is
+/// an observer.
 #[tokio::test]
-async fn cluster_with_unknown_rights_is_named_to_observers_only() {
+async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
     let mut policies = allow();
     policies.default.partial = Partial::Deny;
     let fixture = Fixture::shared(["a", "b"], policies, SharedMode::default()).await;
@@ -163,9 +164,10 @@ async fn cluster_with_unknown_rights_is_named_to_observers_only() {
     ann.get("/readyz?verbose").await.refused(403);
     let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
     assert!(problem.contains("cannot be followed") && problem.contains("docs/shared-mode.md"), "{problem}");
-    // With partial answers, a Warning tells both users that objects are missing. Only the observer's names the cluster.
+    // If the policy allows partial responses, a Warning tells both users that objects are missing. Only the observer's
+    // Warning names the cluster.
     fixture.router.set_policies(allow());
-    // The router has read its discovery by then.
+    // The condition is true after the router has read the discovery of `b`.
     until(async || root.get(all).await.warnings().len() == 2).await;
     let unnamed = "what you may list in some clusters is not known, and is missing";
     let [of_ann, of_root] = [ann.get(all).await.warnings(), root.get(all).await.warnings()];
@@ -175,9 +177,9 @@ async fn cluster_with_unknown_rights_is_named_to_observers_only() {
     until(async || fixture.router.report().await.clusters[1].rights_problem.is_none()).await;
 }
 
-/// Two members. `b` refuses all requests of our account, so its kinds and the rights in it are unknown.
+/// Starts two members. `b` refuses all requests of Tributary's account, so its kinds and the rights in it are unknown.
 #[tokio::test]
-async fn cluster_that_may_serve_an_unknown_kind_is_named_to_observers_alone() {
+async fn refusal_for_an_unknown_kind_names_clusters_only_to_observers() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     fixture.set_clusters(&["a"]).await;
     listed(&fixture, "b", "ann", "unknown").await;
@@ -192,10 +194,10 @@ async fn cluster_that_may_serve_an_unknown_kind_is_named_to_observers_alone() {
     until(async || root.get(path).await.refused(503).starts_with(&format!("{words}: b ("))).await;
 }
 
-/// Two members with unknown rights in `b`. The router caches `configmaps` and asks clusters for `secrets`. A list of
-/// `a` alone does not wait for `b`. A user without known rights gets the same answers for both resources.
+/// Starts two members with unknown rights in `b`. The router caches `configmaps`, and reads `secrets` from the
+/// clusters. A list of `a` does not wait for `b`. A user without known rights gets equal responses for both resources.
 #[tokio::test]
-async fn unknown_rights_in_a_cluster_affect_only_requests_that_include_it() {
+async fn unknown_rights_affect_only_requests_that_select_the_cluster() {
     let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
     policies.default.partial = Partial::Deny;
     let fixture = Fixture::shared(["a", "b"], policies.clone(), SharedMode::default()).await;
@@ -225,7 +227,7 @@ async fn unknown_rights_in_a_cluster_affect_only_requests_that_include_it() {
         assert_eq!(ann.get(list).await.warnings().len(), 1, "{list}");
         let of_bob = bob.get(list).await;
         assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings().len()), (0, 1), "{list}");
-        // A name gets the same answer with and without a cluster that has it.
+        // A cluster name in a selector gets the same response whether or not the cluster exists.
         for name in ["a", "b", "nowhere"] {
             let named = bob.get(&format!("{list}?labelSelector=tributary.dev%2Fcluster%3D{name}")).await;
             assert_eq!((items(&named.ok()).len(), named.warnings().len()), (0, 2), "{list} {name}");
@@ -233,10 +235,10 @@ async fn unknown_rights_in_a_cluster_affect_only_requests_that_include_it() {
     }
 }
 
-/// The rights in `b` are unknown, and eve has none in `a`. She may have rights in `b`, so kubectl must not print
+/// The rights in `b` are unknown, and Eve has no rights in `a`. She may have rights in `b`, so kubectl must not print
 /// "forbidden".
 #[tokio::test]
-async fn unknown_rights_never_look_like_missing_rights() {
+async fn unknown_rights_do_not_cause_a_403() {
     const UNKNOWN: &str = "299 - \"what you may list in some clusters is not known, and is missing\"";
     for names in [&["b"][..], &["a", "b"]] {
         let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
@@ -283,15 +285,16 @@ async fn unknown_rights_never_look_like_missing_rights() {
         listed(&fixture, "b", "eve", "all").await;
         until(async || items(&eve.get("/api/v1/configmaps").await.ok()).len() == 1).await;
         until(async || eve.get("/api/v1/configmaps").await.warnings().is_empty()).await;
-        // An informer that continues from the empty list gets the object as an event, or lists again.
+        // An informer that continues from the empty list receives the object as an event, or lists again.
         let event = eve.watch(&format!("{follow}{version}")).await.soon().await["object"].clone();
         assert!(event["metadata"]["name"] == "one" || event["code"] == 410, "{event}");
     }
 }
 
-/// A member decides by reviews but forbids our account to create them. Its roles then say who is an observer.
+/// A member authorizes by more than roles, and forbids Tributary's account to create SubjectAccessReviews. The roles of
+/// the member then decide who is an observer.
 #[tokio::test]
-async fn observer_gets_the_report_though_a_member_forbids_reviews() {
+async fn observer_reads_the_report_although_a_member_forbids_reviews() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::WithoutReviews, Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     for member in &fixture.members {
@@ -306,8 +309,8 @@ async fn observer_gets_the_report_though_a_member_forbids_reviews() {
     assert!(problem.contains("it answers") && problem.contains("our account needs the verb create"), "{problem}");
 }
 
-/// Bob administers `a` and one namespace of `b`. In `b` he may not read reports. He binds himself there to so many
-/// rights that they exceed the router's limit.
+/// Bob administers `a` and one namespace of `b`, and may not read reports in `b`. He binds himself in his namespace to
+/// so many rights that they exceed the router's limit.
 #[tokio::test]
 async fn user_whose_own_bindings_exceed_the_limit_sees_no_report() {
     const WORDS: usize = 4_000;
@@ -328,10 +331,10 @@ async fn user_whose_own_bindings_exceed_the_limit_sees_no_report() {
     bob.get("/readyz?verbose").await.refused(403);
 }
 
-/// kube-apiserver quotes the requested name in its 403. Bob lacks the right, so the answer must not ask for a repair of
-/// the account.
+/// kube-apiserver quotes the requested name in its 403. Bob lacks the right, so the response must not ask an
+/// administrator to fix Tributary's account.
 #[tokio::test]
-async fn object_name_in_a_403_is_not_mistaken_for_the_accounts_refusal() {
+async fn object_name_in_a_403_does_not_blame_tributarys_account() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Rbac).await;
     let path = "/clusters/a/api/v1/namespaces/bank/configmaps/cannot%20impersonate:";
@@ -339,8 +342,8 @@ async fn object_name_in_a_403_is_not_mistaken_for_the_accounts_refusal() {
     assert_eq!(answer.code, 403, "{}", String::from_utf8_lossy(&answer.body));
 }
 
-/// The aggregated server of a group in one cluster is silent. The cluster's objects are unknown then, in the shared
-/// mode as with a single user.
+/// The aggregated API server of a group in one cluster is silent. The objects of this cluster are unknown, both in the
+/// shared mode and in the personal mode.
 #[tokio::test]
 async fn list_names_a_cluster_whose_aggregated_server_is_silent() {
     for partial in [Partial::Allow, Partial::Deny] {

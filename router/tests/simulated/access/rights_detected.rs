@@ -1,4 +1,4 @@
-//! The shared mode: the router asks a member whether its roles and bindings decide.
+//! Tests of the shared mode: the router detects whether a member authorizes only by roles and bindings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,36 +16,36 @@ use crate::access::rights::{RBAC, ann, binding, role};
 use crate::harness::{Fixture, items, pass, setup, until};
 use crate::membership::members::{acting, resource_attributes};
 
-/// The authorizers of a member.
+/// The authorizers that a simulated member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Roles and bindings alone.
+    /// Only roles and bindings.
     Rbac,
-    /// A file with users' names. Each listed user may do everything.
+    /// A list of users who may do everything, without roles.
     Abac(&'static [&'static str]),
-    /// An authorizer that allows every request.
+    /// An authorizer that allows every request, without roles.
     AlwaysAllow,
-    /// Roles and bindings, and an authorizer that allows every request.
+    /// Roles and bindings, and a second authorizer that allows every request.
     AlwaysAllowBesideRbac,
     /// Roles and bindings, and a webhook that denies all requests of a user in a namespace.
     Webhook(&'static str, &'static str),
     /// Roles and bindings, and a webhook that denies all requests of a user in an API version.
     WebhookOfVersion(&'static str, &'static str),
-    /// Roles and bindings, and a webhook. Answers to SelfSubjectRulesReviews do not say that they are incomplete.
+    /// Roles and bindings, and a webhook. The status of a SelfSubjectRulesReview does not report that it is incomplete.
     HiddenWebhook(&'static str, &'static str),
-    /// Roles and bindings. The member refuses SubjectAccessReviews.
+    /// Only roles and bindings. The member refuses SubjectAccessReviews.
     WithoutReviews,
 }
 
 pub(crate) struct Chain {
     fleet: Mutex<Fleet>,
     mode: Mutex<Mode>,
-    /// The users, verbs, namespaces and names of the reviews.
+    /// The received reviews as texts with user, verb, namespace and name.
     reviewed: Mutex<Vec<String>>,
 }
 
 impl Chain {
-    /// Makes a member judge by this mode.
+    /// Makes a member authorize by this mode.
     pub(crate) fn of(member: &SimulatedCluster, mode: Mode) -> Arc<Self> {
         let chain = Self { fleet: Mutex::default(), mode: Mutex::new(mode), reviewed: Mutex::default() };
         chain.learn(member);
@@ -54,7 +54,7 @@ impl Chain {
         chain
     }
 
-    /// Judges by a member's current roles and bindings from now on.
+    /// Reads the current roles and bindings of a member for future decisions.
     pub(crate) fn learn(&self, member: &SimulatedCluster) {
         let all = RbacKind::ALL.into_iter().flat_map(|kind| {
             let objects = member.list(&format!("{}.{RBAC}", kind.resource()));
@@ -67,7 +67,7 @@ impl Chain {
         *self.mode.lock() = mode;
     }
 
-    /// Takes the reviews since the last call.
+    /// Returns and removes the recorded reviews.
     pub(crate) fn reviewed(&self) -> Vec<String> {
         std::mem::take(&mut *self.reviewed.lock())
     }
@@ -87,7 +87,7 @@ impl Chain {
     }
 }
 
-/// A member's name for itself in [`Fleet`].
+/// Returns the name of the member in its own [`Fleet`].
 fn here() -> ClusterName {
     ClusterName::new("here").unwrap()
 }
@@ -148,14 +148,14 @@ impl Authorizer for Chain {
     }
 }
 
-/// Gives our own account its rights by a role, as docs/shared-mode.md shows.
+/// Grants Tributary's own account its rights by a role, as docs/shared-mode.md describes.
 pub(crate) fn our_own_rights(member: &SimulatedCluster) {
     let verbs: &[&str] = &["create", "get", "impersonate", "list", "watch"];
     member.apply(role("", "tributary", [verbs, &["*"], &["*"], &[]])).unwrap();
     member.apply(binding("", "tributary", ("ClusterRole", "tributary"), OWN_USER)).unwrap();
 }
 
-/// The members of [`ann`] with these modes. The router detects the modes itself.
+/// Starts the members of [`ann`] with these modes, which the router has to detect.
 pub(crate) async fn found_out(modes: [Mode; 3]) -> (Fixture, Vec<Arc<Chain>>) {
     let fixture = ann().await;
     let mut chains = Vec::new();
@@ -178,16 +178,16 @@ pub(crate) async fn report(fixture: &Fixture, cluster: &str) -> ClusterReport {
     report.clusters.into_iter().find(|own| own.name == cluster).unwrap()
 }
 
-/// Waits until the router has detected what decides in a cluster. Returns the reason.
+/// Waits until the router has detected how a cluster authorizes. Returns the reason.
 pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDecider) -> String {
     until(async || report(fixture, cluster).await.rights_decider == Some(expected)).await;
     report(fixture, cluster).await.rights_reason.unwrap_or_default()
 }
 
 #[tokio::test]
-async fn roles_are_trusted_and_sampled_where_they_alone_decide() {
+async fn member_with_only_rbac_is_detected_and_sampled() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
-    // After a new connection the router asks members anew.
+    // After a new connection, the router checks the members again.
     pass(Duration::from_secs(20)).await;
     for (member, chain) in fixture.members.iter().zip(&chains) {
         assert_eq!(decided(&fixture, member.name(), RightsDecider::Rbac).await, "");
@@ -200,7 +200,7 @@ async fn roles_are_trusted_and_sampled_where_they_alone_decide() {
 }
 
 #[tokio::test]
-async fn roles_are_not_trusted_where_another_authorizer_decides() {
+async fn member_with_another_authorizer_is_detected() {
     for (mode, why) in [
         (Mode::Abac(&["bob"]), "the cluster lacks rules that its RBAC objects give"),
         (Mode::AlwaysAllow, "the cluster lacks rules that its RBAC objects give"),
@@ -218,9 +218,9 @@ async fn roles_are_not_trusted_where_another_authorizer_decides() {
     }
 }
 
-/// A kube-apiserver may reload its authorizers while it runs, without ending a connection.
+/// A kube-apiserver may reload its authorizers while it runs, without closing a connection.
 #[tokio::test]
-async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() {
+async fn added_webhook_authorizer_is_detected_within_a_minute() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Rbac).await;
     chains[1].set(Mode::Webhook("ann", "shop"));
@@ -232,10 +232,10 @@ async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() 
     decided(&fixture, "b", RightsDecider::Rbac).await;
 }
 
-/// Twenty samples cover only a part of more than a hundred bindings, so the user that a webhook denies is not in every
-/// sample.
+/// Twenty samples cover only a part of more than a hundred bindings, so a sample does not always contain the user that
+/// a webhook denies.
 #[tokio::test]
-async fn webhook_denial_of_one_among_many_users_stays_detected() {
+async fn webhook_that_denies_one_of_many_users_stays_detected() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     let (b, chain) = (fixture.member("b"), &chains[1]);
     for number in 0..100 {
@@ -253,7 +253,7 @@ async fn webhook_denial_of_one_among_many_users_stays_detected() {
     }
     let why = decided(&fixture, "b", RightsDecider::Review).await;
     assert!(why.contains("it does not allow what its roles and bindings do: user \"u50\""), "{why}");
-    // Correct answers about other users do not clear the member.
+    // Reviews of other users that match the roles do not end the detected state.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert!(is_asked().await);
@@ -265,7 +265,7 @@ async fn webhook_denial_of_one_among_many_users_stays_detected() {
 
 /// A new connection may reach another server.
 #[tokio::test]
-async fn authorizer_is_detected_anew_after_a_new_connection() {
+async fn authorizer_is_detected_again_after_a_new_connection() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Rbac).await;
     chains[1].set(Mode::Webhook("ann", "shop"));

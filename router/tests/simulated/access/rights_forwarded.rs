@@ -1,5 +1,5 @@
-//! The shared mode with answers from members: the visible members of a user's request, and the information about the
-//! others.
+//! Tests of the shared mode with responses from members: the members that are visible for a user's request, and the
+//! information about hidden members.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ async fn write(client: &Client, method: &str, path: &str, body: &Value) -> crate
     client.send(method, path, &[("content-type", "application/json")], &body.to_string()).await
 }
 
-/// Number of a member's ConfigMaps in `shop`.
+/// Returns the number of a member's ConfigMaps in the namespace `shop`.
 fn of_shop(fixture: &Fixture, member: &str) -> usize {
     let all = fixture.member(member).list("configmaps");
     all.iter().filter(|object| object["metadata"]["namespace"] == "shop").count()
 }
 
-/// The members of [`ann`]. The router answers nothing about `c` from memory.
+/// Starts the members of [`ann`]. `c` has `authorization: Live`, so the router serves no object of `c` from memory.
 async fn with_live() -> (Fixture, Arc<Chain>) {
     let fixture = ann().await;
     let chain = Chain::of(fixture.member("c"), Mode::Rbac);
@@ -44,9 +44,9 @@ async fn with_live() -> (Fixture, Arc<Chain>) {
     (fixture, chain)
 }
 
-/// Memory shows no object of a live member, so the router asks the member for users who have rights there.
+/// The router serves no object of this member from memory, so it reads objects from the member itself.
 #[tokio::test]
-async fn a_live_member_is_asked_for_names() {
+async fn get_reaches_a_member_with_live_authorization() {
     let (fixture, chain) = with_live().await;
     let (root, ann, bob) = (fixture.user("root", &[]), fixture.user("ann", &[]), fixture.user("bob", &[]));
     let path = format!("{SHOP}/one-c");
@@ -67,9 +67,9 @@ async fn a_live_member_is_asked_for_names() {
     eve.get(&format!("{SHOP}/one-a")).await.refused(404);
 }
 
-/// If a user may not delete a visible part of a collection, the router deletes none of it.
+/// If the user may not delete a visible part of a collection, the router deletes nothing.
 #[tokio::test]
-async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
+async fn collection_delete_without_full_rights_deletes_nothing() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let a = fixture.member("a");
@@ -83,8 +83,7 @@ async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
     let of_a = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3Da");
     ann.send("DELETE", &of_a, &[], "").await.ok();
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (0, 2));
-    // For ann a hidden cluster does not exist: its objects stay, and she gets the answer of a cluster that does not
-    // exist.
+    // For Ann a hidden cluster does not exist. Its objects stay, and Ann gets the response for an unknown cluster name.
     for nowhere in ["c", "nobodys"] {
         let path = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3D{nowhere}");
         let message = ann.send("DELETE", &path, &[], "").await.refused(403);
@@ -93,9 +92,10 @@ async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
     }
 }
 
-/// A user may write a name that they may not look for. The cluster with that right answers.
+/// A user may have the right to write an object without the right to read it. The cluster that grants this right
+/// answers.
 #[tokio::test]
-async fn write_of_an_unreadable_name_goes_to_the_cluster_that_allows_it() {
+async fn write_without_read_rights_goes_to_the_permitting_cluster() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     let let_dan = |at: usize, rules: &[(&str, &[&str])]| {
         let member = &fixture.members[at];
@@ -118,21 +118,21 @@ async fn write_of_an_unreadable_name_goes_to_the_cluster_that_allows_it() {
         let headers = [("content-type", "application/apply-patch+yaml")];
         dan.send("PATCH", &format!("{path}?fieldManager=dan"), &headers, &object.to_string()).await
     };
-    // Only one cluster is visible to him, and it judges his request.
+    // Only one cluster is visible to Dan, and this cluster authorizes his request.
     let_dan(0, &[("configmaps", &["create", "patch", "update"]), ("namespaces", &["get"])]);
     let (path, object) = new("none");
     until(async || write(&dan, "PUT", &path, &object).await.code == 404).await;
     assert!(fixture.member("a").control().request_log().iter().any(|line| line.starts_with("PUT")));
-    // The same holds if he may get a subresource of objects that he may not get.
+    // The response is the same if Dan may get a subresource of objects that he may not get.
     let_dan(0, &[("pods/status", &["get"])]);
     until(async || dan.get("/api/v1/namespaces/shop/pods/none/status").await.code == 404).await;
-    // Two clusters are visible, and he would see an object of the name in the other.
+    // Two clusters are visible, and Dan could read an object with this name in the other cluster.
     let_dan(1, &[("configmaps", &["get", "patch"])]);
     until(async || dan.get(&format!("{SHOP}/one-b")).await.code == 200).await;
     assert_eq!(apply("new").await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
     dan.get(&format!("{SHOP}/new")).await.refused(404);
-    // The third cluster may have got an object a moment ago that he may change but not look for.
+    // The third cluster may have a new object with this name that Dan may change but not read.
     let_dan(2, &[("configmaps", &["patch"])]);
     let attempt = std::cell::Cell::new(0);
     until(async || {
@@ -143,7 +143,7 @@ async fn write_of_an_unreadable_name_goes_to_the_cluster_that_allows_it() {
     assert_eq!(of_shop(&fixture, "c"), 2);
 }
 
-/// Lets bob create ConfigMaps anywhere in a and b, and read objects in a only.
+/// Grants Bob the right to create ConfigMaps anywhere in `a` and `b`, and to read objects only in `a`.
 async fn bob() -> (Fixture, Client) {
     let fixture = ann().await;
     for name in ["a", "b"] {
@@ -160,9 +160,9 @@ async fn bob() -> (Fixture, Client) {
     (fixture, bob)
 }
 
-/// Two clusters have the namespace, and bob may see it in only one of them.
+/// Two clusters have the namespace, and Bob may get it in only one of them.
 #[tokio::test]
-async fn create_is_refused_if_an_unreadable_namespace_may_be_meant() {
+async fn create_is_refused_if_a_hidden_namespace_makes_it_ambiguous() {
     let (fixture, bob) = bob().await;
     let message = write(&bob, "POST", SHOP, &config_map_of("shop", "new")).await.refused(503);
     assert!(message.contains("b") && message.contains("it forbids to ask for namespaces"), "{message}");
@@ -173,9 +173,9 @@ async fn create_is_refused_if_an_unreadable_namespace_may_be_meant() {
     assert_eq!(of_shop(&fixture, "b"), 3);
 }
 
-/// Both clusters have the namespace. Carl may read objects in both, and create them in one only.
+/// Both clusters have the namespace. Carl may read objects in both, and create objects in only one.
 #[tokio::test]
-async fn a_namespace_where_nothing_may_be_made_is_not_asked_about() {
+async fn create_ignores_clusters_that_forbid_it() {
     let (fixture, _bob) = bob().await;
     for name in ["a", "b"] {
         let member = fixture.member(name);
@@ -194,7 +194,7 @@ async fn a_namespace_where_nothing_may_be_made_is_not_asked_about() {
     assert!(!asked.iter().any(|line| line.contains("/namespaces/shop")), "{asked:?}");
 }
 
-/// In another cluster, the garbage collector would delete an object without its owner.
+/// In another cluster, the garbage collector would delete the object, because its owner is missing.
 #[tokio::test]
 async fn object_whose_owner_is_hidden_is_not_created_in_another_cluster() {
     let (fixture, bob) = bob().await;
@@ -211,14 +211,14 @@ async fn object_whose_owner_is_hidden_is_not_created_in_another_cluster() {
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
     assert_eq!(write(&bob, "POST", SHOP, &owned("a")).await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
-    // If a user may create the object in one cluster only, the router need not guess.
+    // If a user may create the object in only one cluster, the choice is unambiguous.
     let (b, eve) = (fixture.member("b"), fixture.user("eve", &[]));
     b.apply(binding("", "eve-makes", ("ClusterRole", "maker"), "eve")).unwrap();
     until(async || write(&eve, "POST", SHOP, &owned("b")).await.code == 201).await;
 }
 
 #[tokio::test]
-async fn observer_gets_the_report_while_a_live_member_is_down() {
+async fn observer_reads_the_report_while_a_live_authorization_member_is_down() {
     let (fixture, chain) = with_live().await;
     let root = fixture.user("root", &[]);
     for name in ["a", "b", "c"] {
@@ -234,9 +234,9 @@ async fn observer_gets_the_report_while_a_live_member_is_down() {
     until(async || root.get("/readyz?verbose").await.code != 403).await;
 }
 
-/// A question about a path goes to the members that the user may know of by this path.
+/// An access review about a path goes to the members in which the user may access this path.
 #[tokio::test]
-async fn access_review_of_a_path_goes_to_clusters_that_allow_it() {
+async fn access_review_of_a_path_goes_to_permitting_clusters() {
     let fixture = ann().await;
     let a = fixture.member("a");
     let mut metrics = role("", "metrics", [&["get"], &[], &[], &[]]);
@@ -258,9 +258,10 @@ async fn access_review_of_a_path_goes_to_clusters_that_allow_it() {
     assert_eq!(asked.collect::<Vec<_>>(), [1, 0, 0]);
 }
 
-/// A webhook may grant rights without a role, and the router cannot ask for another user's list of rules.
+/// A webhook may grant rights without a role, and the router cannot get the list of another user's rules from the
+/// member.
 #[tokio::test]
-async fn rules_review_is_incomplete_if_it_lacks_rules_from_no_role() {
+async fn rules_review_is_incomplete_with_a_non_rbac_authorizer() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Abac(&["bob"]), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     decided(&fixture, "c", RightsDecider::Rbac).await;

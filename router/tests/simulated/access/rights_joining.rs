@@ -1,4 +1,4 @@
-//! The shared mode while a cluster joins: the rights there are unknown for a moment.
+//! Tests of the shared mode while a cluster is being added: the rights in the cluster are unknown for a moment.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::harness::{Fixture, allow, items, pass, until};
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 const PATH: &str = "/api/v1/namespaces/shop/configmaps/one-c";
 
-/// Lets `c` join while it answers no request, or no list. Root may read and delete its objects.
+/// Adds `c`, which delays all requests or all lists. `root` may read and delete the objects of `c`.
 async fn joining(policies: Policies, hold: fn(&Control, bool)) -> Fixture {
     let fixture = ann_under(policies).await;
     let (c, root) = (fixture.member("c"), fixture.user("root", &[]));
@@ -26,7 +26,7 @@ async fn joining(policies: Policies, hold: fn(&Control, bool)) -> Fixture {
 }
 
 #[tokio::test]
-async fn request_for_a_joining_clusters_object_waits_for_its_rights() {
+async fn get_from_a_new_cluster_waits_for_its_rights() {
     for method in ["GET", "DELETE"] {
         let fixture = joining(allow(), Control::hold_requests).await;
         let root = fixture.user("root", &[]);
@@ -39,12 +39,12 @@ async fn request_for_a_joining_clusters_object_waits_for_its_rights() {
     }
 }
 
-/// A list without partial answers waits for the cluster, as requests for single objects do. A list with partial answers
-/// does not.
+/// If the policy denies partial responses, a list waits for the new cluster, like a request for a single object. If the
+/// policy allows partial responses, a list does not wait.
 #[tokio::test]
-async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known() {
+async fn list_waits_for_rights_in_a_new_cluster_under_partial_deny() {
     let fixture = joining(Policies::default(), Control::hold_lists).await;
-    // The router has read its discovery.
+    // The condition is true after the router has read the discovery of `c`.
     until(async || fixture.router.report().await.clusters[2].version.is_some()).await;
     pass(Duration::from_millis(200)).await;
     let root = fixture.user("root", &[]);
@@ -59,9 +59,9 @@ async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known(
     assert_eq!(items(&answer.ok()).len(), 4);
 }
 
-/// A cluster that stays silent beyond its time delays no further request.
+/// After the maximum wait for a silent cluster, further requests do not wait.
 #[tokio::test]
-async fn request_for_a_silent_joining_clusters_object_is_refused_after_a_wait() {
+async fn get_from_a_silent_new_cluster_is_refused_after_waiting() {
     let fixture = joining(allow(), Control::hold_requests).await;
     let root = fixture.user("root", &[]);
     let words = "configmaps \"one-c\": what you may read in some clusters is not known yet";
@@ -73,9 +73,10 @@ async fn request_for_a_silent_joining_clusters_object_is_refused_after_a_wait() 
     root.get("/api/v1/namespaces/shop/configmaps/one-a").await.ok();
 }
 
-/// The cluster may have the collection, so a user with the right to delete it there gets no final refusal.
+/// The cluster may serve the collection. A user with the right to delete the collection in it gets a response with
+/// Retry-After.
 #[tokio::test]
-async fn a_collection_of_a_cluster_that_has_not_said_what_it_serves_is_asked_for_again() {
+async fn collection_delete_in_an_undiscovered_cluster_may_be_retried() {
     let fixture = ann().await;
     let (c, root, ann) = (fixture.member("c"), fixture.user("root", &[]), fixture.user("ann", &[]));
     c.apply(role("", "clearer", [&["deletecollection"], &[""], &["configmaps"], &[]])).unwrap();
@@ -89,6 +90,6 @@ async fn a_collection_of_a_cluster_that_has_not_said_what_it_serves_is_asked_for
     let of_c = "/api/v1/namespaces/shop/configmaps?labelSelector=tributary.dev%2Fcluster%3Dc";
     let message = root.send("DELETE", of_c, &[], "").await.refused(503);
     assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: c"), "{message}");
-    // For a user without rights there, the refusal is final.
+    // For a user without rights in the cluster, the refusal is final.
     ann.send("DELETE", of_c, &[], "").await.refused(403);
 }

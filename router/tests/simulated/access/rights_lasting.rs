@@ -1,6 +1,6 @@
-//! The shared mode: a member's long-running answer ends when its user loses the right. An aggregated server's answer
-//! below an object, such as a console or a stream of frames, counts like `exec` and `logs -f`. It is neither a watch
-//! nor one of Kubernetes' own subresources.
+//! Tests of the shared mode: a long-running response of a member ends when its user loses the right. The stream of an
+//! aggregated API server below an object, such as a console, is treated like `exec` and `logs -f`. Such a stream is
+//! neither a watch nor one of Kubernetes' own subresources.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::access::rights_detected::{Chain, Mode};
 use crate::harness::{Client, Fixture, items, pass, until};
 use crate::membership::members::Rbac;
 
-/// Subresources with endless answers: one of Kubernetes' own, and one of an aggregated server only
+/// Subresources with endless responses: one of Kubernetes, and one that only aggregated API servers have
 /// (`subresources.kubevirt.io` has `console`, `vnc` and `usbredir`).
 const SUBRESOURCES: [&str; 2] = ["log", "console"];
 
-/// Returns whether an answer ends or breaks off within some seconds.
+/// Returns whether a response ends or breaks within six seconds.
 async fn ends(mut body: Body) -> bool {
     ends_within(&mut body, Duration::from_secs(6)).await
 }
@@ -37,7 +37,7 @@ async fn ends_within(body: &mut Body, time: Duration) -> bool {
     false
 }
 
-/// Ann opens a stream below an object of `a`, by a separate right.
+/// Opens a stream of Ann below an object of `a`, which a separate binding allows.
 async fn opened(subresource: &str) -> (Fixture, Body) {
     let fixture = ann().await;
     let a = fixture.member("a");
@@ -57,7 +57,7 @@ async fn opened(subresource: &str) -> (Fixture, Body) {
     (fixture, body)
 }
 
-/// The body of an answer that has begun.
+/// Returns the body of a response after its first chunk has arrived.
 async fn begun(client: &Client, path: &str) -> Body {
     let mut answer = client.call("GET", path, &[], "").await;
     assert_eq!(answer.status(), 200);
@@ -75,7 +75,7 @@ async fn stream_of_a_denied_user_ends() {
 }
 
 #[tokio::test]
-async fn stream_ends_with_the_right_to_it() {
+async fn stream_of_a_member_ends_when_its_user_loses_the_right() {
     for subresource in SUBRESOURCES {
         let (fixture, body) = opened(subresource).await;
         fixture.member("a").delete(&format!("rolebindings.{RBAC}"), "shop", "ann-streams").unwrap();
@@ -94,16 +94,16 @@ fn exceed(member: &SimulatedCluster, user: &str) {
     }
 }
 
-/// Waits until ann's rights in `a` are unknown: a list omits the cluster then.
+/// Waits until Ann's rights in `a` are unknown, so that a list omits the cluster.
 async fn unknown(fixture: &Fixture) {
     let ann = fixture.user("ann", &[]);
     until(async || items(&ann.get("/api/v1/configmaps").await.ok()) == ["b/one-b", "b/two-b"]).await;
 }
 
-/// Ann administers a namespace of `a`, and binds herself there to more rights than the router's limit. Her stream by
-/// another binding stays open as long as that binding exists.
+/// Ann administers a namespace of `a`, and binds herself in it to more rights than the router's limit. Another binding
+/// allows her stream, which stays open as long as that binding exists.
 #[tokio::test]
-async fn stream_of_a_user_whose_bindings_exceed_the_limit_ends_with_its_right() {
+async fn stream_of_a_user_with_too_many_grants_ends_after_revocation() {
     for subresource in SUBRESOURCES {
         let (fixture, mut body) = opened(subresource).await;
         let a = fixture.member("a");
@@ -117,9 +117,9 @@ async fn stream_of_a_user_whose_bindings_exceed_the_limit_ends_with_its_right() 
     }
 }
 
-/// The same in a member that forbids reviews: the router cannot learn whether she still has the right.
+/// The member forbids reviews, so the router cannot check whether Ann still has the right.
 #[tokio::test]
-async fn stream_whose_right_cannot_be_learned_ends_after_minutes() {
+async fn stream_with_an_unknown_right_ends_after_minutes() {
     let (fixture, mut body) = opened("log").await;
     let a = fixture.member("a");
     Chain::of(a, Mode::WithoutReviews);
@@ -130,10 +130,10 @@ async fn stream_whose_right_cannot_be_learned_ends_after_minutes() {
     assert!(ends(body).await, "it is not known for minutes that ann has the right, and she is still sent it");
 }
 
-/// A path outside resources may also answer with a stream: `/logs/kube-apiserver.log`, or a path of an aggregated
+/// A path outside resources may also answer with a stream: `/logs/kube-apiserver.log`, or a path of an aggregated API
 /// server.
 #[tokio::test]
-async fn stream_at_a_non_resource_path_ends_with_the_right_to_it() {
+async fn stream_at_a_non_resource_path_ends_after_revocation() {
     let fixture = ann().await;
     let a = fixture.member("a");
     let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);

@@ -1,5 +1,5 @@
-//! The shared mode with integers as objects' versions (`itemResourceVersions: Integer`). An integer cannot carry the
-//! scope of its reader's rights, and it names a cluster by an index that any user can guess.
+//! Tests of the shared mode with integer resourceVersions of objects (`itemResourceVersions: Integer`). An integer
+//! cannot contain the scope of its reader's rights, and names a cluster by an index that any user can guess.
 
 use serde_json::json;
 use tributary_apimachinery::ItemResourceVersions;
@@ -16,10 +16,10 @@ fn integers() -> Policies {
     Policies { default, ..Policies::default() }
 }
 
-/// An informer has an object of `b`, loses its connection and its right in `b`, and resumes from its last event's
-/// number, which is of `a`. The router must make it list again, since no event would remove the object.
+/// An informer has an object of `b`, loses its connection and its right in `b`, and resumes from the last event's
+/// integer, which is of `a`. The router must make the informer list again, because no event would remove the object.
 #[tokio::test]
-async fn integer_of_one_cluster_expires_after_a_right_lost_in_another() {
+async fn integer_version_expires_after_a_right_lost_in_another_cluster() {
     let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
     for member in &fixture.members {
         grant(member, "", "ann");
@@ -42,9 +42,9 @@ async fn integer_of_one_cluster_expires_after_a_right_lost_in_another() {
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
 }
 
-/// The same for a new right: no event would deliver the existing objects.
+/// After a new right, no event would deliver the existing objects, so the client must list again.
 #[tokio::test]
-async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_another() {
+async fn integer_version_expires_after_a_right_gained_in_another_cluster() {
     let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
     grant(fixture.member("a"), "", "ann");
     listed(&fixture, "a", "ann", "all").await;
@@ -68,10 +68,10 @@ async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_anoth
     assert!(is_told_of_b, "of b, which may be listed by now, nothing is told: {told:?}");
 }
 
-/// Bob may list and delete in `a` and may not know of `hidden-customer`, whose index is 1. For him its numbers look
-/// like numbers of an unused index.
+/// Bob may list and delete in `a` and may not know of `hidden-customer`, whose index is 1. For Bob, the integers of
+/// this cluster look like the integers of an unused index.
 #[tokio::test]
-async fn integer_of_a_hidden_cluster_looks_like_an_unused_index() {
+async fn integer_version_of_a_hidden_cluster_looks_like_an_unused_index() {
     let fixture = Fixture::shared(["a", "hidden-customer"], integers(), SharedMode::default()).await;
     let (a, bob) = (fixture.member("a"), fixture.user("bob", &[]));
     let verbs: &[&str] = &["get", "list", "watch", "deletecollection", "update", "delete"];

@@ -1,5 +1,6 @@
-//! Memory's answers are the union of the objects that each member's rights allow. The slow and obvious reading of
-//! kube-apiserver's code computes the expected answers: lists of all namespaces, of one, of one name, and gets.
+//! Responses from memory contain the union of the objects that the rights in each member allow. A simple transcription
+//! of kube-apiserver's code computes the expected responses: lists of all namespaces, of one namespace, of one name,
+//! and gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use crate::generated::{self, Change};
 use crate::harness::{Client, Fixture, allow, cluster, name};
 use crate::reference::{Object, Reference};
 
-/// Number of sets of roles and bindings, and number of users for each.
+/// The number of sets of roles and bindings, and the number of users for each set.
 const CASES: usize = 60;
 const USERS: usize = 6;
 
@@ -25,10 +26,10 @@ const MEMBERS: [&str; 2] = ["a", "b"];
 const AUTHENTICATED: &str = "system:authenticated";
 const NAMESPACES: [&str; 3] = ["n", "m", "o"];
 
-/// Objects by cluster, namespace and name.
+/// The visible objects by cluster, namespace and name.
 type Shown = BTreeSet<(String, String, String)>;
 
-/// Replaces all roles and bindings of a member, and waits until the mirror has read the last object of each collection.
+/// Replaces all roles and bindings of a member, and waits until the router has read the last object of each collection.
 async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object], case: usize) {
     for kind in RbacKind::ALL {
         let resource = format!("{}.{RBAC}", kind.resource());
@@ -53,7 +54,7 @@ async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object
     listed(fixture, member.name(), &within, "seen").await;
 }
 
-/// Returns whether a member would answer the request.
+/// Returns whether a member would allow the request.
 fn allows(
     reference: &Reference,
     user: RbacUser<'_>,
@@ -65,8 +66,8 @@ fn allows(
     reference.allows(user, &Attributes::Resource(asked))
 }
 
-/// The members' visible objects of a resource. If a list of all namespaces is refused, the visible objects of single
-/// namespaces. `None` if all members refuse.
+/// Returns the visible objects of a resource in all members. If a member refuses a list of all namespaces, the visible
+/// objects of single namespaces are included. Returns `None` if all members refuse.
 fn expected(
     references: &BTreeMap<&&str, &Reference>,
     user: RbacUser<'_>,
@@ -104,14 +105,14 @@ async fn shown(client: &Client, path: &str) -> Option<Shown> {
         let namespace = item["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
         (cluster(item), namespace, name(item))
     };
-    // The simulated members have namespaces of their own.
+    // The simulated members also have their own namespaces, which the comparison ignores.
     let own =
         |(_, namespace, name): &(String, String, String)| !namespace.is_empty() || NAMESPACES.contains(&name.as_str());
     Some(list["items"].as_array().unwrap().iter().map(key).filter(own).collect())
 }
 
 #[tokio::test]
-async fn answers_are_the_union_of_what_the_members_allow() {
+async fn lists_contain_the_union_of_permitted_objects() {
     let fixture = Fixture::shared(MEMBERS, allow(), SharedMode::default()).await;
     for member in &fixture.members {
         for namespace in NAMESPACES {
@@ -153,7 +154,7 @@ async fn answers_are_the_union_of_what_the_members_allow() {
             let told = user.as_user().groups.iter().filter(|group| *group != "system:masters").cloned();
             let groups: Vec<_> = told.chain([AUTHENTICATED.to_owned()]).collect();
             let (user, given) = (RbacUser { name: user.as_user().name, groups: &groups }, user.as_user().groups);
-            // A member's service account has an identity in that member only.
+            // A ServiceAccount of one member has an identity only in this member.
             let account = user.name.starts_with("system:").then_some(MEMBERS[0]);
             let reach = account.map_or(Reach::Everywhere, |own| Reach::Member(own.parse().unwrap()));
             let told = |member: &str| account.is_none_or(|own| own == member);

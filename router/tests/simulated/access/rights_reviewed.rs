@@ -1,5 +1,5 @@
-//! The shared mode: members whose roles and bindings alone do not decide. The router asks them, and memory follows
-//! their answers.
+//! Tests of the shared mode with members that authorize by more than roles and bindings. The router sends
+//! SubjectAccessReviews to these members, and responses from memory follow the results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::harness::{Client, Fixture, at_once, items, pass, until};
 const ALL: &str = "/api/v1/configmaps";
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// How long the router trusts a member's permission, and a refusal.
+/// The time for which the router caches a review that allows a request, and one that denies a request.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// The members of `ann`, with `b` in this mode, once the router has detected it.
+/// Starts the members of [`ann`] with `b` in this mode, and waits until the router has detected the mode.
 async fn of_b(mode: Mode) -> (Fixture, Vec<Arc<Chain>>) {
     let (fixture, chains) = found_out([Mode::Rbac, mode, Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Rbac).await;
@@ -30,7 +30,7 @@ async fn of_b(mode: Mode) -> (Fixture, Vec<Arc<Chain>>) {
     (fixture, chains)
 }
 
-/// The names of a list's objects of `b`, in order.
+/// Returns the names of a list's objects of `b`, in order.
 async fn shown(client: &Client, path: &str) -> Vec<String> {
     let listed = items(&client.get(path).await.ok());
     let mut of_b: Vec<_> = listed.iter().filter_map(|item| item.strip_prefix("b/")).map(str::to_owned).collect();
@@ -38,7 +38,7 @@ async fn shown(client: &Client, path: &str) -> Vec<String> {
     of_b
 }
 
-/// The questions about lists that a member received since the last call, without samples.
+/// Returns the reviews of lists that a member has received since the previous call, without samples.
 fn asked(chain: &Chain) -> Vec<String> {
     let mut asked = chain.reviewed();
     asked.retain(|line| line.contains(" list configmaps "));
@@ -47,10 +47,10 @@ fn asked(chain: &Chain) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_that_a_webhook_denies_are_hidden_and_the_others_shown() {
+async fn objects_that_a_webhook_denies_are_hidden() {
     let (fixture, chains) = of_b(Mode::Webhook("ann", "shop")).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
-    // Roles let Ann read `shop` of b, and the webhook denies it.
+    // Roles allow Ann to read the namespace `shop` of `b`, and the webhook denies it.
     for path in [ALL, SHOP] {
         assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
     }
@@ -58,8 +58,8 @@ async fn objects_that_a_webhook_denies_are_hidden_and_the_others_shown() {
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 4, "all of a");
     assert_eq!(shown(&root, ALL).await, ["one-b", "one-b", "two-b", "two-b"]);
     assert_eq!(root.get(&format!("{SHOP}/one-b")).await.code, 200);
-    // The router remembers the member's answers for all users, and does not ask clusters whose roles decide. Samples go
-    // to all members before this and from time to time.
+    // The router caches the reviews for all users, and sends none to clusters that authorize by roles. Samples are sent
+    // to all members before this step and from time to time.
     let anew = at_once(async {
         chains.iter().for_each(|chain| drop(chain.reviewed()));
         for path in [ALL, SHOP] {
@@ -68,7 +68,7 @@ async fn objects_that_a_webhook_denies_are_hidden_and_the_others_shown() {
         chains.iter().map(|chain| asked(chain)).collect::<Vec<_>>()
     });
     assert_eq!(anew.await, vec![Vec::<String>::new(); 3]);
-    // The webhook now denies `bank`, and the router shows `shop` again.
+    // The webhook now denies the namespace `bank`, and the router shows `shop` again.
     chains[1].set(Mode::Webhook("ann", "bank"));
     pass(REFUSED_FOR).await;
     for path in [ALL, SHOP] {
@@ -84,17 +84,17 @@ async fn objects_that_a_member_allows_without_a_role_appear_in_lists() {
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     assert_eq!(shown(&ann, ALL).await, everything);
     bob.get(ALL).await.refused(403);
-    // The router trusts a refusal for ten seconds.
+    // The router caches a denial for ten seconds.
     chains[1].set(Mode::AlwaysAllow);
     pass(REFUSED_FOR).await;
     assert_eq!(shown(&bob, ALL).await, everything);
     assert_eq!(bob.get(&format!("{SHOP}/two-b")).await.code, 200);
 }
 
-/// The member itself judges a forwarded request. A request with versions of the merged view makes the router ask
-/// whether the user may know of its object.
+/// The member itself authorizes a forwarded request. The router sends a review only for a request with versions of the
+/// merged view, to check whether the user may know of the object.
 #[tokio::test]
-async fn a_member_is_not_asked_about_a_read_of_its_own_view_that_has_nothing_to_take_back() {
+async fn read_at_a_members_own_path_needs_no_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     let own = format!("/clusters/b{SHOP}/one-b");
@@ -107,12 +107,12 @@ async fn a_member_is_not_asked_about_a_read_of_its_own_view_that_has_nothing_to_
     assert!(asked_for(&format!("{own}?resourceVersion=%30")).await);
 }
 
-/// The match conditions of a webhook may depend on the request's API version.
+/// The match conditions of a webhook may depend on the API version of the request.
 #[tokio::test]
-async fn a_member_is_asked_in_the_version_of_the_request() {
+async fn review_has_the_api_version_of_the_request() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("ann", "v1")).await;
     let ann = fixture.user("ann", &[]);
-    // Roles let Ann read `shop` of b, and the webhook denies it in the version of the request.
+    // Roles allow Ann to read the namespace `shop` of `b`, and the webhook denies it in the API version of the request.
     for path in [ALL, SHOP] {
         assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
     }
@@ -123,9 +123,9 @@ async fn a_member_is_asked_in_the_version_of_the_request() {
     assert_eq!(ann.get(&format!("{SHOP}/one-b")).await.code, 200);
 }
 
-/// A question about impersonation has the API version that a kube-apiserver itself uses.
+/// A review of impersonation has the API version that a kube-apiserver itself uses.
 #[tokio::test]
-async fn review_of_impersonation_names_the_api_version_of_a_kube_apiserver() {
+async fn impersonation_review_has_kube_apiservers_api_version() {
     let (fixture, chains) = of_b(Mode::WebhookOfVersion("bob", "v1")).await;
     let b = fixture.member("b");
     b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users"], &["ann"]])).unwrap();
@@ -140,19 +140,19 @@ async fn review_of_impersonation_names_the_api_version_of_a_kube_apiserver() {
     assert_eq!(be_ann().await, 403);
 }
 
-/// A user who may read one object only can watch it from the version of their read.
+/// A user who may read only one object can watch the object from the version of a get.
 #[tokio::test]
-async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
+async fn watch_of_one_object_starts_at_the_version_of_its_get() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let b = fixture.member("b");
     b.apply(role("shop", "one", [&["get", "list", "watch"], &[""], &["configmaps"], &["one-b"]])).unwrap();
     b.apply(binding("shop", "bob-reads-one", ("Role", "one"), "bob")).unwrap();
     chains[1].learn(b);
-    // Ann may read the whole namespace.
+    // Ann may read the whole namespace, and Bob only one object.
     for name in ["bob", "ann"] {
         let user = fixture.user(name, &[]);
         let path = format!("{SHOP}/one-b");
-        // The change makes sure that the log still has the object's version.
+        // The change guarantees that the router's log still contains the version of the object.
         let change = |to: &str| {
             let mut changed = config_map_of("shop", "one-b");
             changed["data"]["of"] = to.into();
@@ -170,15 +170,15 @@ async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
         change(name);
         let event = events.soon().await;
         assert_eq!((&event["type"], &event["object"]["data"]["of"]), (&"MODIFIED".into(), &name.into()), "{event}");
-        // A repeated question loses no right and changes no scope.
+        // A repeated review with an equal result changes neither rights nor scope.
         pass(ALLOWED_FOR + Duration::from_secs(5)).await;
         events.nothing().await;
     }
 }
 
-/// A change of roles or bindings for a user may change every answer about the user.
+/// A change of roles or bindings of a user may change the result of every review of the user.
 #[tokio::test]
-async fn a_binding_has_a_member_asked_at_once() {
+async fn changed_binding_causes_a_new_review_immediately() {
     let (fixture, chains) = of_b(Mode::Webhook("ann", "bank")).await;
     let bob = fixture.user("bob", &[]);
     bob.get(SHOP).await.refused(403);
@@ -192,9 +192,9 @@ async fn a_binding_has_a_member_asked_at_once() {
     until(async || bob.get(SHOP).await.code == 403).await;
 }
 
-/// The watch ends within a minute after the member withdraws the permission.
+/// The watch ends within a minute after the member withdraws the right.
 #[tokio::test]
-async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
+async fn watch_ends_after_a_review_denies_it() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();
@@ -203,7 +203,7 @@ async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
     let b = fixture.member("b");
     b.apply(config_map_of("shop", "seen")).unwrap();
     assert_eq!(events.next().await.unwrap()["object"]["metadata"]["name"], "seen");
-    // The router asks again during the watch, and a permission changes nothing.
+    // The router repeats the review during the watch. An unchanged result has no effect.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     b.apply(config_map_of("shop", "seen-too")).unwrap();
     assert_eq!(events.next().await.unwrap()["object"]["metadata"]["name"], "seen-too");
@@ -214,9 +214,9 @@ async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
     assert_eq!(shown(&ann, ALL).await, Vec::<String>::new());
 }
 
-/// Ann's own questions keep the member busy, which delays the refusal of her watch.
+/// Ann's other requests keep the member busy with reviews, which delays the denial of her watch.
 #[tokio::test]
-async fn watch_ends_with_its_right_though_its_user_floods_the_member() {
+async fn watch_of_a_flooding_user_ends_after_revocation() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = &fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();
@@ -225,7 +225,7 @@ async fn watch_ends_with_its_right_though_its_user_floods_the_member() {
     events.nothing().await;
     pass(ALLOWED_FOR - Duration::from_secs(3)).await;
     chains[1].set(Mode::Webhook("ann", "shop"));
-    // The member handles 25 of her questions at a time, so all of them take half a minute.
+    // The member processes 25 of Ann's reviews at a time, so all of them take half a minute.
     fixture.member("b").control().lag_reviews(Duration::from_millis(500));
     let busy = futures::future::join_all((0..1_400).map(|number| async move {
         let path = format!("{SHOP}/x{number}");
@@ -239,9 +239,9 @@ async fn watch_ends_with_its_right_though_its_user_floods_the_member() {
     assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
 }
 
-/// Each answer comes too late, so the router uses the member's last answers about all namespaces and about one.
+/// Each review takes too long, so the router uses the last results for all namespaces and for one namespace.
 #[tokio::test]
-async fn list_uses_the_last_reviews_of_a_slow_member() {
+async fn list_uses_the_last_review_results_of_a_slow_member() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
@@ -251,9 +251,9 @@ async fn list_uses_the_last_reviews_of_a_slow_member() {
     assert_eq!(listed.expect("it is listed within half a minute"), ["one-b", "two-b"]);
 }
 
-/// The same for a watch.
+/// Each repeated review takes too long, so the router uses the last result for the open watch.
 #[tokio::test]
-async fn a_watch_of_a_slow_member_goes_on() {
+async fn watch_continues_while_a_member_answers_reviews_slowly() {
     let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     let listed = ann.get(ALL).await.ok();
@@ -270,7 +270,7 @@ async fn a_watch_of_a_slow_member_goes_on() {
 }
 
 #[tokio::test]
-async fn a_member_that_does_not_answer_is_not_known() {
+async fn rights_in_a_member_that_refuses_reviews_are_unknown() {
     let (fixture, _chains) = of_b(Mode::WithoutReviews).await;
     let ann = fixture.user("ann", &[]);
     let listed = ann.get(ALL).await;
@@ -279,10 +279,10 @@ async fn a_member_that_does_not_answer_is_not_known() {
     assert!(listed.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", listed.warnings());
 }
 
-/// While nothing is dispatched to a cluster, its users cause no questions either. The last answers count for five
+/// If a policy denies all requests to a cluster, the router sends no reviews to it. The last results are used for five
 /// minutes, and then the rights are unknown.
 #[tokio::test]
-async fn a_frozen_member_is_asked_nothing_for_its_users() {
+async fn member_with_dispatch_deny_all_gets_no_reviews() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
@@ -290,7 +290,8 @@ async fn a_frozen_member_is_asked_nothing_for_its_users() {
     let clusters = [(ClusterName::new("b").unwrap(), frozen)].into();
     fixture.router.set_dispatch(DispatchSettings { clusters, ..DispatchSettings::default() });
     chains[1].reviewed();
-    // Ann's answer is due for renewal, and rights without an answer are unknown.
+    // Ann's cached review has expired, but its last result is still used. The rights of users without a review are
+    // unknown.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
     let missing = "what you may list in some clusters is not known, and is missing";
@@ -302,7 +303,7 @@ async fn a_frozen_member_is_asked_nothing_for_its_users() {
     assert!(is_missing(&root).await);
     let problem = report(&fixture, "b").await.rights_problem.unwrap_or_default();
     assert!(problem.contains("dispatch: DenyAll"), "{problem}");
-    // The test checks this for two minutes only, since the detector sends samples every five minutes without any user.
+    // The test checks only two minutes, because the detector sends samples every five minutes even without users.
     pass(Duration::from_secs(60)).await;
     assert!(is_missing(&root).await);
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
@@ -316,8 +317,7 @@ async fn a_frozen_member_is_asked_nothing_for_its_users() {
     until(async || report(&fixture, "b").await.rights_problem.is_none()).await;
 }
 
-/// A cluster may forbid the reviews that its configuration demands. Its problem then tells the administrator the
-/// remedy.
+/// A cluster may forbid the reviews that its configuration requires. The reported problem then names the remedy.
 #[tokio::test]
 async fn report_names_a_member_that_forbids_the_configured_reviews() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -337,18 +337,18 @@ async fn report_names_a_member_that_forbids_the_configured_reviews() {
                     CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
     until(async || problem().await.as_deref() == Some(expected)).await;
     assert_eq!(report(&fixture, "a").await.rights_problem, None);
-    // The cluster allows reviews now, which suffices.
+    // The cluster allows reviews now, and the problem disappears.
     chains[1].set(Mode::Rbac);
     pass(Duration::from_secs(61)).await;
     until(async || problem().await.is_none()).await;
     assert_eq!(decided(&fixture, "b", RightsDecider::Review).await, "its configuration says so");
 }
 
-/// Each question reaches a cluster once at a time, for any number of waiting requests.
+/// The router sends a review only once, for any number of waiting requests.
 #[tokio::test]
-async fn simultaneous_lists_share_one_review() {
+async fn concurrent_lists_share_one_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
-    // With this configuration the detector sends no samples, which might have the same attributes.
+    // With this configuration the detector sends no samples, which could have the same attributes.
     let mut setups = Vec::new();
     for member in &fixture.members {
         let own = crate::harness::setup(member, member.name()).await;
@@ -368,7 +368,7 @@ async fn simultaneous_lists_share_one_review() {
     assert_eq!(asked(&chains[1]), ["ann list configmaps /", "ann list configmaps shop/"]);
 }
 
-/// A webhook may depend on the uid or an extra. Each review contains the identity that the member would see.
+/// A webhook may depend on the uid or an extra field. Each review contains the identity that the member would see.
 #[tokio::test]
 async fn review_contains_the_identity_that_the_member_would_see() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -391,7 +391,7 @@ async fn review_contains_the_identity_that_the_member_would_see() {
     let lines = chains[1].reviewed();
     let expected = "ann (u-1 {\"team\":[\"blue\"]}) list configmaps shop/";
     assert!(lines.iter().any(|line| line == expected), "{lines:?}");
-    // The same name with another identity is another user.
+    // A user with the same name and another uid is a different user.
     let plain = fixture.user("ann", &[]);
     plain.get(SHOP).await.ok();
     assert!(chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/"));
@@ -406,7 +406,7 @@ async fn lost_right_ends_a_watch_while_another_member_is_silent() {
     let mut events = ann.watch(&path).await;
     events.nothing().await;
     fixture.member("b").control().hold_requests(true);
-    // The member's answer is due for renewal now.
+    // The cached review of the member has expired.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     fixture.member("a").delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-reads").unwrap();
     let lost = tokio::time::Instant::now();
@@ -415,9 +415,10 @@ async fn lost_right_ends_a_watch_while_another_member_is_silent() {
     assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
 }
 
-/// The router asks a slow member independently, so another member's refusal takes effect at once.
+/// The router sends reviews to each member independently, so a denial by one member takes effect while a slow member
+/// has not answered.
 #[tokio::test]
-async fn refusal_by_one_reviewing_member_does_not_wait_for_a_slower_one() {
+async fn review_denial_by_one_member_does_not_wait_for_another() {
     let (fixture, chains) =
         found_out([Mode::Webhook("nobody", "shop"), Mode::Webhook("nobody", "shop"), Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Review).await;
@@ -431,14 +432,14 @@ async fn refusal_by_one_reviewing_member_does_not_wait_for_a_slower_one() {
     pass(ALLOWED_FOR - Duration::from_secs(3)).await;
     fixture.member("b").control().lag_reviews(Duration::from_secs(20));
     chains[0].set(Mode::Webhook("ann", ""));
-    // The permission of a expires in three seconds, and b does not answer within five.
+    // The cached review of `a` expires in three seconds, and `b` does not answer within five seconds.
     let last = tokio::time::timeout(Duration::from_secs(6), events.next()).await.expect("it ends at once").unwrap();
     assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
 }
 
-/// Unknown rights in one member are no reason to refuse a watch of the others.
+/// Unknown rights in one member are no reason to refuse a watch of the remaining members.
 #[tokio::test]
-async fn watch_shows_the_members_whose_rights_are_known() {
+async fn watch_omits_members_with_unknown_rights() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
@@ -451,18 +452,17 @@ async fn watch_shows_the_members_whose_rights_are_known() {
     events.nothing().await;
 }
 
-/// Number of changes of a binding in `c`, and number of rounds without a change.
+/// The number of changes of a binding in `c`, and the number of rounds without a change.
 const ROUNDS: usize = 5;
 
-/// Returns whether Ann's list causes a question to `b`, although `b` has just given a permission that counts for a
-/// minute.
+/// Returns whether Ann's list causes a review in `b`, although a review that allows the list is cached for a minute.
 async fn has_b_asked(fixture: &Fixture, chains: &[Arc<Chain>]) -> bool {
     chains[1].reviewed();
     fixture.user("ann", &[]).get(SHOP).await.ok();
     chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/")
 }
 
-/// Number of rounds with a question to `b`.
+/// Returns the number of rounds with a review in `b`.
 async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl AsyncFnMut(usize)) -> usize {
     has_b_asked(fixture, chains).await;
     let mut asked = 0;
@@ -473,10 +473,10 @@ async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl Async
     asked
 }
 
-/// A binding for `system:authenticated` in a namespace of `c`, where Ann has no rights. Each namespace's administrator
-/// may write such bindings at any rate.
+/// A binding of `system:authenticated` in a namespace of `c`, in which Ann has no rights. The administrator of any
+/// namespace may write such bindings at any rate.
 #[tokio::test]
-async fn binding_of_all_users_in_one_member_repeats_no_review_elsewhere() {
+async fn binding_of_all_users_repeats_no_review_in_other_members() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
     let c = fixture.member("c");
@@ -493,10 +493,10 @@ async fn binding_of_all_users_in_one_member_repeats_no_review_elsewhere() {
     assert_eq!(asked.await, 0, "what c gives says nothing of what b allows");
 }
 
-/// A binding for a name without a user appears and disappears in `c`, as when a pipeline creates and deletes
+/// A binding of a name without a user is created and deleted in `c`, as if a CI pipeline creates and deletes
 /// namespaces.
 #[tokio::test]
-async fn binding_of_an_unknown_name_in_one_member_repeats_no_review_elsewhere() {
+async fn binding_of_an_unknown_name_repeats_no_review() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
     let c = fixture.member("c");
@@ -509,14 +509,14 @@ async fn binding_of_an_unknown_name_in_one_member_repeats_no_review_elsewhere() 
     assert_eq!(asked.await, 0, "nothing of Ann's has changed anywhere");
 }
 
-/// Number of requests that their client cancels at once, each for another name. The silent member must not count as
-/// unreachable before all are sent.
+/// The number of requests that the client cancels immediately, each for another name. The router must send all of them
+/// before the silent member counts as unreachable.
 const REQUESTS: usize = 400;
 
-/// Ann requests names of `b`, which decides by reviews and is slow for a moment, and cancels each request. The limit of
-/// questions in flight to a cluster (50) bounds the questions for cancelled requests.
+/// Ann requests objects of `b`, which authorizes by reviews and is slow for a moment, and cancels each request. The
+/// limit of reviews in flight at a cluster (50) also limits the reviews for cancelled requests.
 #[tokio::test]
-async fn reviews_for_cancelled_requests_are_bounded() {
+async fn reviews_for_cancelled_requests_are_limited() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let ann = fixture.user("ann", &[]);
     ann.get(SHOP).await.ok();
@@ -528,7 +528,7 @@ async fn reviews_for_cancelled_requests_are_bounded() {
     let begun = tokio::time::Instant::now();
     for number in 0..REQUESTS {
         let path = format!("{SHOP}/x{number}");
-        // A reset stream has the same effect: the request does its immediate work only.
+        // A reset stream has the same effect: the router executes only the part of the request before the first wait.
         let taken_back = tokio::time::timeout(Duration::ZERO, ann.get(&path)).await;
         assert!(taken_back.is_err(), "{number}, after {:?}: {taken_back:?}", begun.elapsed());
     }
@@ -539,7 +539,7 @@ async fn reviews_for_cancelled_requests_are_bounded() {
     assert!(asked <= 100, "{asked} questions were put for {REQUESTS} requests that were gone");
 }
 
-/// Bob has no rights. He asks to impersonate a user with the maximum number of groups, which the first answer refuses,
+/// Bob has no rights. He tries to impersonate a user with the maximum number of groups, which the first review denies,
 /// and once with more groups.
 #[tokio::test]
 async fn forbidden_impersonation_of_many_groups_costs_one_review() {
@@ -566,8 +566,9 @@ async fn forbidden_impersonation_of_many_groups_costs_one_review() {
     assert!(bob.send("GET", ALL, &headers, "").await.refused(431).contains("65545 bytes: 65536 are"));
 }
 
-/// Bob may impersonate Ann. While the member is silent, he repeatedly asks to be Ann in the maximum number of other
-/// groups. Few of his requests wait for answers; the router refuses the rest with Retry-After.
+/// Bob may impersonate Ann. While the member is silent, he repeatedly tries to be Ann in the maximum number of
+/// different groups. Only few of his requests wait for reviews. The router refuses the remaining requests with
+/// Retry-After.
 #[tokio::test]
 async fn user_with_too_many_reviews_in_flight_gets_429() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -587,7 +588,7 @@ async fn user_with_too_many_reviews_in_flight_gets_429() {
         headers.extend(groups.iter().map(|group| ("impersonate-group", group.as_str())));
         tokio::time::timeout(Duration::from_secs(2), bob.send("GET", SHOP, &headers, "")).await.ok()
     };
-    // Plain health checks need no rights, and get their answers meanwhile.
+    // Health checks without details need no rights, and are answered in the meantime.
     let healthy = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         for path in ["/livez", "/readyz"] {
@@ -604,7 +605,7 @@ async fn user_with_too_many_reviews_in_flight_gets_429() {
     }
 }
 
-/// The router asks only once whether a user may impersonate another, and once for each group.
+/// The router sends only one review for the impersonated user, and one for each group.
 #[tokio::test]
 async fn impersonator_of_allowed_groups_sees_the_impersonated_users_objects() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;

@@ -1,4 +1,4 @@
-//! Watches of users with partial and changing rights.
+//! Tests of watches of users with partial and changing rights.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::harness::{Events, allow, brief, pass, until, version};
 
 const ALL: &str = "/api/v1/configmaps?watch=1";
 
-/// Time within which the loss of a right ends an open watch.
+/// The maximum time until the loss of a right ends an open watch.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
-/// A watch from a new list's version.
+/// Opens a watch from the version of a new list.
 async fn watch(client: &crate::harness::Client) -> Events {
     let list = client.get("/api/v1/configmaps").await.ok();
     client.watch(&format!("{ALL}&resourceVersion={}", version(&list))).await
 }
 
-/// Checks that the next event is an ERROR with 410, and that the stream ends after it.
+/// Checks that the next event is an ERROR with 410, and that the stream ends after the event.
 async fn expires(events: &mut Events) {
     let event = events.soon().await;
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
@@ -29,7 +29,7 @@ async fn expires(events: &mut Events) {
 }
 
 #[tokio::test]
-async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
+async fn watch_sends_only_objects_that_its_user_may_list() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let (mut of_ann, mut of_root) = (watch(&ann).await, watch(&root).await);
@@ -51,7 +51,7 @@ async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
         }
     }
     of_ann.nothing().await;
-    // A watch resumes from its last event, and from the version of one object.
+    // A watch resumes from its last event, and from the version of a single object.
     let from = {
         fixture.member("b").apply(config_map_of("shop", "more")).unwrap();
         version(&of_ann.soon().await["object"])
@@ -66,7 +66,7 @@ async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
     assert_eq!(one.brief().await, "DELETED b/more");
 }
 
-/// A watch of all names omits a name that the user may list and not watch.
+/// A watch of all objects omits an object that the user may list and not watch.
 #[tokio::test]
 async fn watch_of_only_unwatchable_objects_is_refused() {
     let fixture = ann().await;
@@ -87,7 +87,7 @@ async fn watch_of_only_unwatchable_objects_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bookmark_says_no_more_than_an_event() {
+async fn bookmark_contains_no_hidden_cluster() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let path = format!("{ALL}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
@@ -103,7 +103,7 @@ async fn a_bookmark_says_no_more_than_an_event() {
     assert!(is_scoped && components.get("c").is_none(), "{components}");
 }
 
-/// Hidden events do not wake a watch, but its bookmarks advance past them.
+/// Hidden events do not wake a watch, but its bookmarks include their revisions.
 #[tokio::test]
 async fn bookmark_advances_past_hidden_events() {
     let fixture = ann().await;
@@ -127,7 +127,7 @@ async fn bookmark_advances_past_hidden_events() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
+async fn watch_ends_within_seconds_after_its_right_is_revoked() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let (mut of_ann, mut of_root) = (watch(&ann).await, watch(&root).await);
@@ -137,9 +137,9 @@ async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
     timeout(crate::harness::SOON, expires(&mut of_ann)).await.expect("an end");
     assert!(taken.elapsed() < REVOKED_WITHIN, "{:?}", taken.elapsed());
     of_root.nothing().await;
-    // A client that was cut off meanwhile cannot resume with its old objects.
+    // A client that was disconnected during the change cannot resume with its old objects.
     expires(&mut ann.watch(&format!("{ALL}&resourceVersion={before}")).await).await;
-    // A role that loses its verb has the same effect as a deleted binding.
+    // A role that loses a verb has the same effect as a deleted binding.
     let mut of_ann = watch(&ann).await;
     fixture.member("a").apply(role("", "reader", [&["get", "list"], &[""], &["configmaps"], &[]])).unwrap();
     expires(&mut of_ann).await;
@@ -147,7 +147,7 @@ async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
 }
 
 #[tokio::test]
-async fn watch_expires_half_a_minute_after_its_user_gains_a_right() {
+async fn watch_ends_half_a_minute_after_its_user_gains_a_right() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let mut of_ann = watch(&ann).await;
@@ -178,7 +178,7 @@ async fn resumed_watch_sends_the_objects_of_a_newly_allowed_cluster() {
 }
 
 #[tokio::test]
-async fn watch_is_refused_where_its_user_may_only_list() {
+async fn watch_without_the_watch_right_is_refused() {
     let fixture = ann().await;
     let a = fixture.member("a");
     a.apply(role("", "lister", [&["list"], &[""], &["configmaps"], &[]])).unwrap();
@@ -195,16 +195,17 @@ async fn watch_is_refused_where_its_user_may_only_list() {
     assert_eq!(lists(&fixture, "b", "bob"), "none");
 }
 
-/// A watch of all clusters needs the right to list in each. A Warning names the clusters with a right to watch only.
+/// A watch of all clusters needs the right to list in each cluster. A Warning names the clusters in which the user may
+/// only watch.
 #[tokio::test]
-async fn warning_names_clusters_that_may_be_watched_and_not_listed() {
+async fn warning_names_clusters_with_the_right_to_watch_only() {
     let fixture = ann().await;
     let bob = fixture.user("bob", &[]);
     let b = fixture.member("b");
     b.apply(role("", "watcher", [&["get", "watch"], &[""], &["configmaps"], &[]])).unwrap();
     b.apply(binding("", "bob-watches", ("ClusterRole", "watcher"), "bob")).unwrap();
     crate::harness::until(async || bob.get("/api/v1/namespaces/shop/configmaps/one-b").await.code == 200).await;
-    // The missing right is the one to list, not the one to watch.
+    // The message names the missing right to list, not to watch.
     assert_eq!(
         bob.get(ALL).await.refused(403),
         "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" at the cluster \
@@ -221,9 +222,9 @@ async fn warning_names_clusters_that_may_be_watched_and_not_listed() {
     assert!(answer.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", answer.warnings());
 }
 
-/// A watch of some clusters ignores rights in the others.
+/// A watch of some clusters ignores rights in other clusters.
 #[tokio::test]
-async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
+async fn watch_of_selected_clusters_ignores_rights_in_other_clusters() {
     let fixture = ann().await;
     let ann = fixture.user("ann", &[]);
     let of_b = "labelSelector=tributary.dev%2Fcluster%3Db";
@@ -240,9 +241,9 @@ async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
     expires(&mut events).await;
 }
 
-/// A watch shows no cluster outside its registry, and ignores rights there.
+/// A watch shows no cluster outside the clusters of its ResourceRegistry, and ignores rights in such clusters.
 #[tokio::test]
-async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
+async fn watch_ignores_rights_in_clusters_outside_its_registry() {
     let fixture = ann().await;
     let clusters = Some(["a", "b"].map(|name| name.parse().unwrap()).into());
     fixture
@@ -258,7 +259,7 @@ async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
     pass(Duration::from_secs(40)).await;
     fixture.member("b").apply(config_map_of("shop", "seen")).unwrap();
     assert_eq!(events.brief().await, "ADDED b/seen");
-    // Once the cluster is in the view, watches include it.
+    // After the cluster has been added to the view, watches include the cluster.
     let from = {
         fixture.member("b").apply(config_map_of("shop", "last")).unwrap();
         version(&events.soon().await["object"])
@@ -274,10 +275,10 @@ async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
     assert!(told.iter().all(|event| event.starts_with("ADDED c/")), "{told:?}");
 }
 
-/// A cluster that starts to serve the resource joins the watches of users who may list it there. A cluster without the
-/// resource ends no watch.
+/// When a cluster begins to serve the resource, watches of users who may list the resource in this cluster end. A
+/// resumed watch receives the objects of the cluster. A cluster without the resource ends no watch.
 #[tokio::test]
-async fn a_cluster_that_comes_to_serve_the_resource_is_told_of() {
+async fn resumed_watch_receives_objects_of_a_newly_serving_cluster() {
     const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
     let fixture = ann().await;
     let root = fixture.user("root", &[]);

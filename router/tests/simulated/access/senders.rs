@@ -1,4 +1,5 @@
-//! The shared mode: which of a request's two identities decides about the schema, the access log entry and the refusal.
+//! Tests of the shared mode: which of a request's two identities (the sender or the impersonated user) decides about
+//! the schema, the access log entry and the denial.
 
 use http::Request;
 use tributary_apimachinery::{ClusterName, body};
@@ -23,7 +24,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// A policy for these users' requests, or for all requests if there are none.
+/// Returns a policy for the requests of these users, or for all requests if the list is empty.
 fn of(users: &[&str], action: Action, log_mode: Option<LogMode>) -> Policy {
     let all = || texts(&["*"]);
     let users = texts(users);
@@ -41,13 +42,14 @@ fn denying(users: &[&str]) -> Policy {
     of(users, Action::Deny { message: "not you".to_owned() }, None)
 }
 
-/// The requests of users `ops-*` use the schema `ops` and appear in no access log; all others use `tenants`.
+/// Returns policies. The requests of users `ops-*` use the schema `ops` and are not in the access log. All other
+/// requests use the schema `tenants`.
 fn ops_and_tenants() -> Vec<Policy> {
     vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled)), passing(&[], "tenants", Some(LogMode::Enabled))]
 }
 
-/// Members `a` and `b` with these policies, which apply to the merged view and to `a`. Each of these users may
-/// impersonate all users in one member, and root may do everything.
+/// Starts members `a` and `b` with these policies, which apply to the merged view and to `a`. Each of these users may
+/// impersonate all users in one member, and `root` may do everything.
 async fn fixture(be_anybody: &[(&str, &str)], policies: Vec<Policy>) -> Fixture {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     for member in &fixture.members {
@@ -80,7 +82,7 @@ fn set(fixture: &Fixture, policies: Vec<Policy>) {
     fixture.router.set_dispatch(DispatchSettings { merged: place, clusters, ..DispatchSettings::default() });
 }
 
-/// The answer's code, the request's schema, and its log mode.
+/// Returns the code of the response, the schema of the request, and the log mode.
 async fn sent(client: &Client, place: &str, headers: &[(&str, &str)]) -> (u16, String, Option<LogMode>) {
     let trace = RequestTrace::default();
     let mut request = Request::get(format!("{place}{CONFIG_MAPS}"));
@@ -100,12 +102,12 @@ fn passed(code: u16, schema: &str) -> (u16, String, Option<LogMode>) {
     (code, schema.to_owned(), Some(log_mode))
 }
 
-/// Flow control and the access log precede any check of rights.
+/// Flow control and the access log are decided before any check of rights.
 #[tokio::test]
-async fn forbidden_impersonation_does_not_choose_the_policy() {
+async fn forbidden_impersonation_does_not_select_the_policy() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b"), ("half", "a")], ops_and_tenants()).await;
     let [eve, dash, half, ops] = ["eve", "dash", "half", "ops-y"].map(|name| fixture.user(name, &[]));
-    // A dashboard impersonates its users, and the users' limits apply.
+    // A dashboard impersonates its users, and the limits of these users apply.
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;
     for place in ["", "/clusters/a"] {
         assert_eq!(sent(&eve, place, &[OPS]).await, passed(403, "tenants"), "{place}");
@@ -113,23 +115,23 @@ async fn forbidden_impersonation_does_not_choose_the_policy() {
         assert_eq!(sent(&ops, place, &[]).await, passed(403, "ops"), "{place}");
         assert_eq!(sent(&dash, place, &[OPS]).await, passed(403, "ops"), "{place}");
         assert_eq!(sent(&dash, place, &[ROOT]).await, passed(200, "tenants"), "{place}");
-        // An ops user stays ops while asking for a forbidden impersonation.
+        // The request of an ops user still uses the schema `ops` if the user tries a forbidden impersonation.
         assert_eq!(sent(&ops, place, &[("impersonate-user", "eve")]).await, passed(403, "ops"), "{place}");
     }
-    // A member's administrator may impersonate any user there. They use that member's limits, and not the merged
-    // view's.
+    // An administrator of one member may impersonate any user in this member. The impersonated user's schema applies in
+    // this member, and not in the merged view.
     until(async || sent(&half, "/clusters/a", &[OPS]).await == passed(403, "ops")).await;
     assert_eq!(sent(&half, "", &[OPS]).await, passed(403, "tenants"));
-    // The loss of the right takes effect at once.
+    // The loss of the right takes effect immediately.
     fixture.member("b").delete(&format!("clusterrolebindings.{RBAC}"), "", "dash-is-anybody").unwrap();
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "tenants")).await;
     assert_eq!(sent(&dash, "/clusters/a", &[OPS]).await, passed(403, "ops"));
 }
 
-/// In a cluster that decides by reviews, the request itself causes the question. Until the answer, impersonated names
-/// choose nothing, however many a user invents.
+/// In a cluster that authorizes by reviews, the request itself causes the review. Until the result arrives,
+/// impersonated names select no policy, whatever names a user invents.
 #[tokio::test]
-async fn impersonated_names_without_a_review_do_not_choose_the_policy() {
+async fn impersonation_without_a_review_does_not_select_the_policy() {
     let policies = vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled))];
     let fixture = fixture(&[("dash", "a"), ("dash", "b")], policies).await;
     let mut setups = Vec::new();
@@ -148,18 +150,18 @@ async fn impersonated_names_without_a_review_do_not_choose_the_policy() {
     {
         let name = format!("ops-{number}{}", place.len());
         let answer = sent(&eve, place, &[("impersonate-user", &name)]).await;
-        // No policy matches eve, and the router has not asked yet whether she may impersonate the user.
+        // No policy matches Eve, and the router has not reviewed whether she may impersonate the user.
         assert_eq!(answer, (403, String::new(), None), "{place} {name}");
     }
-    // A caller with the right gets the impersonated user's policy, once the answer is known.
+    // After the review, the policy of the impersonated user applies to a caller with the right to impersonate.
     for place in ["", "/clusters/a"] {
         until(async || sent(&dash, place, &[OPS]).await == passed(403, "ops")).await;
     }
 }
 
-/// The member may answer a TokenReview with any name and any groups.
+/// The member may answer a TokenReview with any user name and any groups.
 #[tokio::test]
-async fn identity_from_one_members_token_review_chooses_only_that_members_policies() {
+async fn token_review_identity_selects_only_policies_of_its_member() {
     let fixture = fixture(&[], ops_and_tenants()).await;
     let of_a = |name: &str| {
         let groups = ["system:authenticated".to_owned(), "ops".to_owned()];
@@ -169,25 +171,26 @@ async fn identity_from_one_members_token_review_chooses_only_that_members_polici
     assert_eq!(sent(&ops, "", &[]).await, passed(403, "tenants"));
     assert_eq!(sent(&ops, "/clusters/a", &[]).await, passed(403, "ops"), "the limits are that member's");
     assert_eq!(sent(&fixture.user("ops-x", &[]), "", &[]).await, passed(403, "ops"));
-    // If no policy matches the user's valid names, no policy matches the request.
+    // If no policy matches the user's valid names, the request has no policy.
     set(&fixture, vec![passing(&["ops-*"], "ops", None)]);
     assert_eq!(sent(&ops, "", &[]).await.0, 500);
     assert_eq!(sent(&ops, "/clusters/a", &[]).await.0, 403);
-    // The member also chooses the groups.
+    // The member also chooses the groups of its users.
     let mut by_group = passing(&[], "ops", None);
     by_group.rules[0].user_groups = texts(&["ops"]);
     set(&fixture, vec![by_group, passing(&[], "tenants", None)]);
     assert_eq!(sent(&ops, "", &[]).await.1, "tenants");
     assert_eq!(sent(&ops, "/clusters/a", &[]).await.1, "ops");
-    // A cluster names its own ServiceAccounts, so policies of the merged view may match them.
+    // A cluster names its own ServiceAccounts, so policies of the merged view may match these names.
     let robot = "system:serviceaccount:ci:robot";
     set(&fixture, vec![passing(&[robot], "ops", None), passing(&[], "tenants", None)]);
     assert_eq!(sent(&of_a(robot), "", &[]).await.1, "ops");
 }
 
-/// A denial of the user holds under every impersonation, and a denial of the impersonated user holds, too.
+/// A policy that denies a user also denies the user's requests with impersonation. A policy that denies the
+/// impersonated user also denies the request.
 #[tokio::test]
-async fn denial_of_a_user_holds_under_every_impersonation() {
+async fn policy_denial_of_a_user_applies_to_impersonating_requests() {
     let fixture = fixture(&[("dash", "a"), ("dash", "b")], ops_and_tenants()).await;
     let [eve, dash] = ["eve", "dash"].map(|name| fixture.user(name, &[]));
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;
@@ -199,14 +202,14 @@ async fn denial_of_a_user_holds_under_every_impersonation() {
         set(&fixture, vec![denying(&["root"]), passing(&[], "tenants", None)]);
         let refused = dash.send("GET", &format!("{place}{CONFIG_MAPS}"), &[ROOT], "").await.refused(403);
         assert!(refused.starts_with("not you ("), "{refused}");
-        // A request without a matching policy is not denied. The router knows that the user may be root, and a policy
-        // matches root.
+        // The sender matches no policy and is not denied. The router knows that the sender may impersonate `root`, and
+        // a policy matches `root`.
         set(&fixture, vec![passing(&["root"], "tenants", None)]);
         assert_eq!(sent(&dash, place, &[ROOT]).await.0, 200);
         assert_eq!(sent(&eve, place, &[ROOT]).await.0, 500);
         set(&fixture, ops_and_tenants());
     }
-    // An open stream of a newly denied user ends, whomever the user impersonates.
+    // An open stream of a newly denied user ends, whichever user is impersonated.
     let mut watch = dash.watch_as(&format!("{CONFIG_MAPS}?watch=1"), &[ROOT]).await;
     set(&fixture, vec![denying(&["dash"]), passing(&[], "tenants", None)]);
     loop {

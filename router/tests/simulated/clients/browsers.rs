@@ -1,4 +1,4 @@
-//! The limits for browsers, and for clients that pose as a proxy before a member.
+//! Security limits for browsers, and for clients that forge headers of a proxy in front of a member.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tributary_simulator::{Authorizer, SimulatorConfig};
 use crate::access::rights::{binding, listed, role};
 use crate::harness::{Fixture, allow, config, name};
 
-/// A member that allows everything and records each request's headers by path.
+/// An authorizer of a member that allows everything and records the headers of each request by path.
 #[derive(Default)]
 struct Headers(Mutex<Vec<(String, HeaderMap)>>);
 
@@ -27,7 +27,7 @@ impl Authorizer for Headers {
 }
 
 impl Headers {
-    /// Returns the given headers of the last request whose target ends so.
+    /// Returns which of the given headers the last request with this end of the path had.
     fn came(&self, end: &str, names: &[&'static str]) -> Vec<&'static str> {
         let came = self.0.lock();
         let (_, headers) = came.iter().rev().find(|(target, _)| target.ends_with(end)).expect("a request");
@@ -35,9 +35,10 @@ impl Headers {
     }
 }
 
-/// Proxies before members trust headers of their own, and no deny list can name all of them.
+/// Proxies in front of members trust headers that no deny list can completely enumerate. The router therefore forwards
+/// only the headers of an allow list.
 #[tokio::test]
-async fn a_member_sees_no_header_that_its_api_does_not_take() {
+async fn member_receives_only_headers_of_the_kubernetes_api() {
     let fixture = Fixture::with([config("a")], allow()).await;
     let member = Arc::new(Headers::default());
     fixture.member("a").control().authorize(Some(Arc::clone(&member) as Arc<dyn Authorizer>));
@@ -65,9 +66,9 @@ async fn a_member_sees_no_header_that_its_api_does_not_take() {
     }
 }
 
-/// All clusters share one origin, where no page of a workload may act for its viewer.
+/// All clusters share one web origin. A page of a workload must not act with the rights of the user who opens it.
 #[tokio::test]
-async fn answers_outside_the_api_run_no_scripts_on_a_shared_endpoint() {
+async fn responses_of_workloads_cannot_run_scripts_in_shared_mode() {
     let with_pods = || SimulatorConfig { pods: 1, rbac: true, ..config("a") };
     let shared = tributary_router::RouterConfig {
         policies: allow(),

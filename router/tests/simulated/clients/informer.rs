@@ -1,5 +1,5 @@
-//! An informer: it lists, watches from the list, resumes after an end, and lists again only if an answer says so. Each
-//! request may reach another replica.
+//! An informer: it lists, watches from the list's version, resumes after the end of a stream, and lists again only if a
+//! response requires a new list. Each request may reach another replica.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,24 +13,24 @@ use serde_json::Value;
 use crate::harness::{Client, Events, cluster, name, version};
 
 pub(crate) struct Informer {
-    /// The replicas that may answer.
+    /// The replicas that may answer the informer's requests.
     clients: Vec<Client>,
     path: String,
-    /// The size of a page; 0 for whole lists.
+    /// The maximum number of objects in a page; 0 for lists without pages.
     limit: usize,
     random: StdRng,
-    /// The data by cluster and name.
+    /// The data of each object by cluster and name.
     pub(crate) objects: BTreeMap<(String, String), Value>,
-    /// The objects by name alone, as most clients store them: the cluster of the last one.
+    /// The cluster of each name, as in clients that identify objects only by name. The last object of a name is stored.
     pub(crate) names: BTreeMap<String, String>,
     pub(crate) from: Option<String>,
-    /// Number of lists since the start.
+    /// The number of lists since the start.
     pub(crate) lists: usize,
-    /// Number of watches of all informers that share this counter.
+    /// The number of watches of all informers that share this counter.
     pub(crate) watches: Rc<Cell<usize>>,
-    /// Number of pages beyond the first of each list.
+    /// The number of additional pages of all lists.
     pub(crate) pages: usize,
-    /// Whether data must never go back. They are numbers that only grow.
+    /// Whether an older value of an object is an error. The values are numbers that only increase.
     pub(crate) forward: bool,
 }
 
@@ -51,7 +51,6 @@ impl Informer {
         }
     }
 
-    /// Lists in pages of `limit` objects.
     pub(crate) fn paged(self, limit: usize) -> Self {
         Self { limit, ..self }
     }
@@ -71,7 +70,7 @@ impl Informer {
         self.objects.insert(key, object["data"].clone());
     }
 
-    /// Reads all pages of a list. Returns its items and version, or `None` if the informer must retry.
+    /// Reads all pages of a list. Returns the items and the version, or `None` if the informer must retry.
     async fn pages(&mut self) -> Option<(Vec<Value>, String)> {
         let (mut items, mut of) = (Vec::new(), None);
         let mut path = self.path.clone();
@@ -81,7 +80,8 @@ impl Informer {
         loop {
             let answer = self.client().send("GET", &path, &[], "").await;
             if answer.code != 200 || !answer.warnings().is_empty() {
-                // Missing or stale objects are no reason to drop known ones. An expired page is no list.
+                // The informer keeps its objects after these errors. A list whose continue token has expired is
+                // incomplete, too.
                 assert!(matches!(answer.code, 200 | 410 | 429 | 504), "{answer:?}");
                 return None;
             }
@@ -102,14 +102,14 @@ impl Informer {
         };
         let keys: BTreeSet<_> = items.iter().map(|item| (cluster(item), name(item))).collect();
         assert_eq!(keys.len(), items.len(), "an object is listed twice");
-        // A new list may be older than events of another replica.
+        // A new list may be older than events from another replica.
         (self.objects, self.names) = Default::default();
         items.iter().for_each(|item| self.add(item));
         self.from = Some(of);
         self.lists += 1;
     }
 
-    /// Opens a watch from the end of the last one.
+    /// Opens a watch from the version at the end of the previous watch.
     async fn watch(&mut self) -> Option<Events> {
         while self.from.is_none() {
             self.list().await;
@@ -138,7 +138,8 @@ impl Informer {
         self.from = Some(version(object));
     }
 
-    /// Follows the collection until `done`. Leaves each stream after a while, as clients do that lose their connection.
+    /// Follows the collection until `done` is true. Closes each stream after some time, like a client that loses its
+    /// connection.
     pub(crate) async fn follow(&mut self, done: impl Fn(&Self) -> bool) {
         loop {
             let Some(mut events) = self.watch().await else {
@@ -158,7 +159,7 @@ impl Informer {
         }
     }
 
-    /// Returns whether the informer holds exactly these objects, and by name one of each.
+    /// Returns whether the informer has exactly these objects, and one object of each name.
     pub(crate) fn holds(&self, expected: &BTreeMap<(String, String), Value>) -> bool {
         let names: BTreeSet<_> = expected.keys().map(|(_, name)| name).collect();
         self.objects == *expected

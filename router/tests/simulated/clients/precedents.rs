@@ -1,5 +1,5 @@
-//! Failures of other gateways before a Kubernetes API, each with a test that bears its name: here the router's part.
-//! `docs/precedents.md` lists all of them.
+//! Failures that other projects of this kind had. Each test has the name of a failure and covers the router's part.
+//! `docs/precedents.md` lists all failures.
 
 use serde_json::json;
 use tributary_router::Policies;
@@ -8,14 +8,14 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, allow, brief, cluster, config, config_map, items, name, setup, until, version,
 };
 
-/// The members' logged requests with this part, since the last reset of their counters.
+/// Returns the requests to members that contain this text, since the last reset of the counters.
 fn asked(fixture: &Fixture, part: &str) -> Vec<String> {
     let all = fixture.members.iter().flat_map(|member| member.control().request_log());
     all.filter(|line| line.contains(part)).collect()
 }
 
 #[tokio::test]
-async fn karmada_5485_a_path_that_nobody_serves_reaches_no_member() {
+async fn karmada_5485_unserved_path_reaches_no_member() {
     let fixture = Fixture::start(["a", "b"]).await;
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
         for path in [
@@ -70,10 +70,10 @@ async fn cve_2022_3162_no_spelling_of_a_path_reads_another_resource() {
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()["data"]["v"], "shown");
 }
 
-/// As in kube-apiserver, the first of two equal parameters counts. A gateway that checks one and uses the other may
-/// show more than it allows.
+/// As in kube-apiserver, the first of two parameters with one name is used. A gateway that checks one and forwards the
+/// other may show more than allowed.
 #[tokio::test]
-async fn capsule_proxy_5_a_second_selector_widens_nothing() {
+async fn capsule_proxy_5_second_selector_shows_no_additional_objects() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     for policies in [allow(), only_pods] {
         let fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
@@ -114,9 +114,10 @@ async fn capsule_proxy_5_a_second_selector_widens_nothing() {
     }
 }
 
-/// No selector shows a user more than their rights do. Ann may read all of `a`, `shop` of `b`, and nothing of `c`.
+/// No selector shows a user more than the user's rights allow. Ann may read all of `a`, the namespace `shop` of `b`,
+/// and nothing of `c`.
 #[tokio::test]
-async fn capsule_proxy_5_no_selector_widens_what_a_user_may_see() {
+async fn capsule_proxy_5_selector_shows_no_forbidden_objects() {
     const ALL: &str = "/api/v1/configmaps";
     let fixture = crate::access::rights::ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
@@ -149,9 +150,10 @@ async fn capsule_proxy_5_no_selector_widens_what_a_user_may_see() {
     }
 }
 
-/// A removed cluster disappears: open watches learn of it, and no earlier version or token leads to it.
+/// Open watches receive deletions of a removed cluster's objects, and no earlier version or continue token shows these
+/// objects.
 #[tokio::test]
-async fn a_member_that_is_removed_leaves_every_open_watch_and_every_read() {
+async fn removed_member_disappears_from_watches_and_reads() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "kept", "");
     fixture.put_and_see("b", "revoked", "").await;
@@ -173,7 +175,7 @@ async fn a_member_that_is_removed_leaves_every_open_watch_and_every_read() {
         .get(&format!("{CONFIG_MAPS}?{own}&limit=1&continue={}", page["metadata"]["continue"].as_str().unwrap()))
         .await;
     match rest.code {
-        // A list that began earlier may finish at its own, earlier state.
+        // A list that began before the removal may finish at its own earlier state.
         200 => assert!(rest.ok()["items"].as_array().unwrap().iter().all(|item| cluster(item) == "b")),
         410 => {}
         _ => panic!("{rest:?}"),

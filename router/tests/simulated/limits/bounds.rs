@@ -1,4 +1,4 @@
-//! Bounds of requests: each row is one bound, with a request at it and a request above it.
+//! Limits for the size of requests. Each row is one limit, with a request that just fits and a larger request.
 
 use tributary_router::limits::{NAME_BYTES, QUERY_PARAMETERS, SELECTOR};
 use tributary_router::{ClusterAddress, ClusterSetup, Limits, RouterConfig};
@@ -12,7 +12,7 @@ fn times<T: std::fmt::Display>(count: usize, text: impl Fn(usize) -> T, between:
 }
 
 #[tokio::test]
-async fn request_beyond_a_bound_is_refused_with_the_bound() {
+async fn request_beyond_a_limit_is_refused_with_the_limit() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     let path = |query: &str| format!("{CONFIG_MAPS}?{query}");
@@ -81,14 +81,14 @@ async fn request_beyond_a_bound_is_refused_with_the_bound() {
         assert_eq!(answer.code, code, "{what}, at the bound: {}", String::from_utf8_lossy(&answer.body));
         assert_eq!(fixture.get(&above).await.refused(400), message, "{what}");
     }
-    // Requests to a workload have no bound: the member answers that it has no such workload.
+    // Requests to a workload have no such limit: the member answers that the workload does not exist.
     let many = times(QUERY_PARAMETERS + 1, |number| format!("p{number}=1"), "&");
     fixture.get(&format!("/api/v1/namespaces/default/services/s/proxy/?{many}")).await.refused(404);
 }
 
-/// A kube-apiserver answers 200, although its product of seconds and nanoseconds overflows.
+/// A kube-apiserver answers 200, although the conversion of its seconds to nanoseconds overflows.
 #[tokio::test]
-async fn the_longest_timeout_there_is_opens_a_watch() {
+async fn watch_with_the_longest_timeout_opens() {
     let fixture = Fixture::start(["a"]).await;
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=9223372036854775807")).await;
     fixture.put("a", "x", "");
@@ -100,7 +100,7 @@ async fn the_longest_timeout_there_is_opens_a_watch() {
 }
 
 #[tokio::test]
-async fn cluster_above_the_memory_limit_is_not_cached_and_others_are() {
+async fn cluster_above_the_memory_limit_is_not_cached() {
     let large = SimulatorConfig { pods: 60, namespaces: 1, ..config("a") };
     let fixture = Fixture::with([large, SimulatorConfig { pods: 3, namespaces: 1, ..config("b") }], allow()).await;
     let limits = Limits { collection_bytes: 100 << 10, ..Limits::default() };
@@ -122,9 +122,9 @@ async fn cluster_above_the_memory_limit_is_not_cached_and_others_are() {
     assert!(held.is_some_and(|line| line.ends_with(" 102400")), "{held:?}");
 }
 
-/// A user who may create objects can create any number of them, in any number of clusters.
+/// A user with the right to create objects can create any number of them, in any number of clusters.
 #[tokio::test]
-async fn total_memory_limit_refuses_a_new_cluster_and_keeps_the_old() {
+async fn total_memory_limit_excludes_only_the_new_cluster() {
     let large = SimulatorConfig { pods: 400, namespaces: 1, ..config("large") };
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let small = SimulatorConfig { pods: 6, namespaces: 1, ..config("small") };
@@ -153,18 +153,20 @@ async fn total_memory_limit_refuses_a_new_cluster_and_keeps_the_old() {
     assert!(report.limits.iter().any(|own| own.limit == "total_collection_bytes" && own.max == 400 << 10));
 }
 
-/// The router serves a cluster's old objects while it lists the reconfigured cluster. Their memory is not free for
-/// other clusters.
+/// While the router lists a reconfigured cluster, it serves the cluster's old objects. Other clusters must not use the
+/// memory of the old objects.
 #[tokio::test]
-async fn reconfigured_cluster_keeps_its_share_of_memory() {
+async fn reconfigured_cluster_keeps_its_reserved_memory() {
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a"), config("greedy")], allow()).await;
-    // A quarter of the limit. Once the other cluster has filled the rest, no such block is free.
+    // The object uses a quarter of the limit. After the other cluster has filled the remaining memory, no block of this
+    // size is free.
     fixture.put_and_see("a", "x", &"x".repeat(100 << 10)).await;
     fixture.put_and_see("greedy", "y", "").await;
     let (a, greedy) = (fixture.member("a"), fixture.member("greedy"));
     a.control().hold_lists(true);
-    // Twice, because the second reconfiguration replaces a view that has not listed yet.
+    // The test reconfigures the cluster twice, because the second configuration replaces a view whose first list is not
+    // complete.
     for address in ["another address", "a third address"] {
         a.control().reset_counters();
         let changed = ClusterSetup { address: ClusterAddress::from_description(address), ..setup(a, "a").await };
@@ -177,7 +179,7 @@ async fn reconfigured_cluster_keeps_its_share_of_memory() {
     for number in 0..40 {
         fixture.put("greedy", &format!("y{number}"), &"y".repeat(10 << 10));
     }
-    // A cluster that grows beyond the free memory is listed anew.
+    // The router relists a cluster that grows beyond the free memory.
     until(async || !lists(greedy).is_empty()).await;
     let history = async || fixture.router.report().await.resources.iter().map(|own| own.history_bytes).sum::<u64>();
     let before = history().await;
@@ -186,7 +188,7 @@ async fn reconfigured_cluster_keeps_its_share_of_memory() {
     until(async || !fixture.get(CONFIG_MAPS).await.warnings().join("").contains("cluster a: ")).await;
     let listed = items(&fixture.get(CONFIG_MAPS).await.ok());
     assert!(listed.contains(&"a/x".to_owned()) && listed.contains(&"a/later".to_owned()), "{listed:?}");
-    // Unchanged objects share memory with the old view, so the history holds no copies of them.
+    // The new view shares the memory of unchanged objects with the old view, so the history contains no copies of them.
     let after = history().await;
     assert!(after < before + (50 << 10), "{before}, then {after}");
 }

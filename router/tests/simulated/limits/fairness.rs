@@ -1,4 +1,4 @@
-//! The shared mode: no user makes another user wait.
+//! Tests of fairness in the shared mode: the requests of one user do not delay the requests of another user.
 
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -11,7 +11,7 @@ use crate::harness::{Answer, Client, Fixture, allow, config, config_map_in, item
 
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// Members with these names. Each pair of `users` names a user and the member where that user may do everything.
+/// Starts members with these names. Each pair in `users` is a user and the member in which the user may do everything.
 async fn fixture<const N: usize>(names: [&str; N], users: &[(&str, &str)], limits: Limits) -> Fixture {
     let configs = names.map(|name| SimulatorConfig { rbac: true, ..config(name) });
     let router = tributary_router::RouterConfig {
@@ -39,7 +39,7 @@ async fn create(client: &Client, cluster: &str, name: &str) -> Answer {
     client.send("POST", SHOP, &[("content-type", "application/json")], &object).await
 }
 
-/// Eve writes constantly while a member's watches lag. Only readers of her writes wait, and that is Eve herself.
+/// Eve writes constantly while the watches of a member are delayed. Only reads by Eve wait for Eve's writes.
 #[tokio::test]
 async fn reads_wait_only_for_writes_of_their_own_user() {
     let fixture = fixture(["a", "b"], &[("ann", "a"), ("ann", "b"), ("eve", "a")], Limits::default()).await;
@@ -51,20 +51,20 @@ async fn reads_wait_only_for_writes_of_their_own_user() {
     let of_eve = eve.get(&format!("{SHOP}/of-eve")).await;
     assert!(of_eve.refused(504).contains("Too large resource version"), "{of_eve:?}");
     eve.get(SHOP).await.refused(504);
-    // Ann sees the part of Eve's writes that has arrived.
+    // Ann sees only those writes of Eve that have reached the router.
     assert!(items(&ann.get(SHOP).await.ok()).contains(&"b/of-ann".to_owned()));
     ann.get(&format!("{SHOP}/of-ann")).await.ok();
     ann.get(&format!("{SHOP}/of-eve")).await.refused(404);
-    // Ann waits for her own writes. Her writes to a named object wait for all users' writes, since the router must find
-    // the object's cluster.
+    // Ann waits for her own writes. Her write to a named object waits for the writes of all users, because the router
+    // must find the object's cluster.
     create(&ann, "b", "second").await.ok();
     ann.get(&format!("{SHOP}/second")).await.ok();
     let refused = ann.send("DELETE", &format!("{SHOP}/of-eve"), &[], "").await;
     assert!(refused.refused(504).contains("Too large resource version"), "{refused:?}");
 }
 
-/// Ann may read nothing in Eve's cluster. Eve's writes there neither delay Ann nor mention the cluster, even for a name
-/// that both use.
+/// Ann has no rights in the cluster of Eve's writes. These writes neither delay Ann's reads nor reveal the cluster,
+/// even for a name that exists in both clusters.
 #[tokio::test]
 async fn reads_do_not_wait_for_writes_in_a_hidden_cluster() {
     let fixture = fixture(["a", "b"], &[("ann", "b"), ("eve", "a")], Limits::default()).await;
@@ -80,7 +80,7 @@ async fn reads_do_not_wait_for_writes_in_a_hidden_cluster() {
 }
 
 #[tokio::test]
-async fn user_has_one_share_over_any_number_of_connections() {
+async fn request_limit_of_a_user_includes_all_connections() {
     let limits = Limits { requests_in_flight: 8, ..Limits::default() };
     let fixture = fixture(["a"], &[("ann", "a"), ("eve", "a")], limits).await;
     let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
@@ -97,7 +97,7 @@ async fn user_has_one_share_over_any_number_of_connections() {
         assert!(answer.refused(429).contains("this one holds"), "{answer:?}");
     }
     let answers = async {
-        // Ann uses a connection that Eve uses, too, as behind a front proxy.
+        // Ann sends this request over a connection that Eve also uses, as behind a front proxy.
         ann.clone().by_port(1).get(&format!("{SHOP}?resourceVersion=0")).await.ok();
         let message = eve.clone().by_port(7).get(&format!("{SHOP}?resourceVersion=0")).await.refused(429);
         assert!(message.contains("other clients hold 0 and this one holds 3"), "{message}");
@@ -108,9 +108,9 @@ async fn user_has_one_share_over_any_number_of_connections() {
     }
 }
 
-/// Users share the limit of long-running requests over all their connections and clusters.
+/// A user has one limit of long-running requests for all connections and clusters.
 #[tokio::test]
-async fn watches_of_a_user_leave_room_for_those_of_others() {
+async fn watches_of_one_user_do_not_exhaust_the_limit() {
     let limits = Limits { long_running_requests: 16, ..Limits::default() };
     let everybody = [("ann", "a"), ("ann", "b"), ("eve", "a"), ("eve", "b")];
     let fixture = fixture(["a", "b"], &everybody, limits).await;
@@ -131,21 +131,22 @@ async fn watches_of_a_user_leave_room_for_those_of_others() {
                         hold 0 and this one holds 6; a client may hold at most half of what others do not hold";
         assert_eq!((&*message, &refused.headers["retry-after"]), (expected, &"1".parse().unwrap()));
     }
-    // Ann uses a connection that Eve uses, too, as behind a front proxy. Reads have a limit of their own.
+    // Ann sends this request over a connection that Eve also uses, as behind a front proxy. Reads have a separate
+    // limit.
     let of_ann = ann.clone().by_port(1).call("GET", &paths[0], &[], "").await;
     assert_eq!(of_ann.status(), StatusCode::OK);
     eve.get(SHOP).await.ok();
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_requests"} 7"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="long_running_requests"} 3"#), "{exposition}");
-    // A long query stays in memory until its watch ends, so it takes more places. This one takes five, and four are
-    // free.
+    // A long query stays in memory until its watch ends, so the watch counts as several requests. This watch counts as
+    // five, and the limit allows four more.
     let long = format!("{}&fieldSelector=metadata.name%21%3D{}", paths[0], "x".repeat(40_000));
     let refused = ann.clone().by_port(2).call("GET", &long, &[], "").await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     let message = String::from_utf8(refused.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
     assert!(message.contains("other clients hold 6 and this one holds 1"), "{message}");
-    // The places are free again after the client ends a stream, and after a request that turned out to be no stream.
+    // The limit is free again after the client closes a stream, and after a request whose response was no stream.
     drop((open, of_ann));
     for _ in 0..20 {
         ann.get("/clusters/a/api/v1/namespaces/shop/pods/none/log").await.refused(404);
@@ -155,9 +156,8 @@ async fn watches_of_a_user_leave_room_for_those_of_others() {
     assert_eq!((own.used, own.max, own.refused), (0, 16, Some(4)));
 }
 
-/// All programs of one user share the limit without shares.
 #[tokio::test]
-async fn watches_of_a_single_users_router_are_not_counted() {
+async fn personal_mode_does_not_limit_watches() {
     let limits = Limits { long_running_requests: 2, ..Limits::default() };
     let router =
         tributary_router::RouterConfig { policies: allow(), limits, ..tributary_router::RouterConfig::default() };

@@ -1,4 +1,5 @@
-//! Flow control at the entry: each request passes its place's schema, whatever part of the router answers it.
+//! Flow control of incoming requests. Each request passes the schema of its endpoint (the merged view or a cluster's
+//! path), whatever part of the router answers the request.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     Schema { name: name.into(), kind: SchemaKind::TokenBucket(limited) }
 }
 
-/// A limit of requests in flight that counts long-running requests.
+/// Returns a schema that limits requests in flight and also counts long-running requests.
 fn all_in_flight(name: &str, max: u32) -> Schema {
     in_flight_by(name, max, &[])
 }
@@ -33,7 +34,7 @@ fn in_flight_by(name: &str, max: u32, by: &[Dimension]) -> Schema {
     Schema { name: name.into(), kind: SchemaKind::MaxRequestsInflight(limited) }
 }
 
-/// The schema for all requests of a place.
+/// Returns the settings of an endpoint whose requests all pass one schema.
 fn all_pass(schema: Schema) -> PlaceSchemas {
     PlaceSchemas { all: Some(schema.name.clone()), schemas: vec![schema] }
 }
@@ -61,7 +62,7 @@ fn refused(answer: &Answer, schema: &str, message: &str) {
     passed(answer, schema);
 }
 
-/// Repeats a request until its refusal. One token returns each second, and requests take less time.
+/// Repeats a request until the schema refuses it. One token returns each second, and a request takes less time.
 async fn until_refused(fixture: &Fixture, path: &str) -> Answer {
     loop {
         let answer = fixture.get(path).await;
@@ -72,11 +73,11 @@ async fn until_refused(fixture: &Fixture, path: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn reads_from_memory_are_governed_and_told_their_schema() {
+async fn reads_from_memory_pass_the_flow_control_schema() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     assert!(!fixture.get(CONFIG_MAPS).await.headers.contains_key(SCHEMA_HEADER));
-    // The bucket refills by one token a second.
+    // The token bucket refills by one token per second.
     fixture.router.set_flow_control(merged(tokens("reads", 1, 3, &[Dimension::Verb]))).unwrap();
     let list = fixture.get(CONFIG_MAPS).await;
     list.ok();
@@ -84,7 +85,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
     let message =
         "flow control schema \"reads\" lets 1 request in each second, and 3 at once for each verb; there were more";
     refused(&until_refused(&fixture, CONFIG_MAPS).await, "reads", message);
-    // Each verb and each place has a limit of its own. A busy process still answers health checks.
+    // Each verb and each endpoint has a separate limit. Health checks are answered even if the limit is reached.
     passed(&fixture.get(&format!("{CONFIG_MAPS}/nothing")).await, "reads");
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
     assert_eq!(fixture.get("/readyz").await.code, 200);
@@ -105,7 +106,7 @@ async fn reads_from_memory_are_governed_and_told_their_schema() {
 
 /// As in KubeGateway, a schema may count watches (`countLongRunning`).
 #[tokio::test]
-async fn counted_watch_takes_a_place_in_flight_until_it_ends() {
+async fn counted_watch_is_in_flight_until_it_ends() {
     let fixture = Fixture::start(["a"]).await;
     for (place, settings) in [
         (String::new(), (|schema| merged(schema)) as fn(Schema) -> FlowSettings),
@@ -118,7 +119,7 @@ async fn counted_watch_takes_a_place_in_flight_until_it_ends() {
         let whose = if place.is_empty() { "" } else { "cluster a: " };
         let message = format!("{whose}flow control schema \"one\" lets 1 request in at once; there were more");
         refused(&fixture.get(&list).await, "one", &message);
-        // The watch keeps its place under a higher limit and under a lower one.
+        // The watch counts as in flight after the limit has been raised, and after it has been lowered.
         fixture.router.set_flow_control(settings(all_in_flight("one", 2))).unwrap();
         fixture.get(&list).await.ok();
         fixture.router.set_flow_control(settings(all_in_flight("one", 1))).unwrap();
@@ -136,7 +137,7 @@ async fn counted_watch_takes_a_place_in_flight_until_it_ends() {
 }
 
 #[tokio::test]
-async fn a_watch_is_counted_apart_unless_the_schema_counts_it() {
+async fn watch_has_a_separate_counter_by_default() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let limit = MaxRequestsInflight { max: 1, count_long_running: false };
@@ -155,10 +156,10 @@ async fn a_watch_is_counted_apart_unless_the_schema_counts_it() {
     until(async || fixture.router.metrics().expose().contains(&format!("{apart} 0"))).await;
 }
 
-/// Fifty requests of one connection wait before a request of another connection. The router admits the latter as the
-/// second.
+/// Fifty requests of one connection wait when a request of another connection arrives. The router admits one of the
+/// fifty and then the new request.
 #[tokio::test]
-async fn a_storm_of_one_client_waits_for_itself() {
+async fn flood_of_one_client_does_not_delay_another_client() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let limit = MaxRequestsInflight { max: 2, count_long_running: true };
@@ -179,7 +180,8 @@ async fn a_storm_of_one_client_waits_for_itself() {
     assert!((&mut get).now_or_never().is_none(), "the storm came first");
     drop(second);
     get.await.ok();
-    // The storm gets the free place, and its waiting requests end with its connection.
+    // The connection with fifty requests gets the next free permit. Its waiting requests end when the connection
+    // closes.
     let fourth = waiting.next().await.unwrap();
     assert_eq!((fourth.status().as_u16(), waiting.len()), (200, 48));
     let waits = "tributary_flow_control_requests_waiting{cluster=\"\",schema=\"two\"}";
@@ -189,7 +191,7 @@ async fn a_storm_of_one_client_waits_for_itself() {
     assert!(fixture.router.metrics().expose().contains(&format!("{waits} 0")));
 }
 
-/// Number of requests of a merged-view schema in this state.
+/// Returns the number of requests in this state, for a schema of the merged view.
 fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
     let series = format!("tributary_flow_control_requests_{state}{{cluster=\"\",schema=\"{schema}\"}} ");
     let exposition = fixture.router.metrics().expose();
@@ -197,17 +199,18 @@ fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
     value.unwrap_or_else(|| panic!("no {series}in {exposition}")).parse().unwrap()
 }
 
-/// Each list has some MB. The test compares the two tenants' progress instead of their speed: while one tenant's lists
-/// finish one by one, few of the other tenant's storm are in flight, and few finish.
+/// Each list has some MB. The test compares the progress of two tenants, so that it does not depend on speed. While one
+/// tenant's lists finish one by one, only few of the other tenant's many lists are in flight, and only few finish.
 #[tokio::test]
-async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
+async fn large_lists_of_one_tenant_do_not_delay_another_tenant() {
     const OBJECTS: usize = 160;
     const OBJECT_BYTES: usize = 24 << 10;
-    // All requests are of one user, and 50 of a user may wait.
+    // All requests are from one user, and at most 50 requests of a user may wait.
     const STORM: usize = 40;
     const AT_ONCE: u32 = 2;
     const LISTS: usize = 20;
-    // Two or three lists of the storm finish during one of the other tenant's; without a schema at least sixteen.
+    // Two or three lists of the busy tenant finish during one list of the other tenant. Without a schema at least
+    // sixteen finish.
     const ENDED_MEANWHILE: usize = 12;
     let fixture = Fixture::start(["a"]).await;
     for number in 0..OBJECTS {
@@ -253,9 +256,9 @@ async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
     }
 }
 
-/// A client that drops a request gets no room for another one: the member still works on the first.
+/// A cancelled request counts as in flight until the member completes it, because the member continues to work on it.
 #[tokio::test]
-async fn cancelled_request_counts_in_flight_until_the_member_completes_it() {
+async fn cancelled_request_is_in_flight_until_the_member_completes_it() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.connect_clients("a").await;
@@ -278,7 +281,7 @@ async fn cancelled_request_counts_in_flight_until_the_member_completes_it() {
 }
 
 #[tokio::test]
-async fn invalid_flow_control_is_refused_with_its_place_and_changes_nothing() {
+async fn invalid_flow_control_is_rejected_and_changes_nothing() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.router.set_flow_control(merged(all_in_flight("one", 0))).unwrap();
@@ -302,7 +305,7 @@ async fn invalid_flow_control_is_refused_with_its_place_and_changes_nothing() {
     }
 }
 
-/// A policy that sends these users' requests through this schema, or all users' if there are none. `None` means no
+/// Returns a policy that sends requests through this schema. An empty list of users means all users. `None` means no
 /// schema.
 fn passing(schema: Option<&str>, users: &[&str]) -> Policy {
     let all = || vec!["*".to_owned()];
@@ -313,7 +316,7 @@ fn passing(schema: Option<&str>, users: &[&str]) -> Policy {
     Policy { rules: vec![rule], outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
 }
 
-/// Gives the merged view these schemas and policies, without a schema for all requests.
+/// Configures schemas and policies for the merged view, without a schema for all requests.
 fn govern(fixture: &Fixture, schemas: Vec<Schema>, policies: Vec<Policy>) {
     let merged = PlaceSchemas { schemas, all: None };
     fixture.router.set_flow_control(FlowSettings { merged, ..FlowSettings::default() }).unwrap();
@@ -322,7 +325,7 @@ fn govern(fixture: &Fixture, schemas: Vec<Schema>, policies: Vec<Policy>) {
 }
 
 #[tokio::test]
-async fn a_request_passes_the_schema_that_its_policy_names() {
+async fn request_passes_the_schema_of_its_policy() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let exempt = Schema { name: "free".into(), kind: SchemaKind::Exempt };
@@ -331,7 +334,7 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
     let [root, bob, ann] = ["root", "bob", "ann"].map(|name| fixture.user(name, &[]));
     let message = "flow control schema \"none\" lets no request in";
     refused(&ann.get(CONFIG_MAPS).await, "none", message);
-    // No part of the request reaches a cluster, whatever would answer it.
+    // No cluster receives any part of the request, whichever part of the router would answer it.
     let created = config_map("of-ann", "x").to_string();
     let json = [("content-type", "application/json")];
     refused(&ann.send("POST", CONFIG_MAPS, &json, &created).await, "none", message);
@@ -342,7 +345,7 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
     let unlimited = bob.get(CONFIG_MAPS).await;
     unlimited.ok();
     assert!(!unlimited.headers.contains_key(SCHEMA_HEADER));
-    // A policy may change its schema, and a schema its limit.
+    // A policy may name another schema, and a schema may get another limit.
     govern(&fixture, vec![all_in_flight("none", 1)], vec![passing(Some("none"), &[])]);
     for client in [&root, &bob, &ann] {
         let answer = client.get(CONFIG_MAPS).await;
@@ -353,7 +356,7 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
 
 /// All paths share the limit, and each request spends one token.
 #[tokio::test]
-async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in() {
+async fn request_at_any_path_spends_one_token_of_a_global_schema() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let schemas = vec![tokens("few", 1, 3, &[])];
@@ -362,7 +365,7 @@ async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in(
     let a = ClusterName::new("a").unwrap();
     let flow = FlowSettings { merged, clusters: [(a.clone(), own)].into() };
     fixture.router.set_flow_control(flow).unwrap();
-    // The request does not pass the schema of the place in addition.
+    // The request passes only the global schema, and not the schema of its endpoint.
     let policies = PlacePolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
     let global = vec![passing(Some("few"), &[])];
     let settings = DispatchSettings { global, clusters: [(a, policies)].into(), ..DispatchSettings::default() };
@@ -385,9 +388,9 @@ async fn a_schema_of_a_global_policy_is_passed_once_wherever_a_request_comes_in(
     }
 }
 
-/// Schemas change before the policies that name them, so no request passes without a limit in between.
+/// Schemas are replaced before the policies that name them, so that no request passes without a limit in the meantime.
 #[tokio::test]
-async fn a_schema_that_goes_holds_for_as_long_as_policies_name_it() {
+async fn removed_schema_applies_until_no_policy_names_it() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let own = format!("/clusters/a{CONFIG_MAPS}");
@@ -413,7 +416,7 @@ async fn a_schema_that_goes_holds_for_as_long_as_policies_name_it() {
 }
 
 #[tokio::test]
-async fn each_value_of_a_key_has_a_limit_of_its_own() {
+async fn each_value_of_a_schema_key_has_a_separate_limit() {
     const PODS: &str = "/api/v1/namespaces/default/pods";
     let fixture = Fixture::start(["a"]).await;
     for path in [CONFIG_MAPS, PODS] {
@@ -443,15 +446,14 @@ async fn each_value_of_a_key_has_a_limit_of_its_own() {
         other.0.get(other.1).await.ok();
         drop(held);
         until(async || same.0.call("GET", CONFIG_MAPS, &[], "").await.status() == 200).await;
-        // The next case starts without this state.
         govern(&fixture, Vec::new(), Vec::new());
     }
 }
 
-/// A list from all clusters and a search in all clusters spend one token each.
+/// A list from all clusters spends one token, and so does a search in all clusters.
 #[tokio::test]
-async fn a_request_to_several_clusters_counts_once() {
-    // The router does not cache ConfigMaps, so it asks the clusters for a list of them.
+async fn request_to_several_clusters_spends_one_token() {
+    // The router does not cache ConfigMaps, so a list of ConfigMaps is read from the clusters.
     let policies = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put("a", "of-a", "x");
@@ -467,8 +469,8 @@ async fn a_request_to_several_clusters_counts_once() {
     assert!(fixture.router.metrics().expose().contains(admitted), "{}", fixture.router.metrics().expose());
 }
 
-/// Flow control precedes the search for a cluster that serves the path. A client must not get more limits by inventing
-/// names.
+/// Flow control applies before the search for a cluster that serves the path. A client must not get additional limits
+/// by inventing names.
 #[tokio::test]
 async fn invented_resource_names_share_one_limit() {
     const ASKED: usize = 100;
@@ -489,7 +491,7 @@ async fn invented_resource_names_share_one_limit() {
             assert_eq!(answer.code, 404, "{path}: {answer:?}");
         }
         refused(&refusal.unwrap_or_else(|| panic!("{path} has a limit for each name")), "one", message);
-        // An existing resource has a limit of its own.
+        // An existing resource has a separate limit.
         fixture.get(CONFIG_MAPS).await.ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Bounds of requests in flight and of buffered bytes, and of one request's cost for the members.
+//! Limits of requests in flight, of buffered bytes, and of the requests to members that one client's request causes.
 
 use std::time::Duration;
 
@@ -20,13 +20,12 @@ fn peer(port: u16) -> Peer {
     Peer(([127, 0, 0, 1], port).into())
 }
 
-/// A body of `bytes` spaces without an end.
+/// Creates a body of `bytes` spaces that never ends.
 fn endless(bytes: usize) -> Body {
     let begin = futures::stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; bytes])))]);
     StreamBody::new(futures::StreamExt::chain(begin, futures::stream::pending())).boxed_unsync()
 }
 
-/// Sends a request over a connection.
 async fn call(fixture: &Fixture, from: Peer, method: &str, path: &str, body: Body) -> Answer {
     send(fixture, from, method, path, "application/json", body).await
 }
@@ -36,7 +35,6 @@ async fn send(fixture: &Fixture, from: Peer, method: &str, path: &str, content_t
     answered(fixture, Some(from), request.body(body).unwrap()).await
 }
 
-/// Sends a request and reads the whole answer.
 async fn answered(fixture: &Fixture, peer: Option<Peer>, request: Request<Body>) -> Answer {
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
     context.arrival.peer = peer;
@@ -49,7 +47,7 @@ async fn get(fixture: &Fixture, from: Peer, path: &str) -> Answer {
     call(fixture, from, "GET", path, tributary_apimachinery::body::empty()).await
 }
 
-/// Checks that the router refused a request with 429 and named the bound.
+/// Checks that the router refused a request with 429, and that the message names the limit.
 #[track_caller]
 fn refused_for_now(answer: &Answer, bound: &str) {
     let message = answer.refused(429);
@@ -58,7 +56,7 @@ fn refused_for_now(answer: &Answer, bound: &str) {
 }
 
 #[tokio::test]
-async fn a_body_that_never_ends_is_answered_504_which_names_the_limit() {
+async fn endless_request_body_gets_a_504_with_the_timeout() {
     let limits = Limits { request_timeout: Duration::from_millis(200), ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     for path in [CONFIG_MAPS, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/clusters/a/api/v1/namespaces"]
@@ -73,13 +71,13 @@ async fn a_body_that_never_ends_is_answered_504_which_names_the_limit() {
 }
 
 #[tokio::test]
-async fn bodies_of_one_client_leave_room_for_those_of_others() {
+async fn request_bodies_of_one_client_do_not_exhaust_the_memory() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     let floods = (0..20).map(|_| call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(100 << 10)));
     let mut floods: futures::stream::FuturesUnordered<_> = floods.map(Box::pin).collect();
-    // One client may hold half of three quarters of a megabyte, which is room for three bodies. The router refuses the
-    // others at once.
+    // One client may use half of three quarters of a megabyte, which is enough for three bodies. The router refuses all
+    // further bodies immediately.
     for _ in 0..17 {
         let answer = futures::StreamExt::next(&mut floods).await.unwrap();
         refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
@@ -87,7 +85,7 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 307200"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 17"#), "{exposition}");
-    // The body counts twice: in the request and in the answer.
+    // The body counts twice: in the request and in the response.
     let body = tributary_apimachinery::body::full(config_map_in("a", "x", &"y".repeat(100 << 10)).to_string());
     let made = call(&fixture, peer(2), "POST", CONFIG_MAPS, body).await.ok();
     assert_eq!(cluster(&made), "a");
@@ -99,7 +97,7 @@ async fn bodies_of_one_client_leave_room_for_those_of_others() {
 /// A JSON patch that doubles the size of an object.
 const DOUBLE: &str = r#"[{"op": "copy", "from": "/data/v", "path": "/data/copy"}]"#;
 
-/// A JSON patch that adds a byte to an object.
+/// A JSON patch that adds a few bytes to an object.
 const SMALL: &str = r#"[{"op": "add", "path": "/data/more", "value": "z"}]"#;
 
 async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) -> Answer {
@@ -107,15 +105,15 @@ async fn patch(fixture: &Fixture, from: Peer, path: &str, text: &'static str) ->
 }
 
 #[tokio::test]
-async fn memory_for_a_members_answer_is_reserved_before_the_write_is_sent() {
+async fn memory_for_a_write_response_is_reserved_before_sending() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(150 << 10)).await;
     let held = || held_now(&fixture);
     let control = fixture.member("a").control();
     let writes = || control.requests_of(RequestKind::Write, "configmaps");
-    // The router reserves the object's size and a little more for the member's answer.
-    // The member takes the requests and never answers.
+    // For the member's response, the router reserves the size of the object plus a small extra. The member receives the
+    // requests and never answers.
     let before = writes();
     control.answer_writes(WriteAnswers::SilentAfter(0));
     let path = format!("{CONFIG_MAPS}/x");
@@ -134,15 +132,15 @@ async fn memory_for_a_members_answer_is_reserved_before_the_write_is_sent() {
     drop((first, second));
     assert_eq!(held(), 0);
     control.answer_writes(WriteAnswers::Whole);
-    // The router passes on an answer above its reservation as long as memory is free.
+    // The router forwards a response above its reservation if memory is free.
     let made = patch(&fixture, peer(1), &path, DOUBLE).await.ok();
     assert_eq!(made["data"]["copy"].as_str().map(str::len), Some(150 << 10));
     assert_eq!(held(), 0);
 }
 
-/// The listener makes a body fail this way when memory for the answer is short.
+/// The listener reports this error for a body if the memory for the response is exhausted.
 #[tokio::test]
-async fn a_write_whose_body_fails_at_its_end_is_not_made() {
+async fn write_with_an_incomplete_body_is_not_executed() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "1").await;
     let control = fixture.member("a").control();
@@ -168,38 +166,38 @@ async fn a_write_whose_body_fails_at_its_end_is_not_made() {
 }
 
 #[tokio::test]
-async fn upload_that_is_no_object_passes_a_clusters_own_path_unbounded() {
+async fn upload_at_a_clusters_path_has_no_size_limit() {
     let fixture = Fixture::start(["a"]).await;
     let path = format!("/clusters/a{CONFIG_MAPS}");
     let upload = || tributary_apimachinery::body::full(vec![b' '; 9 << 20]);
     send(&fixture, peer(1), "POST", &path, "application/json", upload()).await.refused(413);
     let is_heard = || fixture.member("a").control().request_log().iter().any(|line| line.starts_with("POST"));
     assert!(!is_heard(), "an object of that size is refused here");
-    // The router passes on a body that is no object, such as a build's source.
+    // The router forwards a body that is no Kubernetes object, for example the source of a build.
     let answer = send(&fixture, peer(1), "POST", &path, "application/octet-stream", upload()).await;
     assert!(is_heard(), "{}: the member judges", answer.code);
 }
 
 #[tokio::test]
-async fn a_write_that_was_carried_out_is_never_answered_as_if_it_had_not_been() {
+async fn executed_write_without_response_memory_gets_a_502() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(250 << 10)).await;
-    // The object doubles, and twice 250 KiB are more than half of three quarters of a megabyte.
+    // The patch doubles the object. Twice 250 KiB are more than half of three quarters of a megabyte.
     let answer = patch(&fixture, peer(1), &format!("{CONFIG_MAPS}/x"), DOUBLE).await;
     let message = answer.refused(502);
     assert!(message.contains("--max-held-bytes") && message.contains("may have been carried out"), "{message}");
     assert!(!answer.headers.contains_key("retry-after"), "{message}");
     assert!(fixture.config_maps_of_members().values().all(|data| data["copy"].is_string()), "it was carried out");
-    // A cluster's own view streams the answer, so no bound applies.
+    // The path of a single cluster streams the response, so the limit does not apply.
     let own = format!("/clusters/a{CONFIG_MAPS}/x");
     let made = patch(&fixture, peer(1), &own, SMALL).await.ok();
     assert_eq!(made["data"]["more"], "z");
 }
 
 #[tokio::test]
-async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
-    // The memory of one client has room for the answers of two clusters.
+async fn list_after_a_collection_delete_is_empty() {
+    // The memory limit of one client is enough for the responses of two clusters.
     let limits = Limits { held_bytes: 2 << 20, ..Limits::default() };
     let names = ["a", "b", "c", "d"];
     let fixture = Fixture::within(limits, names.map(config), allow()).await;
@@ -210,7 +208,7 @@ async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
     call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_apimachinery::body::empty()).await.ok();
     let list = in_time(|| get(&fixture, peer(1), CONFIG_MAPS)).await.ok();
     assert_eq!(items(&list), Vec::<String>::new());
-    // Without room the router deletes nothing.
+    // Without free memory the router deletes nothing.
     let hog = call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(500 << 10));
     fixture.put_and_see("a", "x", "").await;
     let refused = async {
@@ -227,12 +225,12 @@ async fn a_collection_that_is_deleted_in_many_clusters_is_seen_deleted() {
 }
 
 #[tokio::test]
-async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
+async fn requests_in_flight_of_one_client_do_not_exhaust_the_limit() {
     let limits = Limits { requests_in_flight: 8, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a"), config("b")], allow()).await;
     get(&fixture, peer(1), CONFIG_MAPS).await.ok();
     fixture.member("a").control().half_open(true);
-    // Half of three quarters of eight.
+    // One client may use half of three quarters of the eight permits, so three.
     let frozen = (0..6).map(|_| get(&fixture, peer(1), "/clusters/a/api/v1/namespaces/default/configmaps"));
     let mut frozen: futures::stream::FuturesUnordered<_> = frozen.map(Box::pin).collect();
     for _ in 0..3 {
@@ -258,7 +256,7 @@ async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
 }
 
 #[tokio::test]
-async fn reviews_and_delete_options_above_their_size_limits_are_refused() {
+async fn oversized_reviews_and_delete_options_are_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     let padding = |bytes: usize| "x".repeat(bytes);
     let review = |bytes| {
@@ -275,9 +273,9 @@ async fn reviews_and_delete_options_above_their_size_limits_are_refused() {
     fixture.write("DELETE", CONFIG_MAPS, &options(1 << 10)).await.ok();
 }
 
-/// The router reads a member's answers to its own questions up to a bound, even if they never end.
+/// The router reads a member's responses to its own requests up to a limit, even if they never end.
 #[tokio::test]
-async fn answers_without_an_end_to_own_questions_are_bounded_and_counted() {
+async fn endless_member_responses_to_tributarys_requests_are_limited() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
         "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
@@ -305,7 +303,7 @@ async fn answers_without_an_end_to_own_questions_are_bounded_and_counted() {
     }
 }
 
-/// Number of buffered bytes.
+/// Returns the number of buffered bytes from the metrics.
 fn held_now(fixture: &Fixture) -> u64 {
     let exposition = fixture.router.metrics().expose();
     let text = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
@@ -313,7 +311,7 @@ fn held_now(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test]
-async fn missing_name_costs_members_a_few_questions_per_second() {
+async fn missing_name_causes_few_lookups_per_second() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let begun = tokio::time::Instant::now();
@@ -330,9 +328,9 @@ async fn missing_name_costs_members_a_few_questions_per_second() {
     assert!(u128::from(asked) <= allowed, "60 deletions asked {asked} times, {allowed} are allowed");
 }
 
-/// Requests that arrive during a question share the next question, even if some clients leave early.
+/// Requests that arrive during a lookup of a name share the next lookup, even if some clients disconnect early.
 #[tokio::test]
-async fn requests_of_one_connection_for_one_name_share_a_question() {
+async fn concurrent_requests_for_one_name_share_a_lookup() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("a").control();
@@ -340,7 +338,7 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
     let asked = || control.requests_of(RequestKind::Get, "configmaps");
     let ask = || Box::pin(call(&fixture, peer(1), "DELETE", &path, tributary_apimachinery::body::empty()));
 
-    // Each request proceeds to its question, because the member answers nothing.
+    // Each request waits for a lookup, because the member does not answer.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -353,7 +351,7 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
     }
     assert_eq!(asked() - before, 2, "the first one's, and that of the nine others");
 
-    // Two clients leave: the first, with the question in flight, and the second, with the question that the others
+    // Two clients disconnect: the first, whose lookup is in flight, and the second, whose lookup the remaining clients
     // share.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
@@ -368,7 +366,8 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
     }
     assert!((1..=2).contains(&(asked() - before)), "the first one's may have got there");
 
-    // All clients leave, and the router asks no more for them. Their questions do not delay the next client.
+    // All clients disconnect, and the router sends no further lookup for them. Their lookups do not delay the next
+    // client.
     control.half_open(true);
     let mut asking: Vec<_> = (0..10).map(|_| ask()).collect();
     for request in &mut asking {
@@ -383,10 +382,10 @@ async fn requests_of_one_connection_for_one_name_share_a_question() {
 }
 
 #[tokio::test]
-async fn invented_names_of_one_client_leave_room_for_others_questions() {
+async fn invented_names_of_one_client_do_not_block_other_lookups() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
-    // Each question takes its longest possible time.
+    // The member does not answer, so each lookup takes its maximum time.
     fixture.member("a").control().half_open(true);
     let fixture = &fixture;
     let in_flight = || {
@@ -403,7 +402,7 @@ async fn invented_names_of_one_client_leave_room_for_others_questions() {
             delete(peer(1), format!("made-up-{client}-{number}")).await;
         }
     }));
-    // The flood uses names of other clients, too.
+    // Many deletions also use names of objects of other clients.
     let known = join_all((0..4).map(|_| async {
         loop {
             delete(peer(1), "known".to_owned()).await;
@@ -411,10 +410,10 @@ async fn invented_names_of_one_client_leave_room_for_others_questions() {
     }));
     let flood = select(made_up, known);
     let asked = async {
-        // The flood starts first.
+        // The busy client's requests are in flight before the other client's request.
         until(|| async { in_flight() >= 200 }).await;
-        // For a cluster that was asked and does not answer, the router trusts memory. For a cluster that was not asked
-        // it would answer 429.
+        // If a cluster received a lookup and does not answer, the router uses the objects in memory. If the router
+        // could send no lookup, it answers 429.
         let (own, known) = join(delete(peer(2), "nothing".to_owned()), delete(peer(2), "known".to_owned())).await;
         own.refused(404);
         known.refused(404);
@@ -426,18 +425,18 @@ async fn invented_names_of_one_client_leave_room_for_others_questions() {
 }
 
 #[tokio::test]
-async fn missing_name_is_found_once_another_replica_creates_it() {
+async fn object_created_by_another_replica_is_found() {
     for policies in [allow(), Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() }] {
         let fixture = Fixture::with([config("a"), config("b")], policies).await;
         for round in 0..5 {
             let path = format!("{CONFIG_MAPS}/x{round}");
             fixture.client().send("DELETE", &path, &[], "").await.refused(404);
-            // A different replica creates the object. A client of both replicas must be able to delete the object here
-            // at once.
+            // Another replica creates the object. A client of both replicas must be able to delete the object at this
+            // replica immediately.
             fixture.put("b", &format!("x{round}"), "1");
             fixture.client().send("DELETE", &path, &[], "").await.ok();
         }
-        // The same holds for a client that asks during another client's question.
+        // This also holds for a client whose request arrives during the lookup of another client.
         for round in 0..20 {
             let path = format!("{CONFIG_MAPS}/y{round}");
             let made = async {
@@ -451,7 +450,7 @@ async fn missing_name_is_found_once_another_replica_creates_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_clients_are_answered_during_the_costliest_names_and_bodies() {
+async fn other_clients_are_served_during_expensive_lookups() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}]}}}}"#, vec!["{}"; 300_000].join(","));

@@ -1,4 +1,4 @@
-//! Dispatch policies at the entry: the requests that they admit, and their effect on open streams.
+//! Dispatch policies for incoming requests: the requests that they admit, and their effect on open streams.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tributary_router::{DispatchSettings, PlacePolicies, RequestContext, Router, 
 use crate::access::rights::{ann as anns, binding};
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config_map, config_map_in, items, until, vector, version};
 
-/// Time within which a refusal ends an open stream.
+/// The maximum time until a new policy ends a stream that it denies.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -28,7 +28,7 @@ fn deny(message: &str, rule: Rule) -> Policy {
     Policy { rules: vec![rule], outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
 }
 
-/// A policy that admits everything.
+/// Returns a policy that admits everything.
 fn pass() -> Policy {
     let rule = Rule { non_resource_urls: texts(&["*"]), ..rule(&["*"], &["*"]) };
     Policy { rules: vec![rule], ..Policy::default() }
@@ -43,7 +43,7 @@ fn of_cluster(name: &str, policies: Vec<Policy>) -> DispatchSettings {
     DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
 }
 
-/// Policies that deny all requests for ConfigMaps in a cluster.
+/// Returns policies that deny all requests for ConfigMaps in a cluster.
 fn no_config_maps(name: &str) -> DispatchSettings {
     of_cluster(name, vec![deny("not here", rule(&["*"], &["configmaps"])), pass()])
 }
@@ -51,7 +51,7 @@ fn no_config_maps(name: &str) -> DispatchSettings {
 const SAID_BY_A: &str = "not here (UpstreamCluster \"a\": spec.dispatchPolicies[0].rules[0] denies this request)";
 const NOT_THERE: &str = "299 - \"the dispatch policies of a refuse this request; the answer has nothing of theirs\"";
 
-/// Members with an object of their own name each.
+/// Starts members with these names. Each has one object, whose name contains the member's name.
 async fn fixture<const N: usize>(names: [&str; N]) -> Fixture {
     let fixture = Fixture::start(names).await;
     for name in names {
@@ -64,7 +64,7 @@ async fn names(fixture: &Fixture) -> Vec<String> {
     items(&fixture.get(CONFIG_MAPS).await.ok())
 }
 
-/// Checks that the next event is an ERROR with this code, and that the stream ends after it.
+/// Checks that the next event is an ERROR with this code, and that the stream ends after the event.
 async fn ends_with(events: &mut Events, code: u16) -> Instant {
     let event = timeout(SOON, events.soon()).await.expect("an end");
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &code.into()), "{event}");
@@ -73,7 +73,7 @@ async fn ends_with(events: &mut Events, code: u16) -> Instant {
 }
 
 #[tokio::test]
-async fn the_merged_view_refuses_what_its_policies_deny() {
+async fn merged_view_refuses_requests_that_its_policies_deny() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(of_merged(vec![deny("name what you want", rule(&["list"], &["configmaps"])), pass()]));
     let said = "name what you want (MergedEndpoint \"all\": spec.dispatchPolicies[0].rules[0] denies this request)";
@@ -91,9 +91,9 @@ async fn the_merged_view_refuses_what_its_policies_deny() {
     assert!(!fixture.router.metrics().expose().contains("tributary_dispatch_policy_total{"));
 }
 
-/// A member that parses a query differently would answer a request that no policy judged.
+/// A member might parse the query differently from the router and answer a request that no policy has checked.
 #[tokio::test]
-async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
+async fn ambiguous_query_is_sent_to_no_member() {
     let fixture = Fixture::start(["a"]).await;
     let public = Rule { resource_names: texts(&["pub"]), ..rule(&["list"], &["secrets"]) };
     let public = Policy { rules: vec![public], ..Policy::default() };
@@ -123,13 +123,13 @@ async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
         }
     }
     assert_eq!(came(), 0);
-    // An unambiguous query passes, or the policies deny it.
+    // An unambiguous query is forwarded, or the policies deny it.
     let named = "fieldSelector=metadata.name%3Dpub";
     fixture.get(&format!("/clusters/a{secrets}?{named}")).await.ok();
     fixture.client().at_host_of("a").get(&format!("{secrets}?{named}")).await.ok();
     assert_eq!(came(), 2);
     assert!(fixture.get(&format!("/clusters/a{secrets}")).await.refused(403).starts_with("not these"));
-    // The policies do not parse a workload's query.
+    // The policies do not parse the query of a request to a workload.
     let proxied = "/api/v1/namespaces/only-here/services/s/proxy/?a;b&x=%ff&y=%zz";
     assert_eq!(fixture.get(&format!("/clusters/a{proxied}")).await.code, 200);
     assert_eq!(came(), 3);
@@ -137,7 +137,7 @@ async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
 
 /// All spellings of `[scheme:]name:port` mean one service.
 #[tokio::test]
-async fn a_denied_name_is_denied_by_each_spelling_of_what_is_proxied() {
+async fn denied_service_proxy_is_denied_in_each_spelling() {
     let fixture = Fixture::start(["a"]).await;
     let named = Rule { resource_names: texts(&["dashboard"]), ..rule(&["*"], &["services/proxy"]) };
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not this one", named), pass()]));
@@ -152,14 +152,14 @@ async fn a_denied_name_is_denied_by_each_spelling_of_what_is_proxied() {
     }
 }
 
-/// The requests of the test below that a member received. The router's own requests have other paths.
+/// Returns the requests that a member received from the test's clients. The router's own requests have other paths.
 fn sent(fixture: &Fixture, member: &str) -> Vec<String> {
     let log = fixture.member(member).control().request_log();
     log.into_iter().filter(|line| line.contains(CONFIG_MAPS) || line.ends_with(" /version")).collect()
 }
 
 #[tokio::test]
-async fn request_that_matches_no_policy_is_not_sent() {
+async fn request_without_a_matching_policy_is_not_sent() {
     let fixture = fixture(["a"]).await;
     let before = sent(&fixture, "a");
     for (place, object, settings) in [
@@ -186,7 +186,6 @@ async fn request_that_matches_no_policy_is_not_sent() {
     assert_eq!(sent(&fixture, "a").len(), before.len() + 2, "otherwise it would have been sent");
 }
 
-/// A request's path, user, group and user agent.
 #[derive(Clone, Copy)]
 struct Asked {
     path: &'static str,
@@ -196,7 +195,7 @@ struct Asked {
 }
 
 #[tokio::test]
-async fn each_field_of_a_rule_matches_its_own_part_of_the_request() {
+async fn each_field_of_a_policy_rule_matches_its_attribute() {
     let fixture = Fixture::start(["a"]).await;
     let map = Asked { path: "/api/v1/namespaces/default/configmaps/x", user: "ann", group: "dev", agent: "curl/8" };
     let at = |path| Asked { path, ..map };
@@ -244,7 +243,7 @@ async fn each_field_of_a_rule_matches_its_own_part_of_the_request() {
 }
 
 #[tokio::test]
-async fn policy_in_audit_mode_is_counted_and_refuses_nothing() {
+async fn audit_policy_is_counted_and_refuses_nothing() {
     let fixture = fixture(["a"]).await;
     let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
     for settings in [of_merged(vec![audited.clone()]), of_cluster("a", vec![audited])] {
@@ -258,7 +257,7 @@ async fn policy_in_audit_mode_is_counted_and_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn answers_from_memory_obey_a_clusters_policies() {
+async fn reads_from_memory_obey_the_policies_of_a_cluster() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(no_config_maps("a"));
     let list = fixture.get(CONFIG_MAPS).await;
@@ -269,7 +268,7 @@ async fn answers_from_memory_obey_a_clusters_policies() {
     assert_eq!(watch.brief().await, "ADDED b/of-b");
     fixture.put("a", "later", "x");
     watch.nothing().await;
-    // An object that only the denied cluster has counts as missing.
+    // An object that exists only in the denied cluster counts as missing.
     let missing = fixture.get(&format!("{CONFIG_MAPS}/of-a")).await;
     assert_eq!(missing.code, 404);
     assert_eq!(missing.warnings(), [NOT_THERE]);
@@ -277,10 +276,10 @@ async fn answers_from_memory_obey_a_clusters_policies() {
     assert_eq!(deleted.code, 404, "{deleted:?}");
     assert!(fixture.member("a").get("configmaps", "default", "of-a").is_some());
     fixture.get(&format!("{CONFIG_MAPS}/of-b")).await.ok();
-    // The policy does not affect other resources. A request to the cluster's own path gets the policy's message.
+    // The policy does not affect other resources. A request to the denied cluster's own path gets the policy's message.
     assert!(fixture.get("/api/v1/namespaces").await.warnings().is_empty());
     assert_eq!(fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.refused(403), SAID_BY_A);
-    // If every cluster's policies refuse, the answer has a reason.
+    // If the policies of every cluster deny a request, the response contains a policy's message.
     let selected = format!("{CONFIG_MAPS}?labelSelector=tributary.dev%2Fcluster%3Da");
     assert_eq!(fixture.get(&selected).await.refused(403), SAID_BY_A);
     let DispatchSettings { mut clusters, merged, .. } = no_config_maps("a");
@@ -296,7 +295,7 @@ async fn answers_from_memory_obey_a_clusters_policies() {
 }
 
 #[tokio::test]
-async fn create_in_a_cluster_whose_policy_denies_it_is_403() {
+async fn create_that_a_clusters_policy_denies_gets_a_403() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&["create"], &["configmaps"])), pass()]));
     let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "x")).await;
@@ -306,9 +305,9 @@ async fn create_in_a_cluster_whose_policy_denies_it_is_403() {
     assert_eq!(created.code, 201, "{created:?}");
 }
 
-/// The policies deny writes and admit reads, so the refusal may quote the cluster's policy.
+/// The policies deny writes and admit reads, so the client may know the object, and the response may quote the policy.
 #[tokio::test]
-async fn write_that_a_clusters_policy_denies_gets_that_policys_message() {
+async fn write_that_a_clusters_policy_denies_gets_its_message() {
     let fixture = fixture(["a", "b"]).await;
     let verbs = ["update", "patch", "delete", "deletecollection"];
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&verbs, &["configmaps"])), pass()]));
@@ -322,20 +321,19 @@ async fn write_that_a_clusters_policy_denies_gets_that_policys_message() {
     until(async || names(&fixture).await == ["a/of-a"]).await;
 }
 
-/// A policy applies at once. Watches learn that objects are no longer visible, and that others are visible now.
+/// A policy applies immediately. Watches end when objects become invisible, and also when objects become visible again.
 #[tokio::test]
-async fn an_open_watch_follows_the_policies() {
+async fn open_watch_ends_when_policies_change_its_objects() {
     let fixture = fixture(["a", "b"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let from = |list: &serde_json::Value| format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(list));
     let mut watch = fixture.watch(&from(&list)).await;
-    // A policy about another resource does not end the watch.
     fixture.router.set_dispatch(of_cluster("a", vec![deny("no pods", rule(&["*"], &["pods"])), pass()]));
     watch.nothing().await;
     let set = Instant::now();
     fixture.router.set_dispatch(no_config_maps("a"));
     assert!(ends_with(&mut watch, 410).await - set < REFUSED_WITHIN);
-    // A client that was cut off meanwhile still has hidden objects.
+    // A client that was disconnected during the change still has objects that are now hidden.
     ends_with(&mut fixture.watch(&from(&list)).await, 410).await;
     let limited = fixture.get(CONFIG_MAPS).await.ok();
     assert_eq!(items(&limited), ["b/of-b"]);
@@ -346,13 +344,13 @@ async fn an_open_watch_follows_the_policies() {
     let mut watch = fixture.watch(&from(&limited)).await;
     assert_eq!(watch.brief().await, "ADDED a/of-a");
     watch.nothing().await;
-    // The merged view's own policies end the watch for good.
+    // A policy of the merged view ends the watch, and the client cannot resume.
     fixture.router.set_dispatch(of_merged(vec![deny("no watches", rule(&["watch"], &["*"])), pass()]));
     ends_with(&mut watch, 403).await;
 }
 
 #[tokio::test]
-async fn watch_that_omits_a_denied_cluster_resumes_with_a_joining_one() {
+async fn watch_without_a_denied_cluster_resumes_with_an_added_cluster() {
     let fixture = fixture(["a", "b", "c"]).await;
     fixture.set_clusters(&["a", "b"]).await;
     until(async || names(&fixture).await == ["a/of-a", "b/of-b"]).await;
@@ -368,7 +366,7 @@ async fn watch_that_omits_a_denied_cluster_resumes_with_a_joining_one() {
 }
 
 #[tokio::test]
-async fn a_stream_of_a_cluster_ends_when_it_is_denied() {
+async fn stream_of_a_cluster_ends_when_a_policy_denies_it() {
     let fixture = fixture(["a"]).await;
     for settings in [no_config_maps("a"), frozen("a")] {
         let mut watch = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;
@@ -387,7 +385,7 @@ fn frozen(name: &str) -> DispatchSettings {
 }
 
 #[tokio::test]
-async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
+async fn cluster_with_dispatch_deny_all_is_served_only_from_memory() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(frozen("a"));
     let said = "UpstreamCluster \"a\" has dispatch: DenyAll: nothing is sent to this cluster until its administrator removes that";
@@ -407,10 +405,10 @@ async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
 }
 
-/// A frozen cluster also receives no requests that this endpoint sends in its own name for a client. Token reviews are
-/// the exception: users of all clusters may depend on them.
+/// A cluster that denies all requests also gets no requests that Tributary sends under its own name for a client. Token
+/// reviews are an exception, because users of all clusters may depend on them.
 #[tokio::test]
-async fn frozen_cluster_gets_token_reviews_and_no_discovery_requests() {
+async fn cluster_with_dispatch_deny_all_gets_token_reviews_but_no_discovery() {
     let fixture = fixture(["a", "b"]).await;
     let logs = |part: &str| {
         let count = |member: &str| {
@@ -431,9 +429,9 @@ async fn frozen_cluster_gets_token_reviews_and_no_discovery_requests() {
     assert_eq!(logs(reviews), [1, 0], "{answer:?}");
 }
 
-/// Precedent 20 of docs/precedents.md: a WebSocket opens an exec by GET.
+/// Precedent 20 of docs/precedents.md: a WebSocket client opens an exec by GET.
 #[tokio::test]
-async fn exec_is_denied_by_whatever_method() {
+async fn policy_denies_exec_by_get_and_by_post() {
     let fixture = fixture(["a"]).await;
     let denied = || deny("ask the people on call", rule(&["create"], &["pods/exec"]));
     let said = |object: &str| {
@@ -450,9 +448,9 @@ async fn exec_is_denied_by_whatever_method() {
     }
 }
 
-/// As in kube-apiserver, rules judge the impersonated user.
+/// As in kube-apiserver, rules match the impersonated user.
 #[tokio::test]
-async fn rules_match_as_whom_the_request_acts() {
+async fn policy_rules_match_the_impersonated_user() {
     let fixture = fixture(["a"]).await;
     let rule = Rule { users: texts(&["bob"]), user_groups: texts(&["staff"]), ..rule(&["*"], &["*"]) };
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not bob", rule), pass()]));
@@ -466,7 +464,7 @@ async fn rules_match_as_whom_the_request_acts() {
 
 /// Rules also match the groups that a cluster adds to each user, even for a user without other groups.
 #[tokio::test]
-async fn rules_match_the_groups_that_each_user_is_in() {
+async fn policy_rules_match_the_implicit_groups_of_users() {
     let fixture = fixture(["a"]).await;
     let own = format!("/clusters/a{CONFIG_MAPS}");
     let account = "system:serviceaccount:shop:robot";
@@ -487,7 +485,7 @@ async fn rules_match_the_groups_that_each_user_is_in() {
 }
 
 #[tokio::test]
-async fn users_see_only_what_both_policies_and_rights_allow() {
+async fn users_see_only_objects_that_policies_and_rights_allow() {
     let fixture = anns().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let all = "/api/v1/configmaps";
@@ -506,20 +504,21 @@ async fn users_see_only_what_both_policies_and_rights_allow() {
     assert_eq!(items(&shown.ok()), expected);
     let said = "the dispatch policies of some clusters refuse this request; the answer has nothing of theirs";
     assert!(shown.warnings().iter().any(|warning| warning.contains(said)), "{:?}", shown.warnings());
-    // A watch of the other clusters stays open.
+    // A watch of the remaining clusters stays open.
     let mut of_ann = ann.watch(&format!("{all}?watch=1&resourceVersion={}", version(&shown.json()))).await;
     of_ann.nothing().await;
     crate::harness::pass(Duration::from_secs(31)).await;
     of_ann.nothing().await;
     fixture.router.set_dispatch(DispatchSettings::default());
     assert_eq!(timeout(SOON, of_ann.next()).await.expect("an end"), None);
-    // If policies refuse in all clusters, a user who may know of a cluster sees its policy's message.
+    // If policies of all clusters deny a request, the response contains the message of a cluster that the user may know
+    // of.
     let DispatchSettings { mut clusters, merged, .. } = of_cluster("a", vec![deny("not ann", denied.clone()), pass()]);
     clusters.extend(of_cluster("b", vec![deny("not ann", denied.clone()), pass()]).clusters);
     fixture.router.set_dispatch(DispatchSettings { merged, clusters, ..DispatchSettings::default() });
     let message = ann.get(all).await.refused(403);
     assert_eq!(message, "not ann (UpstreamCluster \"a\": spec.dispatchPolicies[0].rules[0] denies this request)");
-    // Ann may not know of `c`.
+    // Ann may not know that cluster `c` exists.
     let everybody = Rule { users: Vec::new(), ..denied };
     fixture.router.set_dispatch(of_cluster("c", vec![deny("nobody", everybody), pass()]));
     assert_eq!(items(&ann.get(all).await.ok()), before);
@@ -527,9 +526,10 @@ async fn users_see_only_what_both_policies_and_rights_allow() {
     assert!(!events.refused(403).contains("nobody"), "{events:?}");
 }
 
-/// For the request the cluster does not exist, even if rights alone would refuse the request.
+/// If a policy denies the request, the response is as if the cluster did not exist, even if the user's rights alone
+/// would deny the request.
 #[tokio::test]
-async fn refusal_names_no_missing_role_in_a_policy_denied_cluster() {
+async fn refusal_hides_missing_roles_in_a_policy_denied_cluster() {
     let fixture = anns().await;
     let (bob, all) = (fixture.user("bob", &[]), "/api/v1/configmaps");
     let merger = ("ClusterRole", "acme-merger-reader");
@@ -542,10 +542,10 @@ async fn refusal_names_no_missing_role_in_a_policy_denied_cluster() {
     }
 }
 
-/// A policy's audit level applies where the request enters: the merged view's policies and a cluster's do not affect
-/// each other, and health checks pass no policy.
+/// The audit level is that of the endpoint's policies. The policies of the merged view do not affect the paths of
+/// clusters and vice versa, and health checks pass no policy.
 #[tokio::test]
-async fn audit_level_comes_from_the_policy_of_the_endpoint_that_got_the_request() {
+async fn audit_level_is_from_the_policies_of_the_requested_endpoint() {
     let at = |level, rule: Rule| {
         let outcome = Outcome { audit_level: level, ..Outcome::default() };
         Policy { rules: vec![rule], outcome, ..Policy::default() }
@@ -590,14 +590,14 @@ fn of_all_places(policies: Vec<Policy>) -> DispatchSettings {
     DispatchSettings { global: policies, ..DispatchSettings::default() }
 }
 
-/// A request that a global policy denies reaches neither the policies of a cluster nor of the merged view.
+/// If a global policy denies a request, the router evaluates no policy of a cluster or of the merged view.
 #[tokio::test]
-async fn a_global_policy_holds_at_each_path_and_is_counted_once() {
+async fn global_policy_applies_at_each_path_and_is_counted_once() {
     let fixture = fixture(["a", "b"]).await;
     let lists = fixture.client().at_host_of("a");
     let denial = deny("name what you want", rule(&["list"], &["configmaps"]));
     let mut settings = of_all_places(vec![denial]);
-    // A policy of a place that lets each request pass does not cancel the denial.
+    // A policy of an endpoint that admits every request does not override the global denial.
     settings.merged.policies = vec![pass()];
     settings.clusters = of_cluster("a", vec![pass()]).clusters;
     fixture.router.set_dispatch(settings);
@@ -620,7 +620,7 @@ async fn a_global_policy_holds_at_each_path_and_is_counted_once() {
         assert_eq!(answer.refused(403), said, "{number}");
     }
     assert_eq!(denied(&fixture.router.metrics().expose()), 4);
-    // A request that the global policy does not take goes on, also to a place without policies.
+    // A request that the global policy does not match is admitted, also to an endpoint without policies.
     for path in ["", "/clusters/a", "/clusters/b"] {
         let pods = fixture.get(&format!("{path}/api/v1/namespaces/default/pods")).await;
         assert!(pods.code != 403 && pods.code != 500, "{path}: {pods:?}");
@@ -635,7 +635,7 @@ async fn a_global_policy_holds_at_each_path_and_is_counted_once() {
 }
 
 #[tokio::test]
-async fn a_global_policy_lets_nothing_pass_that_a_place_refuses() {
+async fn global_policy_does_not_override_a_denial_of_an_endpoint() {
     let fixture = fixture(["a"]).await;
     let mut settings = of_all_places(vec![pass()]);
     settings.merged.policies = vec![deny("not here", rule(&["list"], &["configmaps"])), pass()];
@@ -665,7 +665,7 @@ async fn open_watches_follow_global_policies() {
 }
 
 #[tokio::test]
-async fn an_audited_global_policy_is_counted_and_does_nothing() {
+async fn global_audit_policy_is_counted_and_refuses_nothing() {
     let fixture = fixture(["a"]).await;
     let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
     fixture.router.set_dispatch(of_all_places(vec![audited]));

@@ -1,4 +1,4 @@
-//! A client does not read its answers from a cluster. The router still has room for other clients.
+//! Tests with a client that does not read its responses from a cluster. The router still serves other clients.
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -13,7 +13,7 @@ use crate::harness::{
     Answer, CONFIG_MAPS, Events, Fixture, QUIET, SOON, allow, cluster, config, config_map, setup, setup_through,
 };
 
-/// Sends a request over a connection.
+/// Sends a request over a client connection with this port.
 async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
     let mut request = request.body(body).unwrap();
     let mut context = RequestContext::for_user(&User::named("test", "tester"), &request);
@@ -22,14 +22,14 @@ async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, bod
     fixture.router.handle(request, &context).await.response
 }
 
-/// Sends a patch over a connection, and reads its answer.
+/// Sends a patch over a client connection with this port, and reads the response.
 async fn patch(fixture: &Fixture, port: u16, path: &str, kind: &str, object: &Value) -> Answer {
     let request = Request::patch(path).header("content-type", format!("application/{kind}"));
     let (head, body) = call(fixture, port, request, body::full(object.to_string())).await.into_parts();
     Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
 }
 
-/// A member `a` with six connections for clients, and `b` as the default placement.
+/// Starts a member `a` with six connections for clients' requests, and `b` as the default placement.
 async fn with_few_connections() -> Fixture {
     let allow = allow();
     let policies = Policies {
@@ -38,7 +38,7 @@ async fn with_few_connections() -> Fixture {
     };
     let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }, config("b")], policies).await;
     let member = fixture.member("a");
-    // Clients have six of the twelve connections.
+    // Six of the twelve connections are for clients' requests.
     let tuning = ClientTuning { max_http1_requests: 12, ..ClientTuning::default() };
     let few = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     let few = ClusterSetup { client_generation: 1, ..few };
@@ -49,7 +49,7 @@ async fn with_few_connections() -> Fixture {
 }
 
 #[tokio::test]
-async fn answers_that_one_client_does_not_read_leave_room_for_others() {
+async fn unread_responses_of_one_client_do_not_block_other_clients() {
     let fixture = with_few_connections().await;
     let own = format!("/clusters/a{CONFIG_MAPS}");
     let mut unread = Vec::new();
@@ -62,7 +62,7 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     let made = patch(&fixture, 2, &path, "apply-patch+yaml", &config_map("new", "")).await;
     assert_eq!(cluster(&made.ok()), "b");
 
-    // The router still finds an object's cluster after many clients have taken all client connections.
+    // The router still finds the cluster of an object after clients have used all connections for clients' requests.
     for port in 3..20 {
         unread.push(call(&fixture, port, Request::get(&own), body::empty()).await);
     }
@@ -70,7 +70,7 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     let made = patch(&fixture, 2, &path, "apply-patch+yaml", &config_map("another", "")).await;
     assert_eq!(cluster(&made.ok()), "b");
 
-    // The refusal tells the client to read its answers.
+    // The error message tells the client to read its responses.
     let (given, mut refused): (Vec<_>, Vec<_>) = unread.into_iter().partition(|answer| answer.status() == 200);
     assert_eq!(given.len(), 6, "one client has two of them");
     let (head, body) = refused.pop().expect("a refusal").into_parts();
@@ -82,24 +82,24 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     }
     assert_eq!(refusal.headers["retry-after"], "1");
 
-    // An answer that is read gives its place back.
+    // A response that was read frees its connection.
     for answer in given {
         answer.into_body().collect().await.unwrap();
     }
     assert_eq!(call(&fixture, 1, Request::get(&own), body::empty()).await.status(), 200);
 }
 
-/// A request for an upgrade over a connection that can switch.
+/// Returns an upgrade request for a client connection that supports upgrades.
 fn switching(method: &str, path: &str) -> http::request::Builder {
     let request = Request::builder().method(method).uri(path).header("connection", "Upgrade");
     request.header("upgrade", "websocket").extension(hyper::upgrade::on(Request::new(())))
 }
 
-/// If the target cannot switch, a member answers an upgrade request like any other.
+/// If the target does not switch protocols, a member answers an upgrade request like any other request.
 #[tokio::test]
-async fn unswitched_upgrade_takes_a_place_until_its_answer_is_dropped() {
+async fn upgrade_without_a_switch_occupies_a_connection() {
     let fixture = with_few_connections().await;
-    // An aggregated server could switch, but the member has none.
+    // Only an aggregated API server could accept the upgrade, and the member has none.
     let own = "/clusters/a/apis/example.com/v1/namespaces/default/widgets/w";
     let ask = async |port| call(&fixture, port, switching("GET", own), body::empty()).await;
     let mut unread = Vec::new();
@@ -113,13 +113,13 @@ async fn unswitched_upgrade_takes_a_place_until_its_answer_is_dropped() {
     assert_eq!(ask(1).await.status(), 404, "what is dropped gives its place back");
 }
 
-/// Each upgrade gets a connection of its own. For a path without upgrades the router ignores the header, as a
-/// kube-apiserver does.
+/// Each upgrade gets a separate connection to the member. For a path without upgrades the router ignores the header, as
+/// a kube-apiserver does.
 #[tokio::test]
 async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
     let fixture = Fixture::start(["a"]).await;
     let member = fixture.member("a");
-    // No connection of its own is available.
+    // The member has no free connection for upgrades.
     let tuning = ClientTuning { tunnel_places: Places::new(0), ..ClientTuning::default() };
     let without = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     fixture.router.set_clusters(vec![ClusterSetup { client_generation: 1, ..without }]);
@@ -145,16 +145,16 @@ async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
         let answer = call(&fixture, 1, request, text).await;
         assert_eq!(answer.status(), code, "{method} {path}");
     }
-    // The merged view answers as without the header.
+    // The merged view ignores the header.
     assert_eq!(call(&fixture, 1, switching("GET", CONFIG_MAPS), body::empty()).await.status(), 200);
 }
 
-/// Over HTTP/2, answers share a connection's flow-control window, which reopens as the client reads. Unread answers
-/// must not use it up for other clients or for the router's own requests.
+/// Over HTTP/2, responses share the flow-control window of a connection, which reopens as the client reads. Unread
+/// responses must not exhaust the window for other clients or for the router's own requests.
 #[tokio::test]
-async fn answers_that_are_not_read_stall_nobody_over_http2() {
+async fn unread_http2_responses_do_not_block_other_clients() {
     let own = format!("/clusters/a{CONFIG_MAPS}");
-    // Lists and long-running requests.
+    // The test covers lists and long-running requests.
     for unread_path in [own.clone(), format!("{own}?watch=1")] {
         let fixture = Fixture::with([config("a")], allow()).await;
         let member = fixture.member("a");
@@ -174,7 +174,7 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
             assert_eq!(answer.status(), 200, "{unread_path}: answer {number}");
             unread.push(answer);
         }
-        // During the pause, the member fills the windows.
+        // During the pause, the member fills the flow-control windows.
         tokio::time::sleep(QUIET).await;
 
         let changes = format!("{own}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
@@ -190,13 +190,13 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
         );
         whole.await.expect("another client's list in time").unwrap();
 
-        // Reads from memory continue.
+        // Reads from memory still succeed.
         fixture.put_and_see("a", "later", "").await;
         assert_eq!(unread.len(), 30);
     }
 }
 
-/// Number of bytes that unread answers of clusters may currently occupy, from the metrics.
+/// Returns the number of bytes that unread responses of clusters may occupy now, from the metrics.
 fn unread_bytes(fixture: &Fixture) -> Option<String> {
     let text = fixture.router.metrics().expose();
     let value =
@@ -204,24 +204,24 @@ fn unread_bytes(fixture: &Fixture) -> Option<String> {
     value.map(str::to_owned)
 }
 
-/// Returns the message of a 429 for the first connection's request.
+/// Returns the message of the 429 for a request of the first connection.
 async fn refused(fixture: &Fixture, path: &str) -> String {
     let (head, body) = call(fixture, 1, Request::get(path), body::empty()).await.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     Answer { code: head.status.as_u16(), headers: head.headers, body }.refused(429)
 }
 
-/// Each cluster's connections have room for unread data, and a whole fleet's room exceeds the memory. Another cluster's
-/// logs may fill the limit, so the refusal must not suggest a watch of the merged view.
+/// The connections of each cluster can buffer unread data, and the sum for a large fleet exceeds the memory. Logs of
+/// other clusters may exhaust the limit, so the error message must not suggest a watch of the merged view.
 #[tokio::test]
-async fn logs_of_all_clusters_that_nobody_reads_have_one_bound() {
+async fn unread_logs_of_all_clusters_have_one_limit() {
     for http2 in [false, true] {
         have_one_bound(http2).await;
     }
 }
 
 async fn have_one_bound(http2: bool) {
-    // One client may have half of three quarters of 32 answers.
+    // One client may use half of three quarters of the 32 responses.
     let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
     let members = ["a", "b"].map(|name| SimulatorConfig { http2, pods: 1, ..config(name) });
     let fixture = Fixture::within(limits, members, allow()).await;
@@ -249,7 +249,7 @@ async fn have_one_bound(http2: bool) {
         }
         assert!(!message.contains("watch without"), "{message}");
     }
-    // Other clients get answers, and short requests do not count.
+    // Other clients get responses, and short requests do not count.
     assert_eq!(call(&fixture, 2, Request::get(&paths[0]), body::empty()).await.status(), 200);
     let short = format!("/clusters/b{CONFIG_MAPS}");
     let unread = call(&fixture, 1, Request::get(&short), body::empty()).await;
@@ -258,9 +258,9 @@ async fn have_one_bound(http2: bool) {
     assert_eq!(call(&fixture, 1, Request::get(&paths[1]), body::empty()).await.status(), 200);
 }
 
-/// Watches of a cluster's own view share connections whose streams have a smaller window.
+/// Watches of a single cluster's path share HTTP/2 connections whose streams have a smaller flow-control window.
 #[tokio::test]
-async fn a_watch_over_http2_counts_with_the_window_of_its_stream() {
+async fn http2_watch_is_counted_with_its_stream_window() {
     let fixture = Fixture::start(["a"]).await;
     assert_eq!(unread_bytes(&fixture).as_deref(), Some("0"));
     let path = format!("/clusters/a{CONFIG_MAPS}?watch=1");

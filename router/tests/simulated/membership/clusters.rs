@@ -1,4 +1,4 @@
-//! Clusters that join, leave, and share object names, while clients watch.
+//! Tests of clusters that are added, removed, or have objects of equal names, while clients watch.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::{CONFIG_MAPS, Fixture, brief, cluster, config_map, config_map_in, items, until, vector, version};
 
 #[tokio::test]
-async fn clusters_come_and_go_in_an_open_watch() {
+async fn open_watch_receives_added_and_removed_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
     fixture.set_clusters(&["a"]).await;
@@ -27,13 +27,13 @@ async fn clusters_come_and_go_in_an_open_watch() {
     fixture.put("a", "x", "still");
     assert_eq!(events.brief().await, "MODIFIED a/x");
     events.nothing().await;
-    // A client that resumes from before the cluster joined receives its objects, too.
+    // A client that resumes from a version before the cluster was added receives the cluster's objects, too.
     fixture.set_clusters(&["a", "b"]).await;
     assert_eq!([events.brief().await, events.brief().await], ["ADDED b/y", "ADDED b/z"]);
 }
 
 #[tokio::test]
-async fn a_host_of_its_own_is_the_clusters_own_view() {
+async fn host_of_a_cluster_serves_the_path_of_the_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "of a");
     fixture.put("b", "y", "of b");
@@ -47,7 +47,7 @@ async fn a_host_of_its_own_is_the_clusters_own_view() {
     }
     let object = host.get(&one).await.ok();
     assert!(object["metadata"]["annotations"].is_null() && version(&object).parse::<u64>().is_ok(), "{object}");
-    // No path leads to another cluster.
+    // No path of this host reaches another cluster.
     for path in ["/clusters/b/api/v1/namespaces", "/clusters/a/api/v1/namespaces", "/tributary/status"] {
         assert_eq!(host.get(path).await.code, 404, "{path}");
     }
@@ -57,7 +57,7 @@ async fn a_host_of_its_own_is_the_clusters_own_view() {
 }
 
 #[tokio::test]
-async fn a_name_that_another_cluster_has_comes_back_at_once() {
+async fn deletion_of_a_repeated_name_is_followed_by_the_remaining_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -73,7 +73,7 @@ async fn a_name_that_another_cluster_has_comes_back_at_once() {
 }
 
 #[tokio::test]
-async fn repeated_names_are_counted() {
+async fn metric_counts_names_that_several_clusters_have() {
     let fixture = Fixture::start(["a", "b"]).await;
     let metric = || {
         let exposition = fixture.router.metrics().expose();
@@ -93,14 +93,14 @@ async fn repeated_names_are_counted() {
     until(async || metric() == Some(0)).await;
 }
 
-/// Namespace and name of an object.
+/// Returns the namespace and name of an object.
 fn full_name(object: &Value) -> String {
     let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
     format!("{}/{}", of("namespace"), of("name"))
 }
 
 #[tokio::test]
-async fn annotation_chooses_among_objects_of_one_name() {
+async fn annotation_selects_among_objects_of_one_name() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -113,7 +113,7 @@ async fn annotation_chooses_among_objects_of_one_name() {
     assert_eq!(fixture.member("a").get("configmaps", "default", "twin").unwrap()["data"]["v"], "of a");
     let stored = fixture.member("b").get("configmaps", "default", "twin").unwrap();
     assert_eq!((&stored["data"]["v"], cluster(&stored).as_str()), (&json!("new"), ""), "the annotation is not stored");
-    // The annotation cannot move an object.
+    // A changed cluster annotation cannot move an object.
     fixture.put("a", "only", "");
     let mut moved = config_map("only", "");
     moved["metadata"]["annotations"] = json!({ crate::harness::ANNOTATION: "b" });
@@ -122,7 +122,7 @@ async fn annotation_chooses_among_objects_of_one_name() {
 }
 
 #[tokio::test]
-async fn paths_of_clusters_pass_untouched() {
+async fn requests_at_cluster_paths_are_forwarded_unchanged() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     let direct = fixture.member("a").get("configmaps", "default", "x").unwrap();
@@ -177,7 +177,7 @@ async fn version_from_before_membership_changes_resumes_a_watch() {
     fixture.set_clusters(&["a", "c"]).await;
     until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok()) == ["a/of-a", "c/of-c"] })
         .await;
-    // A client that was away receives the changes.
+    // A client that was disconnected during the changes receives them.
     let mut events = fixture.watch(&open).await;
     let mut told = [events.brief().await, events.brief().await];
     told.sort();
@@ -188,7 +188,7 @@ async fn version_from_before_membership_changes_resumes_a_watch() {
     let after = vector(&version(&last["object"]));
     assert_eq!(after.as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "c"]);
     events.nothing().await;
-    // A list refuses a version that names only the cluster that left, so the client lists anew.
+    // A list refuses a version that contains only the removed cluster, so the client must list again.
     let left = crate::harness::composite(&json!({"b": vector(&version(&list))["b"]}));
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={left}")).await.refused(410);
 }
@@ -206,14 +206,15 @@ async fn invalid_cluster_names_and_methods_are_refused() {
     }
 }
 
-/// A cluster's own path accepts versions and annotations of the merged view, and refuses another cluster's.
+/// The path of a single cluster accepts versions and annotations from the merged view, and refuses those of other
+/// clusters.
 #[tokio::test]
-async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
+async fn path_of_a_cluster_accepts_versions_of_the_merged_view() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.put_and_see("b", "y", "1").await;
     let own = format!("/clusters/a{CONFIG_MAPS}");
-    // The client writes an object back with its version from the merged view.
+    // The client writes an object with its version from the merged view.
     let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(cluster(&object), "a");
     object["data"]["v"] = json!("2");
@@ -221,7 +222,7 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     let stored = fixture.member("a").get("configmaps", "default", "x").unwrap();
     assert_eq!((&stored["data"]["v"], cluster(&stored).as_str()), (&json!("2"), ""), "the annotation is not stored");
     fixture.write("PUT", &format!("{own}/x"), &object).await.refused(409);
-    // The path neither writes nor reads another cluster's object.
+    // The path of a single cluster neither writes nor reads an object of another cluster.
     let other = fixture.get(&format!("{CONFIG_MAPS}/y")).await.ok();
     let message = fixture.write("POST", &own, &config_map_in("b", "z", "")).await.refused(409);
     let expected = "kubectl --context b …, or remove the annotation: configmaps \"z\" has ";
@@ -241,7 +242,7 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     let error = events.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(events.next().await.is_none());
-    // The cluster's list and watch accept a merged list's version, but not its continue token.
+    // The cluster's list and watch accept the version of a merged list, but not its continue token.
     let list = fixture.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
     let token = list["metadata"]["continue"].as_str().unwrap();
     fixture.get(&format!("{own}?limit=1&continue={token}")).await.refused(410);
@@ -249,11 +250,11 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     let mut events = fixture.watch(&format!("{own}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.put("a", "later", "");
     while brief(&events.soon().await) != "ADDED /later" {}
-    // The path accepts its own token.
+    // The path accepts continue tokens of its own lists.
     let native = fixture.get(&format!("{own}?limit=1")).await.ok();
     let token = native["metadata"]["continue"].as_str().unwrap();
     fixture.get(&format!("{own}?limit=1&continue={token}")).await.ok();
-    // An event's version covers its object.
+    // The version of an event covers the event's object.
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     let mut told = loop {
         let event = events.soon().await;
@@ -265,9 +266,9 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     fixture.write("PUT", &format!("{own}/later"), &told).await.ok();
 }
 
-/// Memory may lag behind a client's version, and then cannot say which revision that version means.
+/// The view in memory may be older than a client's version, so the router cannot use it to translate the version.
 #[tokio::test]
-async fn a_cluster_s_own_path_takes_a_version_that_memory_has_not_seen() {
+async fn path_of_a_cluster_accepts_a_version_newer_than_memory() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
@@ -285,7 +286,7 @@ async fn path_of_a_cluster_accepts_a_version_of_a_single_namespace() {
     fixture.put("a", "later", "1");
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
-    // The list's version covers the object.
+    // The version of the list covers the object.
     object["metadata"]["resourceVersion"] = version(&list).into();
     fixture.write("PUT", &format!("/clusters/a{CONFIG_MAPS}/x"), &object).await.ok();
 }

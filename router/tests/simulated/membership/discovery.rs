@@ -1,4 +1,4 @@
-//! Discovery, health, and the headers of answers.
+//! Tests of discovery, health checks, and the headers of responses.
 
 use serde_json::Value;
 use tributary_apimachinery::{Mount, body};
@@ -29,7 +29,8 @@ async fn aggregated_discovery_documents_have_etags() {
         } else {
             assert!(whole.headers.get("etag").is_none() && whole.headers["cache-control"] == "no-cache, private");
         }
-        // As in kube-apiserver, `/apis` is a plain handler; the others are routes for GET alone.
+        // As in kube-apiserver, the handler of `/apis` accepts any method, and all other discovery documents accept
+        // only GET.
         let head = client.send("HEAD", path, &[("accept", accept)], "").await;
         assert_eq!((head.code, head.body.len()), (if path == "/apis" { 200 } else { 405 }, 0), "{path}");
     }
@@ -44,7 +45,7 @@ async fn aggregated_discovery_documents_have_etags() {
 
 /// A cluster without discovery documents may serve any resource.
 #[tokio::test]
-async fn served_resources_are_known_once_every_cluster_has_answered() {
+async fn served_resources_are_known_after_every_cluster_has_answered() {
     let fixture = Fixture::start(["a", "b"]).await;
     until(async || fixture.router.served_resources().is_some()).await;
     let served = fixture.router.served_resources().unwrap();
@@ -54,7 +55,7 @@ async fn served_resources_are_known_once_every_cluster_has_answered() {
     let names = served.iter().find(|(resource, _)| *resource.resource == *"pods").map(|(_, names)| names.collect());
     let names: Vec<_> = names.unwrap();
     assert!(names.contains(&"Pod"), "{names:?}");
-    // Cluster b has never answered since its configuration.
+    // Cluster `b` has not answered since its configuration.
     fixture.member("b").control().stop_listening().await;
     fixture.set_clusters(&["a"]).await;
     until(async || fixture.router.served_resources().is_some()).await;
@@ -66,9 +67,9 @@ async fn served_resources_are_known_once_every_cluster_has_answered() {
     assert!(fixture.router.served_resources().is_none());
 }
 
-/// The router asks members for the hashes of stored versions. The document is useful without them.
+/// The router asks members for the hashes of storage versions. The document is useful without these hashes.
 #[tokio::test]
-async fn a_legacy_document_needs_no_answer_of_a_member() {
+async fn legacy_discovery_does_not_wait_for_members() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in &fixture.members {
         let kinds = vec![RequestKind::Discovery];
@@ -100,7 +101,7 @@ async fn unknown_path_rereads_discovery_once_before_its_404() {
 }
 
 #[tokio::test]
-async fn health_has_a_line_for_each_cluster() {
+async fn verbose_health_check_has_a_line_for_each_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     for path in ["/healthz", "/livez", "/readyz", "/readyz/ping", "/readyz/cluster/a"] {
         let answer = fixture.get(path).await;
@@ -118,7 +119,7 @@ async fn health_has_a_line_for_each_cluster() {
 }
 
 #[tokio::test]
-async fn a_head_has_no_body_and_resources_take_none() {
+async fn head_request_has_no_body_and_is_refused_for_resources() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put("a", "x", "");
     let client = fixture.client();
@@ -132,7 +133,7 @@ async fn a_head_has_no_body_and_resources_take_none() {
 }
 
 #[tokio::test]
-async fn the_root_names_the_paths() {
+async fn root_path_lists_the_served_paths() {
     let fixture = Fixture::start(["a", "b"]).await;
     let root = fixture.get("/").await.ok();
     let paths: Vec<_> = root["paths"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -143,7 +144,7 @@ async fn the_root_names_the_paths() {
 }
 
 #[tokio::test]
-async fn tables_and_metadata_show_the_cluster() {
+async fn tables_and_metadata_objects_contain_the_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.put("b", "y", "");
@@ -162,15 +163,15 @@ async fn tables_and_metadata_show_the_cluster() {
     let yaml = client.send("GET", &format!("{CONFIG_MAPS}/x"), &[("accept", "application/yaml")], "").await;
     assert_eq!(yaml.headers["content-type"], "application/yaml");
     assert!(String::from_utf8_lossy(&yaml.body).contains("tributary.dev/cluster: a"));
-    // Answers to writes have the same forms.
+    // Responses to writes have the same forms as responses to reads.
     let headers = [("accept", table), ("content-type", "application/merge-patch+json")];
     let patched = client.send("PATCH", &format!("{CONFIG_MAPS}/y"), &headers, r#"{"data":{"v":"2"}}"#).await.ok();
     assert_eq!(patched["rows"][0]["cells"].as_array().unwrap()[..2], ["y", "b"]);
 }
 
-/// An audit log may have parsed the path before, and the router must not parse it differently.
+/// An audit log may already have parsed the path, and the router must not parse the path differently.
 #[tokio::test]
-async fn a_request_is_answered_by_the_reading_that_it_carries() {
+async fn request_with_a_parsed_path_is_not_parsed_again() {
     let router = crate::harness::router(crate::harness::allow());
     let request = http::Request::get("/no/such/path").body(body::empty()).unwrap();
     let mut context = RequestContext::for_user(&User::named("test", "ann"), &request);

@@ -1,4 +1,4 @@
-//! A fleet: hundreds of members behind one router that all start at once.
+//! Tests of a large fleet: hundreds of members behind one router that start at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::outages::liveness::{Probes, others_live};
 
 const PODS: usize = 3;
 
-/// The setup of an in-process member.
+/// Returns the setup of an in-process member.
 pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
     setup_tuned(member, ClientTuning::default()).await
 }
 
-/// As [`setup`], with this tuning of the member's client.
+/// Returns the setup of an in-process member, with this tuning of the router's client.
 pub(crate) async fn setup_tuned(member: &Arc<SimulatedCluster>, tuning: ClientTuning) -> ClusterSetup {
     let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
     config.auth_info.token = Some(member.token().to_owned().into());
@@ -36,20 +36,20 @@ pub(crate) async fn setup_tuned(member: &Arc<SimulatedCluster>, tuning: ClientTu
         address: ClusterAddress::from_description(member.token()),
         index: None,
         impersonation: MemberRules::default(),
-        // The tests grant rights directly; `rights_detected` tests their detection.
+        // These tests skip the detection of the member's authorizer, which `rights_detected` tests.
         authorization: ClusterAuthorization::Rbac,
     }
 }
 
-/// Starts `count` members and a router over them at once, then reads, watches and writes.
-/// Returns the longest time for which the router answered no other request.
+/// Starts `count` members and a router at the same time, then reads, watches and writes. Returns the longest time
+/// without a response to another client's request.
 async fn a_fleet_of(count: usize) -> Duration {
     let mut members = Vec::new();
     for number in 0..count {
         let config = SimulatorConfig { pods: PODS, seed: number as u64, ..config(&format!("member-{number:04}")) };
         members.push(Arc::new(Simulator::start_in_process(config).unwrap()));
     }
-    // One member hides its identity, as where Tributary has no rights in kube-system.
+    // One member hides its uid, as if Tributary had no rights in the namespace kube-system.
     let rejection = Rejection { kinds: vec![RequestKind::Get], ..Rejection::all(403) };
     members[count / 2].control().reject(Some(rejection));
     let mut setups = Vec::new();
@@ -62,11 +62,11 @@ async fn a_fleet_of(count: usize) -> Duration {
     fixture.router.set_clusters(setups);
     fixture.router.asked_once(SOON * 6).await;
 
-    // The policy denies partial answers, so an answer contains all clusters.
+    // The policy denies partial responses, so each response contains all clusters.
     let page = fixture.get("/api/v1/pods?limit=5").await.ok();
     assert_eq!(page["items"].as_array().map(Vec::len), Some(5));
     assert_eq!(page["metadata"]["remainingItemCount"], count * PODS - 5);
-    // The router builds the list for compact versions a moment after it has read the last member's identity.
+    // Shortly after the router has read the uid of the last member, versions have the compact form.
     let is_compact = || async { version(&fixture.get("/api/v1/pods?limit=5").await.ok()).starts_with("c1.") };
     until(is_compact).await;
     let from = version(&fixture.get("/api/v1/pods?limit=5").await.ok());
@@ -88,12 +88,12 @@ async fn a_fleet_of(count: usize) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_hundred_members_are_served_and_the_router_stays_alive() {
+async fn router_over_three_hundred_members_stays_responsive() {
     others_live("300 members", async || a_fleet_of(300).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "make proof runs it"]
-async fn proof_of_a_thousand_members() {
+async fn proof_of_a_responsive_router_over_a_thousand_members() {
     others_live("1000 members", async || a_fleet_of(1000).await).await;
 }

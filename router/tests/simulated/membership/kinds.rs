@@ -1,4 +1,4 @@
-//! Kinds that a cluster may serve although its discovery lacks them, and discovery documents with errors.
+//! Tests of kinds that a cluster may serve although its discovery lacks them, and of invalid discovery documents.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn deployment(name: &str) -> Value {
     json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": name, "namespace": "default"}})
 }
 
-/// Two members with a Deployment each, `of-a` and `of-b`. Discovery lists Deployments for a alone.
+/// Starts two members with a Deployment each, `of-a` and `of-b`. Only the discovery of `a` contains Deployments.
 async fn second_without_deployments(policies: Policies) -> Fixture {
     let mut fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
     for member in &fixture.members {
@@ -31,7 +31,7 @@ fn clusters(list: &Value) -> Vec<String> {
     list["items"].as_array().unwrap().iter().map(cluster).collect()
 }
 
-/// Lets a member refuse discovery, and waits until Tributary notices.
+/// Makes a member refuse discovery, and waits until Tributary detects the refusal.
 async fn refuse_discovery(fixture: &Fixture, member: &str) {
     let rejection = Rejection { kinds: vec![RequestKind::Discovery], ..Rejection::all(403) };
     fixture.member(member).control().reject(Some(rejection));
@@ -40,7 +40,7 @@ async fn refuse_discovery(fixture: &Fixture, member: &str) {
 }
 
 #[tokio::test]
-async fn a_kind_of_a_cluster_without_discovery_is_not_missing_in_silence() {
+async fn cluster_without_discovery_causes_a_warning_about_its_kinds() {
     let deny = Policies {
         default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() },
         ..Policies::default()
@@ -68,7 +68,7 @@ async fn a_kind_of_a_cluster_without_discovery_is_not_missing_in_silence() {
         }
         let message = fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.refused(503);
         assert!(message.contains("b may serve deployments.apps, too, and cannot be asked"), "{message}");
-        // The failed discovery may lack a kind that the cluster serves.
+        // Without a valid discovery document, the cluster may serve the kind.
         fixture.get("/apis/unknown.io/v1/namespaces/default/things/x").await.refused(503);
         fixture.member("b").control().reject(None);
         until(async || fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.code == 200).await;
@@ -76,9 +76,9 @@ async fn a_kind_of_a_cluster_without_discovery_is_not_missing_in_silence() {
     }
 }
 
-/// A new object is placed by the last discovery of a cluster out of reach.
+/// The placement of a new object uses the last discovery document of an unreachable cluster.
 #[tokio::test]
-async fn a_cluster_out_of_reach_counts_by_its_last_discovery() {
+async fn placement_uses_the_last_discovery_of_an_unreachable_cluster() {
     let fixture = second_without_deployments(allow()).await;
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
@@ -93,7 +93,7 @@ async fn a_cluster_out_of_reach_counts_by_its_last_discovery() {
 }
 
 #[tokio::test]
-async fn discovery_is_read_again_before_a_name_is_404() {
+async fn discovery_is_read_again_before_a_404() {
     for registered in [None, Some(Vec::new())] {
         let fixture = second_without_deployments(Policies { registered, ..allow() }).await;
         fixture.member("b").control().serve("deployments.apps", true);
@@ -132,7 +132,7 @@ async fn discovery_is_read_again_before_a_kind_places_a_new_object() {
 }
 
 #[tokio::test]
-async fn a_version_that_cannot_be_read_is_a_trouble_of_that_version_alone() {
+async fn invalid_discovery_of_one_version_affects_only_this_version() {
     let resource = |verbs: Value| {
         json!({"resource": "policies", "scope": "Namespaced", "verbs": verbs,
             "responseKind": {"group": "", "version": "", "kind": "Policy"}})
@@ -154,16 +154,16 @@ async fn a_version_that_cannot_be_read_is_a_trouble_of_that_version_alone() {
     assert!(said.contains("cluster a") && said.contains("its discovery of odd.example/v1 cannot be read"), "{said}");
     let message = fixture.get(&format!("{policies}/x")).await.refused(503);
     assert!(message.contains("its discovery of odd.example/v1 cannot be read"), "{message}");
-    // The group is complete again once the document is valid.
+    // The group is complete again after the document has become valid.
     fixture.member("a").control().describe(vec![group(resource(Value::Null))]);
     pass(Duration::from_secs(15)).await;
     let list = fixture.get(policies).await;
     assert!(!format!("{:?}", list.warnings()).contains("cluster a"), "{list:?}");
 }
 
-/// The age in a Warning counts from the last answer that described the version.
+/// The age in a Warning is the time since the last discovery document that contained the version.
 #[tokio::test]
-async fn the_warning_of_a_version_counts_from_its_last_description() {
+async fn warning_age_counts_from_the_last_discovery_with_the_version() {
     let fixture = Fixture::start(["a", "b"]).await;
     pass(Duration::from_secs(300)).await;
     fixture.member("b").control().serve_group("apps", false);
@@ -183,7 +183,7 @@ async fn the_warning_of_a_version_counts_from_its_last_description() {
 }
 
 #[tokio::test]
-async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version() {
+async fn undiscovered_path_goes_to_the_only_cluster_of_its_version() {
     let group =
         |name: &str| json!({"metadata": {"name": name}, "versions": [{"version": "v1beta1", "freshness": "Current"}]});
     let mut fixture = Fixture::start(["a", "b"]).await;
@@ -203,7 +203,7 @@ async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version()
     }
     fixture.get(&path("shared.example")).await.refused(404);
     assert_eq!((asked("a", "s0-queue"), asked("b", "s0-queue")), (2, 0), "several have the version");
-    // By now b may serve the path, too, so the router answers a read and refuses a write.
+    // Cluster `b` may serve the path now, so the router answers a read and refuses a write.
     refuse_discovery(&fixture, "b").await;
     fixture.write("POST", &external, &json!({})).await.refused(503);
     assert_eq!(asked("a", &external), 2);
@@ -211,9 +211,9 @@ async fn a_path_that_no_document_lists_goes_to_the_only_cluster_of_its_version()
     assert_eq!(asked("a", &external), 3);
 }
 
-/// Servers of custom metrics describe a subresource, and a parent without verbs.
+/// Servers of custom metrics describe a subresource, and a parent resource without verbs.
 #[tokio::test]
-async fn a_subresource_is_asked_for_where_its_parent_cannot_be() {
+async fn subresource_without_a_readable_parent_is_forwarded() {
     let described = json!({"metadata": {"name": "custom.metrics.k8s.io"}, "versions": [{"version": "v1beta1",
         "freshness": "Current", "resources": [{"resource": "pods", "scope": "Namespaced", "verbs": null,
             "responseKind": {"group": "", "version": "", "kind": ""}, "singularResource": "",
@@ -235,9 +235,9 @@ async fn a_subresource_is_asked_for_where_its_parent_cannot_be() {
     assert_eq!((asked("a"), asked("b")), (2, 1), "each is asked");
 }
 
-/// A slow member that lacks a kind delays the first 404 for the kind, and each later one by a moment only.
+/// A slow member that lacks a kind delays the first 404 for the kind until it answers, and each later 404 only shortly.
 #[tokio::test]
-async fn a_slow_cluster_that_lacks_a_kind_delays_its_404s_and_creates_once() {
+async fn slow_cluster_without_the_kind_delays_only_the_first_404() {
     let fixture = second_without_deployments(allow()).await;
     let slow = fixture.member("b").control();
     let nowhere = format!("{DEPLOYMENTS}/nowhere");
@@ -249,7 +249,7 @@ async fn a_slow_cluster_that_lacks_a_kind_delays_its_404s_and_creates_once() {
     ];
     let mut waited = Vec::new();
     for (method, path, body, code) in requests {
-        // Tributary may ask the member again after 2 s.
+        // After 2 s, Tributary may send the next request to the member.
         pass(Duration::from_millis(2500)).await;
         slow.hold_requests(true);
         let begun = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The clusters' discovery and OpenAPI documents, kept from one process to the next.
+//! Tests of discovery and OpenAPI documents that the router stores for the next process.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::harness::{Fixture, SOON, allow, config, items, setup, until};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// A router and its members. The router keeps the members' discovery and OpenAPI documents.
+/// A router and its members. The router stores the members' discovery and OpenAPI documents.
 struct Process {
     fixture: Fixture,
     kept: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Process {
-    /// A process with two members. Only `b` serves Deployments, and it has one.
+    /// Starts a process with two members. Only `b` serves Deployments, and `b` has one Deployment.
     async fn first() -> Self {
         let mut members = Vec::new();
         for name in ["a", "b"] {
@@ -32,7 +32,7 @@ impl Process {
         Self::start(members, LastHeard::default()).await
     }
 
-    /// A process with these members and an earlier process's documents.
+    /// Starts a process with these members and the stored documents of a previous process.
     async fn start(members: Vec<SimulatedCluster>, last_heard: LastHeard) -> Self {
         let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
         let keep = Arc::clone(&kept);
@@ -48,7 +48,7 @@ impl Process {
         Self { fixture, kept }
     }
 
-    /// Ends the process once it knows enough. Returns its members and documents.
+    /// Ends the process when `is_enough` accepts the stored documents. Returns the members and the documents.
     async fn end(self, is_enough: impl Fn(&str) -> bool) -> (Vec<SimulatedCluster>, LastHeard) {
         self.fixture.router.drain();
         self.fixture.router.last_heard_is_kept().await;
@@ -58,14 +58,14 @@ impl Process {
     }
 }
 
-/// Returns whether discovery names Deployments.
+/// Returns whether the discovery document contains Deployments.
 async fn knows_deployments(fixture: &Fixture) -> bool {
     let resources = fixture.get("/apis/apps/v1").await.ok()["resources"].clone();
     resources.as_array().unwrap().iter().any(|resource| resource["name"] == "deployments")
 }
 
 #[tokio::test]
-async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() {
+async fn stored_discovery_serves_the_kinds_of_an_unreachable_cluster() {
     let process = Process::first().await;
     let index = process.fixture.get("/openapi/v3").await;
     let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -74,7 +74,7 @@ async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() 
     let (members, heard) = process.end(|text| text.contains("/openapi/v3/apis/apps/v1")).await;
 
     members[1].control().stop_listening().await;
-    // Without the kept documents the router knows nothing about the cluster.
+    // Without the stored documents, the router does not know which kinds the cluster serves.
     let process = Process::start(members, LastHeard::default()).await;
     process.fixture.get(DEPLOYMENTS).await.refused(429);
 
@@ -82,7 +82,7 @@ async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() 
     let fixture = &process.fixture;
     assert_eq!(fixture.get("/apis/apps/v1").await.ok()["resources"][0]["name"], "deployments");
     assert_eq!(fixture.get(&url).await.body, document.body);
-    // The router knows the kinds, but not the objects.
+    // The stored documents contain the kinds, but not the objects.
     let list = fixture.get(DEPLOYMENTS).await;
     assert!(items(&list.ok()).is_empty());
     assert!(list.warnings().iter().any(|text| text.contains("cluster b: deployments.apps are missing")), "{list:?}");
@@ -94,19 +94,19 @@ async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() 
 }
 
 #[tokio::test]
-async fn discovery_answer_of_a_cluster_replaces_the_kept_one() {
+async fn discovery_response_replaces_the_stored_discovery() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().serve("deployments.apps", false);
     let process = Process::start(members, heard).await;
     process.fixture.get(DEPLOYMENTS).await.refused(404);
-    // The router drops the kept kind for later processes, too.
+    // The router also removes the kind from the stored documents.
     let (_, heard) = process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
     assert_ne!(heard, LastHeard::default());
 }
 
-/// A kube-apiserver that has just started answers discovery before it knows its CustomResourceDefinitions.
+/// A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions.
 #[tokio::test]
-async fn starting_cluster_does_not_remove_kept_kinds() {
+async fn starting_cluster_does_not_remove_stored_kinds() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().ready(false);
     members[1].control().serve("deployments.apps", false);
@@ -124,16 +124,16 @@ async fn starting_cluster_does_not_remove_kept_kinds() {
 }
 
 #[tokio::test]
-async fn discovery_of_a_removed_cluster_is_not_kept() {
+async fn discovery_of_a_removed_cluster_is_not_stored() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     let process = Process::start(members, heard).await;
     process.fixture.set_clusters(&["a"]).await;
     process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
 }
 
-/// The documents of an unreachable cluster pass from each process to the next.
+/// Each process stores the documents of an unreachable cluster for the next process.
 #[tokio::test]
-async fn kept_discovery_of_an_unreachable_cluster_survives_several_restarts() {
+async fn stored_discovery_survives_several_restarts() {
     let (members, mut heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let mut members = members;
@@ -144,9 +144,9 @@ async fn kept_discovery_of_an_unreachable_cluster_survives_several_restarts() {
     }
 }
 
-/// New rules for users or authorization do not change the cluster's identity.
+/// New rules for users or authorization do not change the identity of the cluster.
 #[tokio::test]
-async fn kept_discovery_survives_new_impersonation_and_authorization_rules() {
+async fn stored_discovery_survives_new_authorization_rules() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });
@@ -159,7 +159,7 @@ async fn kept_discovery_survives_new_impersonation_and_authorization_rules() {
 }
 
 #[tokio::test]
-async fn kept_discovery_is_not_used_for_another_address_of_the_name() {
+async fn stored_discovery_is_not_used_for_another_address() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });

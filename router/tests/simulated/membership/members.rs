@@ -1,4 +1,4 @@
-//! The shared mode: the identity of users in requests to members, and impersonation by users.
+//! Tests of the shared mode: the identity of users in requests to members, and impersonation by users.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::access::rights::{RBAC, binding, config_map_of, listed, role};
 use crate::harness::{Answer, Client, Fixture, allow, setup, until};
 use crate::reference::{Object, Reference};
 
-/// A member that judges requests as RBAC does, and records each request's user.
+/// An authorizer of a member that decides by RBAC, and records the user of each request.
 #[derive(Default)]
 pub(crate) struct Rbac {
     rules: Mutex<Reference>,
     came: Mutex<Vec<Came>>,
-    /// Whether the member forbids this endpoint to impersonate users.
+    /// Whether the member forbids Tributary to impersonate users.
     closed: Mutex<bool>,
 }
 
-/// A request in a member's record.
+/// A recorded request to a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Came {
-    /// The impersonated user; `None` for a request of this endpoint itself.
+    /// The impersonated user; `None` for a request under Tributary's own identity.
     pub(crate) user: Option<String>,
     /// The impersonation headers, by name and value.
     pub(crate) headers: Vec<(String, String)>,
@@ -35,7 +35,7 @@ pub(crate) struct Came {
 }
 
 impl Rbac {
-    /// Makes a member judge by its current roles and bindings.
+    /// Makes a member authorize by its current roles and bindings.
     pub(crate) fn judge(member: &SimulatedCluster) -> Arc<Self> {
         let rbac = Arc::new(Self::default());
         rbac.learn(member);
@@ -43,7 +43,7 @@ impl Rbac {
         rbac
     }
 
-    /// Judges by a member's current roles and bindings from now on.
+    /// Reads the current roles and bindings of a member for future decisions.
     pub(crate) fn learn(&self, member: &SimulatedCluster) {
         let all = RbacKind::ALL.into_iter().flat_map(|kind| {
             let objects = member.list(&format!("{}.{RBAC}", kind.resource()));
@@ -52,12 +52,13 @@ impl Rbac {
         *self.rules.lock() = Reference::from_objects(&all.collect::<Vec<_>>());
     }
 
-    /// Takes the requests in users' names since the last call.
+    /// Returns and removes the recorded requests under users' names.
     pub(crate) fn came(&self) -> Vec<Came> {
         self.came.lock().extract_if(.., |own| own.user.is_some()).collect()
     }
 
-    /// Requests in this endpoint's own name that do not serve all users: writes, and reads of single objects.
+    /// Returns the writes and the reads of single objects under Tributary's own identity. Requests that serve all
+    /// users, such as lists, are left out.
     pub(crate) fn came_as_ourselves(&self) -> Vec<String> {
         let came = self.came.lock();
         let own = came.iter().filter(|own| own.user.is_none()).map(|own| own.line.clone());
@@ -76,7 +77,7 @@ fn told(headers: &HeaderMap) -> Vec<(String, String)> {
     own.map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
-/// The user in the headers, with the group that kube-apiserver adds.
+/// Returns the user in the headers, with the group that kube-apiserver adds.
 pub(crate) fn acting(headers: &HeaderMap) -> Option<(String, Vec<String>)> {
     let told = told(headers);
     let of = |wanted: &str| -> Vec<String> {
@@ -127,7 +128,7 @@ impl Authorizer for Rbac {
     }
 }
 
-/// The `resourceAttributes` of a review.
+/// Returns the `resourceAttributes` of an access review.
 pub(crate) fn resource_attributes(asked: &Value) -> ResourceAttributes<'_> {
     let text = |field: &str| asked[field].as_str().unwrap_or_default();
     ResourceAttributes {
@@ -141,7 +142,7 @@ pub(crate) fn resource_attributes(asked: &Value) -> ResourceAttributes<'_> {
     }
 }
 
-/// Lets a user use verbs on ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
+/// Grants a user verbs on ConfigMaps in a namespace, or in all namespaces if `namespace` is empty.
 pub(crate) fn allow_to(member: &SimulatedCluster, namespace: &str, user: &str, verbs: &[&str]) {
     let name = format!("{user}-{}", verbs.join("-")).replace(':', "-");
     member.apply(role("", &name, [verbs, &[""], &["configmaps"], &[]])).unwrap();
@@ -152,7 +153,8 @@ const READ: &[&str] = &["get", "list", "watch"];
 pub(crate) const ALL_VERBS: &[&str] = &["*"];
 pub(crate) const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// Members with these names. Ann may do everything in `a`, read `shop` of `b`, and nothing in others.
+/// Starts members with these names. Ann may do everything in `a`, may read the namespace `shop` of `b`, and has no
+/// rights in other members.
 pub(crate) async fn fixture<const N: usize>(names: [&str; N]) -> (Fixture, Vec<Arc<Rbac>>) {
     let fixture = Fixture::shared(names, allow(), SharedMode::default()).await;
     for member in &fixture.members {
@@ -184,7 +186,7 @@ fn names(told: &Came) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn a_member_sees_the_user_and_what_of_it_the_configuration_says() {
+async fn member_receives_the_configured_parts_of_the_user() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let mut ann = fixture.user("ann", &["dev", "system:masters", "system:authenticated"].map(str::to_owned));
     ann.user.info.uid = "u1".to_owned();
@@ -220,10 +222,10 @@ async fn a_member_sees_the_user_and_what_of_it_the_configuration_says() {
     }
 }
 
-/// A cluster's own accounts have rights there only if the cluster authenticated them. Another authority's claim to such
-/// a name counts neither in memory nor in requests to the member.
+/// The name of a ServiceAccount gives rights in a cluster only if this cluster authenticated the user. From another
+/// authority the name gives no rights, neither for reads from memory nor for requests to the member.
 #[tokio::test]
-async fn service_account_names_count_only_in_the_cluster_that_authenticated_them() {
+async fn service_account_has_rights_only_in_its_own_cluster() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let account = "system:serviceaccount:shop:robot";
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
@@ -267,12 +269,12 @@ async fn refusal_names_the_cluster_that_forbids_impersonation_and_the_remedy() {
     assert!(said.contains("impersonate") && said.contains("docs/shared-mode.md"), "{said}");
     let said = ann.get("/clusters/a/api/v1/configmaps").await.refused(503);
     assert!(said.starts_with("cluster \"a\" does not let"), "{said}");
-    // The member words a refusal of the user's own request.
+    // The member itself formats the 403 for the user's own request.
     let said = ann.send("DELETE", &format!("{SHOP}/of-b"), &[], "").await.refused(403);
     assert!(said.contains("User \"ann\" cannot delete resource \"configmaps\""), "{said}");
 }
 
-/// The answer of `kubectl auth whoami`, from the router and from each member.
+/// Tests the response of `kubectl auth whoami` from the router and from each member.
 #[tokio::test]
 async fn self_subject_review_is_answered_by_the_router() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -302,10 +304,10 @@ async fn self_subject_review_is_answered_by_the_router() {
     assert!(message.contains("User \"ann\" cannot impersonate resource \"serviceaccounts\""), "{message}");
 }
 
-/// A client's own `--as`: each cluster's rules decide about impersonation, and memory shows the impersonated user's
-/// objects.
+/// A client impersonates a user with `--as`. The rules of each cluster decide about the impersonation, and reads from
+/// memory show the impersonated user's objects.
 #[tokio::test]
-async fn rules_of_each_cluster_decide_about_a_clients_impersonation() {
+async fn rbac_of_each_cluster_decides_about_impersonation() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     let be = |member: &SimulatedCluster, resources: &[&str], names: &[&str], user: &str| {
         let name = format!("{user}-is-{}", resources.join("-").replace('/', "-"));
@@ -374,7 +376,7 @@ async fn rules_of_each_cluster_decide_about_a_clients_impersonation() {
             assert_eq!(client.send(method, path, &headers, "").await.refused(403), expected, "{method} {path}");
         }
     }
-    // The request names the impersonated user only.
+    // The request to the member names only the impersonated user.
     rbac.iter().for_each(|own| drop(own.came()));
     let headers = [root, dev, ("impersonate-uid", "u"), ("impersonate-extra-scope", "x")];
     bob.send("DELETE", &format!("{SHOP}/of-a"), &headers, "").await.refused(404);
@@ -394,8 +396,8 @@ async fn rules_of_each_cluster_decide_about_a_clients_impersonation() {
     bob.send("GET", "/clusters/b/api/v1/configmaps", &[root], "").await.ok();
 }
 
-/// The router refuses identities that it never sends to a cluster, whatever the clusters' rules allow. It does not drop
-/// the unsendable part.
+/// The router refuses to impersonate identities that it never sends to a cluster, whatever the clusters' rules allow.
+/// It does not silently drop a part of the identity.
 #[tokio::test]
 async fn impersonation_of_an_identity_that_is_never_sent_is_refused() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -448,10 +450,10 @@ async fn impersonation_of_an_identity_that_is_never_sent_is_refused() {
     assert!(rbac.iter().all(|own| own.came().is_empty()), "no cluster is asked anything of it");
 }
 
-/// All clusters accept the token-review cluster's identities. Its own groups count only in that cluster, in its
-/// requests and in memory.
+/// All clusters accept users of the token-review cluster. The groups that this cluster itself defines give rights only
+/// in this cluster, for its requests and for reads from memory.
 #[tokio::test]
-async fn own_groups_of_the_token_review_cluster_count_there_only() {
+async fn system_groups_of_the_token_review_cluster_apply_only_there() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
         member.apply(role("", "oauth", [ALL_VERBS, &[""], &["configmaps"], &[]])).unwrap();
@@ -487,10 +489,10 @@ async fn own_groups_of_the_token_review_cluster_count_there_only() {
     eve.get(all).await.refused(403);
 }
 
-/// Precedent 9 of docs/precedents.md: users who send the same request at once, over one connection, never get each
-/// other's answers.
+/// Precedent 9 of docs/precedents.md: users who send equal requests at the same time over one connection never get each
+/// other's responses.
 #[tokio::test]
-async fn users_who_ask_the_same_at_once_are_never_crossed() {
+async fn users_with_equal_concurrent_requests_get_their_own_responses() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     fixture.router.set_policies(tributary_router::Policies { registered: Some(Vec::new()), ..allow() });
     let users: Vec<_> = (0..100).map(|number| (format!("user-{number}"), ["a", "b"][number % 2])).collect();

@@ -1,5 +1,5 @@
-//! A property of requests by a user with partial rights. No member receives one in another name, and no hidden member
-//! receives any. Each answer is the one without the hidden member.
+//! A property test of requests by a user with partial rights. No member receives a request under another name, and
+//! hidden members receive no request. Each response equals the response of a fleet without the hidden member.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::harness::{Answer, Client, Fixture, allow, name, until};
 use crate::membership::members::Rbac;
 use crate::reference::{Object, Reference};
 
-/// Number of sets of roles and bindings, and number of users for each.
+/// The number of sets of roles and bindings, and the number of users for each set.
 const CASES: usize = 8;
 const USERS: usize = 3;
 
-/// The members that users may know by their roles and bindings. The others are hidden.
+/// The members in which users may have rights. All other members are hidden.
 const KNOWN: [&str; 2] = ["a", "b"];
 const NAMESPACES: [&str; 2] = ["n", "m"];
 
-/// The requests. Writes are dry runs, so the members stay the same.
+/// Returns the requests. Writes are dry runs, so the members do not change.
 fn requests() -> Vec<(&'static str, String, String)> {
     let mut requests = Vec::new();
     for namespace in NAMESPACES {
         let within = format!("/api/v1/namespaces/{namespace}/pods");
-        // In all members, in `a` and the hidden one, in the hidden one alone, nowhere.
+        // The names exist in all members, in `a` and the hidden member, only in the hidden member, and in no member.
         for name in ["x", "y", "hidden", "z"] {
             let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": namespace},
                 "spec": {"containers": []}});
@@ -58,13 +58,13 @@ async fn send(client: &Client, (method, path, body): &(&'static str, String, Str
     client.send(method, path, &[("content-type", kind)], body).await
 }
 
-/// The comparable part of an answer. For an object only its cluster counts, since its uid and version differ between
-/// fixtures.
+/// Returns the part of a response that the test compares. For an object this is only its cluster, because uids and
+/// versions differ between fixtures.
 fn told(answer: &Answer) -> (u16, String, Vec<String>) {
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     let text = match serde_json::from_str::<Value>(&text) {
         Ok(object) if object["kind"] != "Status" => crate::harness::cluster(&object),
-        // The answer to a dry run of a deletion contains the object's uid.
+        // The response to the dry run of a deletion contains the object's uid.
         Ok(mut status) => {
             status["details"]["uid"].take();
             status.to_string()
@@ -80,7 +80,7 @@ fn apply_pod(member: &SimulatedCluster, namespace: &str, name: &str) {
     member.apply(pod).unwrap();
 }
 
-/// A right to use verbs on pods of a member, in one namespace or all.
+/// Generates a right to use verbs on pods of a member, in one namespace or all namespaces.
 fn grant() -> impl Strategy<Value = (usize, [Object; 2])> {
     let verbs = subsequence(&["get", "list", "create", "update", "patch", "delete"][..], 1..=6);
     let namespace = prop_oneof![3 => select(&NAMESPACES[..]), 1 => Just("")];
@@ -147,14 +147,14 @@ async fn replace(fixture: &Fixture, member: &SimulatedCluster, rbac: &Rbac, refe
 }
 
 #[tokio::test]
-async fn answers_are_those_of_a_fleet_without_what_is_hidden() {
+async fn responses_equal_those_of_a_fleet_without_the_hidden_member() {
     let (with, with_rbac) = fixture(["a", "b", "hidden"]).await;
     let (without, without_rbac) = fixture(KNOWN).await;
     let mut runner = TestRunner::deterministic();
     let changes = prop::collection::vec(generated::change(&KNOWN), 1..60);
     let grants = prop::collection::vec(grant(), 0..8);
     let users = prop::collection::vec(generated::user(), USERS);
-    // Both routers have read the pods.
+    // The loop waits until both routers have read the pods.
     for (fixture, pods) in [(&with, 12), (&without, 6)] {
         for member in &fixture.members {
             member.apply(role("", "first", [&["list"], &[""], &["pods"], &[]])).unwrap();

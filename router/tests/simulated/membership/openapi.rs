@@ -1,4 +1,4 @@
-//! OpenAPI documents and the version: the questions to members, and the cached answers.
+//! Tests of OpenAPI documents and the version: the requests to members, and the cached responses.
 
 use tributary_simulator::RequestKind;
 
@@ -12,13 +12,13 @@ fn requests(fixture: &Fixture, path: &str) -> usize {
 }
 
 #[tokio::test]
-async fn openapi_documents_are_read_only_on_request() {
+async fn openapi_documents_are_fetched_only_on_request() {
     let fixture = Fixture::start(["a", "b"]).await;
     assert_eq!(requests(&fixture, "/openapi"), 0);
 }
 
 #[tokio::test]
-async fn a_document_that_all_share_is_read_once() {
+async fn openapi_document_shared_by_all_members_is_fetched_once() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let index = fixture.get("/openapi/v3").await;
     let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -33,7 +33,7 @@ async fn a_document_that_all_share_is_read_once() {
     }
     assert_eq!(requests(&fixture, path), 1, "one member is asked, once");
     assert!(bodies.iter().all(|body| body == &bodies[0]));
-    // An old hash redirects to the current one, and a client that has the document gets 304.
+    // A request with an old hash is redirected to the current hash. A client that has the current document gets 304.
     let moved = fixture.get(&format!("{path}?hash=OLD")).await;
     assert_eq!((moved.code, moved.headers["location"].to_str().unwrap()), (301, &*url));
     let tag = format!("\"{hash}\"");
@@ -45,7 +45,7 @@ async fn a_document_that_all_share_is_read_once() {
     for unknown in ["/openapi/v1", "/openapi"] {
         fixture.get(unknown).await.no_route();
     }
-    // kube-openapi's handler sends only the code, for any media type.
+    // kube-openapi's handler sends only the status code, for any media type.
     for accept in ["application/json", "text/html"] {
         for unknown in ["/openapi/v3/apis/nobody.io/v1", "/openapi/v3/"] {
             let answer = fixture.client().send("GET", unknown, &[("accept", accept)], "").await;
@@ -56,7 +56,7 @@ async fn a_document_that_all_share_is_read_once() {
 }
 
 #[tokio::test]
-async fn the_whole_document_is_read_once_and_compared_by_its_tag() {
+async fn openapi_v2_document_is_fetched_once_and_compared_by_etag() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let json = fixture.get("/openapi/v2").await;
     assert_eq!((json.code, json.headers["content-type"].to_str().unwrap()), (200, "application/json"));
@@ -74,7 +74,7 @@ async fn the_whole_document_is_read_once_and_compared_by_its_tag() {
 }
 
 #[tokio::test]
-async fn a_document_that_cannot_be_read_is_left_out() {
+async fn malformed_openapi_document_is_left_out() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let document = |url: String| {
         let client = fixture.client();
@@ -93,19 +93,19 @@ async fn a_document_that_cannot_be_read_is_left_out() {
         fixture.member(member).control().break_openapi(true);
     }
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
-    // All have the same broken text now, and the router passes it on.
+    // All members serve an equal broken document, and the router forwards it.
     assert_eq!(fixture.get("/openapi/v3/apis/apps/v1").await.code, 200);
     fixture.member("c").control().break_openapi(false);
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
     assert_eq!(document("/openapi/v3/apis/apps/v1".to_owned()).await, whole);
 }
 
-/// The router caches documents by hash, for all users. A member that forges another member's hash gets an entry of its
-/// own beside the others, and the entry goes with the member.
+/// The router caches documents by hash, for all users. The document of a member that forges another member's hash gets
+/// a separate cache entry, which is removed with the member.
 #[tokio::test]
 async fn forged_openapi_hash_does_not_replace_another_members_document() {
     const DEPLOYMENT: &str = "simulated.v1.Deployment";
-    // Among servers of the same version the router prefers the first by name.
+    // If several members have one version, the router prefers the first member by name.
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.member("a").control().forge_openapi(true);
     let schemas = async |fixture: &Fixture| {
@@ -119,7 +119,7 @@ async fn forged_openapi_hash_does_not_replace_another_members_document() {
         document["components"]["schemas"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
     };
     let has = |schemas: &[String], name: &str| schemas.iter().any(|own| own == name);
-    // The first question detects the forgery.
+    // The first request detects the forged document.
     let seen = schemas(&fixture).await;
     assert!(has(&seen, DEPLOYMENT) && !has(&seen, "forged"), "{seen:?}");
     for _ in 0..2 {
@@ -133,7 +133,7 @@ async fn forged_openapi_hash_does_not_replace_another_members_document() {
 }
 
 #[tokio::test]
-async fn an_old_hash_leads_to_the_present_one_in_a_clusters_own_view_too() {
+async fn old_openapi_hash_is_redirected_at_a_clusters_path() {
     let fixture = Fixture::start(["a"]).await;
     let index = fixture.get("/clusters/a/openapi/v3").await.ok();
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
@@ -146,17 +146,17 @@ async fn an_old_hash_leads_to_the_present_one_in_a_clusters_own_view_too() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_gone_holds_nothing_up() {
+async fn silent_member_does_not_block_version_and_openapi() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get("/openapi/v3").await.ok();
     fixture.member("a").control().half_open(true);
-    // The router knows the version and does not wait.
+    // The router has a version in memory and does not wait.
     assert_eq!(at_once(fixture.get("/version")).await.ok()["gitVersion"], "v1.36.3");
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let begun = tokio::time::Instant::now();
     let index = fixture.get("/openapi/v3").await.ok();
     assert!(index["paths"]["api/v1"].is_object());
-    // A member may take more than a minute for the head of an answer; this must be shorter.
+    // The timeout for a member's response head is more than a minute. This request must be faster.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
     fixture.member("a").control().half_open(false);
     fixture.member("a").control().stop_listening().await;
@@ -171,7 +171,7 @@ async fn a_member_that_is_gone_holds_nothing_up() {
 async fn openapi_documents_of_an_unreachable_cluster_remain() {
     let fixture = Fixture::start(["a", "b"]).await;
     let protobuf = [("accept", V2_PROTOBUF)];
-    // The document differs from that of `a`, so the router asks both.
+    // The document differs from that of `a`, so the router fetches both.
     fixture.member("b").control().break_openapi(true);
     let index = fixture.get("/openapi/v3").await;
     let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -189,9 +189,9 @@ async fn openapi_documents_of_an_unreachable_cluster_remain() {
     assert_eq!(kept["paths"]["apis/apps/v1"]["serverRelativeURL"], *url);
     assert_eq!(fixture.get(&url).await.body, document.body);
     assert_eq!(fixture.client().send("GET", "/openapi/v2", &protobuf, "").await.body, whole.body);
-    // The router read no JSON document, and does not translate the members' documents.
+    // The router has not fetched a JSON document, and does not convert the members' documents.
     assert!(fixture.get("/openapi/v2").await.refused(503).contains("no cluster"));
-    // The router builds a form that no client requested before from the cached documents.
+    // The router builds a requested form for the first time from the cached documents.
     let form = [("accept-encoding", "gzip")];
     assert_eq!(fixture.client().send("GET", &url, &form, "").await.code, 200);
 }

@@ -1,4 +1,4 @@
-//! New credentials for a cluster during other events.
+//! Tests of new credentials for a cluster, combined with other events.
 
 use std::time::Duration;
 
@@ -17,29 +17,29 @@ use crate::harness::{
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The path of all namespaces' ConfigMaps.
+/// The path of the ConfigMaps of all namespaces.
 const ALL: &str = "/api/v1/configmaps";
 
-/// Time after which old objects disappear once a member forbids reading them: a minute, the interval until the check
-/// and one more request, and the interval until the check of its answer.
+/// The maximum time from a member's first 403 to the removal of its old objects: a minute, the interval until the check
+/// and one additional request, and the interval until the next check.
 const FORBIDDEN_GOES_WITHIN: Duration = Duration::from_secs(60 + 10 + 10 + 1);
 
-/// Time for which the router serves old objects once a member forbids reading them.
+/// The time for which the router serves old objects after a member's first 403.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
-/// Time after which the router knows a cluster's rights after a renewal of its credentials.
+/// The maximum time after a renewal of credentials until the router knows the rights of the new credential.
 const RIGHTS_KNOWN_WITHIN: Duration = Duration::from_secs(60);
 
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// Clusters `a` and `b` with an object each, both read by the router, and their setups.
+/// Starts clusters `a` and `b` with one object each, waits until the router has read them, and returns their setups.
 async fn synced(policies: Policies) -> (Fixture, Vec<ClusterSetup>) {
     synced_with(policies, None).await
 }
 
-/// As [`synced`]. `b` may refuse some requests from the beginning.
+/// Like [`synced`], but `b` refuses some requests from the beginning.
 async fn synced_with(policies: Policies, refused: Option<Rejection>) -> (Fixture, Vec<ClusterSetup>) {
     let mut members = Vec::new();
     for name in ["a", "b"] {
@@ -58,24 +58,24 @@ async fn synced_with(policies: Policies, refused: Option<Rejection>) -> (Fixture
     (fixture, setups)
 }
 
-/// Forbids lists and watches of all namespaces, but not of single ones.
+/// Returns a rejection of lists and watches of all namespaces, but not of single namespaces.
 fn forbidden_cluster_wide() -> Rejection {
     Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], cluster_wide_only: true, ..Rejection::all(403) }
 }
 
-/// Policies that deny partial answers.
+/// Returns policies that deny partial responses.
 fn deny() -> Policies {
     Policies { default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
-/// Replaces the client's token for the member.
+/// Replaces the router's token for the member.
 async fn renew(client: &ClusterClient, member: &SimulatedCluster, token: &str) {
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().replace(member.token(), token)).unwrap();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     client.set_user(&config).await.unwrap();
 }
 
-/// The requests that read a collection of ConfigMaps anew.
+/// Returns the requests with which the router relists a collection of ConfigMaps.
 pub(crate) fn lists(member: &SimulatedCluster) -> Vec<String> {
     let taken_anew = |line: &String| {
         line.contains("/configmaps?") && !line.ends_with("limit=1") && !line.contains("watch=1&resourceVersion=")
@@ -84,13 +84,13 @@ pub(crate) fn lists(member: &SimulatedCluster) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn renewed_credentials_cost_no_list_no_stream_and_no_wait() {
+async fn renewed_credentials_cause_no_relist_and_end_no_watch() {
     let (fixture, setups) = synced(deny()).await;
     let from = version(&fixture.get(&made()).await.ok());
     let mut events = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
     let control = fixture.member("a").control();
     control.reset_counters();
-    // The member would answer no list.
+    // The member delays all lists.
     control.hold_lists(true);
     control.accept("renewed", None);
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), "renewed").await;
@@ -109,7 +109,8 @@ async fn renewed_credentials_cost_no_list_no_stream_and_no_wait() {
     events.nothing().await;
 }
 
-/// Replaces the address of `a` while the test delays its lists. The fingerprint covers the address and the CA.
+/// Replaces the address of `a` while the test delays the member's lists. The fingerprint of a setup contains the
+/// address and the CA.
 async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     let (fixture, mut setups) = synced_with(policies, refused).await;
     let from = version(&fixture.get(&made()).await.ok());
@@ -124,7 +125,7 @@ async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     fixture.router.asked_once(SOON).await;
     let is_asked = || !lists(member).is_empty();
     until(|| async { is_asked() }).await;
-    // No request waits for the list. The router serves the old objects with their age.
+    // No request waits for the relist. The router serves the old objects with a Warning about their age.
     let (mine, others) = (format!("{CONFIG_MAPS}/x"), format!("{CONFIG_MAPS}/y"));
     let told = |answer: &Answer| {
         let warnings = answer.warnings();
@@ -170,13 +171,13 @@ async fn cluster_with_a_new_address_is_served_in_single_namespaces_too() {
     reached_otherwise(allow(), Some(forbidden_cluster_wide())).await;
 }
 
-/// Replaces the credential of `a` by one with this rejection, and returns once answers show it. That takes the time
-/// until the rights are known, and the grace period of a broken watch.
+/// Replaces the credential of `a` by a credential with this rejection. Returns when responses show the rejection. This
+/// takes the time until the rights are known, plus the grace period of a broken watch.
 async fn lessen(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection) {
     lessen_for(fixture, setups, rejection, ALL).await;
 }
 
-/// As [`lessen`], and returns once answers at a path show it.
+/// Like [`lessen`], but waits for responses at this path.
 async fn lessen_for(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejection, path: &str) {
     let control = fixture.member("a").control();
     control.accept("lesser", Some(Rejection { kinds: vec![RequestKind::List, RequestKind::Watch], ..rejection }));
@@ -190,8 +191,8 @@ async fn lessen_for(fixture: &Fixture, setups: &[ClusterSetup], rejection: Rejec
     }
 }
 
-/// Returns once the old objects of cluster `a` are gone: a minute after the cluster forbade them, and after one more
-/// refusal.
+/// Waits until the router has removed the old objects of cluster `a`: a minute after the first 403, and after one
+/// additional 403.
 async fn given_up(fixture: &Fixture) {
     pass(FORBIDDEN_HELD_FOR).await;
     until(|| async {
@@ -201,20 +202,20 @@ async fn given_up(fixture: &Fixture) {
     .await;
 }
 
-/// Restores the first credential of cluster `a`, and returns once the router notices.
+/// Restores the first credential of cluster `a`, and waits until the router uses it.
 async fn restore(fixture: &Fixture, setups: &[ClusterSetup]) {
     renew(setups[0].client.as_ref().unwrap(), fixture.member("a"), fixture.member("a").token()).await;
     pass(Duration::from_secs(60)).await;
     until(|| async { fixture.get(ALL).await.warnings().is_empty() }).await;
 }
 
-/// Returns the only warning of an answer, and checks that it names the cluster, the resource and the refusal.
+/// Returns the only Warning of a response. Checks that the Warning names the cluster, the resource and the refusal.
 #[track_caller]
 fn forbidden(answer: &Answer) -> String {
     forbidden_of("configmaps", answer)
 }
 
-/// As [`forbidden`], for another resource.
+/// Like [`forbidden`], for another resource.
 #[track_caller]
 fn forbidden_of(resource: &str, answer: &Answer) -> String {
     let [warning] = &answer.warnings()[..] else { panic!("one warning is due: {:?}", answer.warnings()) };
@@ -224,13 +225,13 @@ fn forbidden_of(resource: &str, answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn reduced_rights_warn_and_remove_objects_a_minute_later() {
+async fn forbidden_list_removes_objects_after_a_minute_with_a_warning() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events =
         fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
     lessen(&fixture, &setups, Rejection::all(403)).await;
-    // Lists of all namespaces and of one, which is forbidden, too.
+    // The loop covers the list of all namespaces, and the list of one namespace, which is also forbidden.
     for path in [format!("{ALL}?{FILTER},metadata.namespace=default"), made()] {
         let list = fixture.get(&path).await;
         assert_eq!(items(&list.ok()), ["a/x", "b/y"], "{path}");
@@ -245,18 +246,19 @@ async fn reduced_rights_warn_and_remove_objects_a_minute_later() {
         assert_eq!(vector(&version(&list.ok())).as_object().unwrap().len(), 1, "its component goes with it");
     }
     assert_eq!(events.brief().await, "DELETED a/x");
-    // A client that missed the deletion learns of it at once: a list is 410, and the log has the cluster's departure.
+    // A client that missed the deletion is informed immediately: a list gets 410, and the log contains the removal of
+    // the cluster.
     fixture.get(&format!("{ALL}?resourceVersion={from}&resourceVersionMatch=NotOlderThan")).await.refused(410);
     let mut late = fixture.watch(&format!("{ALL}?watch=1&fieldSelector=metadata.name=x&resourceVersion={from}")).await;
     assert_eq!(late.brief().await, "DELETED a/x");
-    // The rights come back as soon as the router asks the member again.
+    // The objects return after the next request of the router to the member.
     restore(&fixture, &setups).await;
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x", "b/y"]);
     assert_eq!(events.brief().await, "ADDED a/x");
 }
 
 #[tokio::test]
-async fn rights_restored_within_the_minute_remove_no_objects() {
+async fn list_allowed_again_within_a_minute_removes_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
@@ -273,16 +275,16 @@ async fn rights_restored_within_the_minute_remove_no_objects() {
     assert_eq!(lists(fixture.member("a")), before, "it went on where it was");
 }
 
-/// The next regular question to the cluster would come after the old objects' minute, so the router asks once more
-/// before it drops them.
+/// The next regular request to the cluster would happen after the router drops the old objects. The router therefore
+/// sends one additional request before.
 #[tokio::test]
-async fn rights_restored_at_the_end_of_the_minute_remove_no_objects() {
+async fn list_allowed_again_after_almost_a_minute_removes_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
     let control = fixture.member("a").control();
-    // The extra question comes a little less than a minute after the refusal; the regular one would come a minute
-    // later.
+    // The additional request happens a little less than a minute after the 403. The regular request would happen a
+    // minute later.
     let retry_after = Some(Duration::from_secs(60));
     lessen(&fixture, &setups, Rejection { retry_after, ..Rejection::all(403) }).await;
     control.reset_counters();
@@ -302,13 +304,13 @@ async fn rights_restored_at_the_end_of_the_minute_remove_no_objects() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
+async fn readable_namespace_is_served_after_cluster_wide_lists_are_forbidden() {
     let (fixture, setups) = synced(allow()).await;
     let watch = |from: &str| format!("{}&watch=1&resourceVersion={from}", made());
     let from = version(&fixture.get(&made()).await.ok());
     let mut events = fixture.watch(&format!("{}&allowWatchBookmarks=true", watch(&from))).await;
     lessen(&fixture, &setups, Rejection { cluster_wide_only: true, ..Rejection::all(403) }).await;
-    // The view of all namespaces no longer follows this namespace, so the watch ends with a version to resume from.
+    // The view of all namespaces no longer contains this namespace, so the watch ends with a version to resume from.
     let mut from = None;
     while let Some(event) = timeout(SOON, events.next()).await.expect("the end") {
         assert_eq!(event["type"], "BOOKMARK");
@@ -320,7 +322,7 @@ async fn a_namespace_that_may_still_be_read_is_followed_by_its_own_list() {
         assert_eq!(events.brief().await, "MODIFIED a/x");
         let list = fixture.get(&made()).await;
         assert_eq!((items(&list.ok()), list.warnings()), (vec!["a/x".to_owned(), "b/y".to_owned()], vec![]));
-        // The old objects of all namespaces go, and this namespace keeps its own.
+        // The view of all namespaces drops its old objects, and the view of this namespace keeps its objects.
         pass(FORBIDDEN_GOES_WITHIN).await;
     }
     forbidden(&fixture.get(ALL).await);
@@ -341,9 +343,10 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
         put("a", "of-a");
         until(|| async { fixture.get(&format!("{nodes}/of-a")).await.code == 200 }).await;
         lessen_for(&fixture, &setups, Rejection::all(403), nodes).await;
-        // Two or three seconds before the old objects go.
+        // The test stops two or three seconds before the router drops the old objects.
         pass(FORBIDDEN_HELD_FOR - Duration::from_secs(2)).await;
-        // The watch of `b` has been idle all this time, and must not count as silent during the wait for the version.
+        // The watch of `b` was idle during this time. Without an event, `b` could count as silent during the wait for
+        // the version.
         put("b", "heard");
         until(|| async { fixture.get(&format!("{nodes}/heard")).await.code == 200 }).await;
         fixture.member("b").control().lag_watches(Duration::from_millis(2500));
@@ -363,7 +366,8 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
                 let gone = events.brief();
                 tokio::pin!(gone);
                 loop {
-                    // The router asks the member once more, and drops the old objects after its answer.
+                    // The router sends one additional request to the member, and drops the old objects after the
+                    // response.
                     fixture.router.set_policies(policies.clone());
                     tokio::select! {
                         told = &mut gone => break told,
@@ -374,7 +378,7 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
             assert_eq!(at_once(told).await, "DELETED a/of-a");
         };
         let (list, initial, object, ()) = tokio::join!(read(&list), read(&initial), read(&object), give_up);
-        // The cluster does not forbid single objects, so Tributary asks it for the object.
+        // The cluster does not forbid reads of single objects, so Tributary reads the object from the cluster.
         assert_eq!(object.ok()["metadata"]["name"], "of-a");
         match policies.default.partial {
             Partial::Deny => {
@@ -394,10 +398,11 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
 }
 
 #[tokio::test]
-async fn a_version_is_waited_for_in_the_cacher_that_answers() {
+async fn read_at_a_version_waits_for_the_current_cacher() {
     let quorum = ResourcePolicy { consistency: Consistency::Quorum, ..deny().default };
     let quorum = Policies { default: quorum, ..Policies::default() };
-    // A view of all namespaces, and one that this view feeds because `b` forbids reading all namespaces.
+    // The cases are a view of all namespaces, and the view of a single namespace, which exists because `b` forbids
+    // reads of all namespaces.
     let cases = [
         (deny(), None),
         (quorum.clone(), None),
@@ -455,7 +460,7 @@ async fn wait_for_a_write_ends_in_a_warning_when_the_address_changes() {
         member.control().hold_lists(true);
         fixture.router.set_clusters(setups.clone());
         until(|| async { !lists(member).is_empty() }).await;
-        // Longer than the router waits for a write.
+        // The delay is longer than the router's wait for a write.
         pass(Duration::from_secs(4)).await;
     };
     let path = made();
@@ -468,8 +473,8 @@ async fn wait_for_a_write_ends_in_a_warning_when_the_address_changes() {
     );
 }
 
-/// `a` forbids reading all namespaces and answers no list. The router meanwhile serves the old objects of a namespace
-/// that it may read. `refused` is the rejection of `b` from the beginning.
+/// Cluster `a` forbids reads of all namespaces and delays each list. In the meantime the router serves the old objects
+/// of a namespace that it may read. `refused` is the rejection of `b` from the beginning.
 async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
     let (fixture, setups) = synced_with(deny(), refused).await;
     let control = fixture.member("a").control();
@@ -489,7 +494,7 @@ async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
         passed += Duration::from_secs(1);
         warnings = list().await;
     }
-    // The list may take longer than the router keeps the old objects of all namespaces.
+    // The list may take longer than the time for which the router keeps the old objects of all namespaces.
     for _ in 0..2 {
         let warnings = at_once(list()).await;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -502,14 +507,14 @@ async fn forbidden_while_nothing_is_listed(refused: Option<Rejection>) {
 
 #[tokio::test]
 async fn namespace_is_served_from_memory_until_its_own_list_arrives() {
-    // The namespace's view starts when this cluster forbids reading all namespaces, or exists already because another
-    // cluster does.
+    // The view of the namespace starts when `a` forbids reads of all namespaces, or exists before because `b` forbids
+    // them.
     for refused in [None, Some(forbidden_cluster_wide())] {
         forbidden_while_nothing_is_listed(refused).await;
     }
 }
 
-/// `b` forbids reading all namespaces, and then `a` gets a new address, before any client reads a single namespace.
+/// Cluster `b` forbids reads of all namespaces. Then `a` gets a new address, before a client reads a single namespace.
 async fn reached_otherwise_before_a_namespace_is_read(
     policies: Policies,
     prepare: impl Fn(&SimulatedCluster),
@@ -519,7 +524,7 @@ async fn reached_otherwise_before_a_namespace_is_read(
     control.reject(Some(Rejection { resources: vec!["configmaps".to_owned()], ..forbidden_cluster_wide() }));
     control.cut_streams();
     until(|| async { fixture.get(ALL).await.warnings().iter().any(|text| text.contains("cluster b")) }).await;
-    // The router has read the namespaces.
+    // This request makes the router read the namespaces.
     fixture.get("/api/v1/namespaces").await.ok();
     let member = fixture.member("a");
     prepare(member);
@@ -534,7 +539,7 @@ async fn reached_otherwise_before_a_namespace_is_read(
 }
 
 #[tokio::test]
-async fn first_read_of_a_namespace_uses_memory_after_an_address_change() {
+async fn first_namespaced_read_after_an_address_change_uses_memory() {
     let fixture = reached_otherwise_before_a_namespace_is_read(deny(), |a| a.control().hold_lists(true)).await;
     let list = at_once(fixture.get(&made())).await;
     assert_eq!(items(&list.ok()), ["a/x", "b/y"]);
@@ -545,13 +550,13 @@ async fn first_read_of_a_namespace_uses_memory_after_an_address_change() {
     fixture.put("a", "during", "");
     fixture.member("a").control().hold_lists(false);
     assert_eq!(events.brief().await, "ADDED a/during", "the list is a relist, and nobody has to begin anew");
-    // The watch delivers the cluster's objects a moment before the cluster counts as fresh.
+    // The watch delivers the cluster's objects shortly before the router marks the cluster as fresh.
     until(|| async { fixture.get(&made()).await.warnings().is_empty() }).await;
     assert_eq!(items(&fixture.get(&made()).await.ok()).len(), 3);
 }
 
 #[tokio::test]
-async fn namespace_stays_for_a_minute_when_the_new_address_forbids_all() {
+async fn namespace_stays_cached_for_a_minute_behind_a_forbidding_address() {
     let forbid_all = |member: &SimulatedCluster| {
         let kinds = vec![RequestKind::List, RequestKind::Watch];
         member.control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
@@ -570,7 +575,7 @@ async fn namespace_stays_for_a_minute_when_the_new_address_forbids_all() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_is_told_among_the_health_checks() {
+async fn failing_credential_plugin_is_reported_by_health_checks() {
     let member = Simulator::start(config("a")).await.unwrap();
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig()).unwrap();
     let mut user = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();

@@ -1,4 +1,5 @@
-//! A name that starts to mean another cluster: the successor's rights never apply to the earlier cluster's objects.
+//! Tests of a cluster name that is reassigned to another cluster. The new cluster's rights never apply to objects of
+//! the old cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,19 +25,19 @@ use crate::harness::{
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ALL: &str = "/api/v1/configmaps";
 
-/// The setup of a member under the name of cluster `a`.
+/// Returns the setup of a member under the cluster name `a`.
 async fn as_a(member: &SimulatedCluster) -> ClusterSetup {
     setup(member, "a").await
 }
 
-/// Points the name `a` at cluster `b`, and waits until the router asks `b`.
+/// Reassigns the name `a` to cluster `b`, and waits until the router sends requests to `b`.
 async fn switch(fixture: &Fixture) {
     let b = fixture.member("b");
     fixture.router.set_clusters(vec![as_a(b).await]);
     until(async || b.control().requests(RequestKind::Discovery) > 0).await;
 }
 
-/// Two clusters with an object each. The router serves `a` alone.
+/// Starts two clusters with one object each. The router serves only `a`.
 async fn a_before_b(policies: Policies, mode: Option<SharedMode>) -> Fixture {
     let fixture = match mode {
         Some(mode) => Fixture::shared(["a", "b"], policies, mode).await,
@@ -56,9 +57,9 @@ fn refuse_config_maps(member: &SimulatedCluster, code: u16) {
     member.control().reject(Some(rejection));
 }
 
-/// Fault F6 of docs/precedents.md, if the successor refuses lists (403) or fails (500).
+/// Fault F6 of docs/precedents.md, with a new cluster that refuses lists (403) or fails (500).
 #[tokio::test]
-async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_successor() {
+async fn objects_of_a_replaced_cluster_are_hidden_from_new_rights() {
     for (code, policies) in [(403, allow()), (403, Policies::default()), (500, allow()), (500, Policies::default())] {
         let fixture = a_before_b(policies, Some(SharedMode::default())).await;
         grant(fixture.member("a"), "", "ann");
@@ -80,7 +81,7 @@ async fn objects_of_a_replaced_cluster_are_not_shown_by_the_rights_in_its_succes
     }
 }
 
-/// Fault F6 of docs/precedents.md, if the successor answers every request.
+/// Fault F6 of docs/precedents.md, with a new cluster that answers every request.
 #[tokio::test]
 async fn watch_deletes_the_objects_of_a_replaced_cluster() {
     let fixture = a_before_b(Policies::default(), None).await;
@@ -119,9 +120,9 @@ async fn cluster_with_a_new_address_and_the_same_uid_keeps_its_objects() {
     assert_eq!(events.brief().await, "ADDED a/more");
 }
 
-/// A new address that does not answer may lead to another cluster.
+/// A new address that does not answer may belong to another cluster.
 #[tokio::test]
-async fn cluster_without_a_known_uid_starts_empty() {
+async fn cluster_with_an_unknown_uid_starts_without_cached_objects() {
     let fixture = a_before_b(allow(), None).await;
     until(async || items(&fixture.get(CONFIG_MAPS).await.ok()) == ["a/of-a"]).await;
     let namespaces = Rejection { resources: vec!["namespaces".into()], ..Rejection::all(403) };
@@ -133,7 +134,7 @@ async fn cluster_without_a_known_uid_starts_empty() {
     until(async || items(&fixture.get(CONFIG_MAPS).await.ok()).is_empty()).await;
 }
 
-/// Forwards to one cluster or another, as a load balancer or a virtual address does.
+/// Forwards connections to one of two clusters, like a load balancer or a virtual address.
 struct Switch {
     port: u16,
     target: Arc<Mutex<std::net::SocketAddr>>,
@@ -176,8 +177,8 @@ impl Switch {
     }
 }
 
-/// The cluster `a` at an address that can switch to `b`. Both accept the same credentials, and no certificate
-/// distinguishes them.
+/// Serves cluster `a` at an address that can be switched to `b`. Both clusters accept the same credentials, and their
+/// certificates are equal.
 async fn behind_a_switch(fixture: &Fixture) -> Switch {
     let [a, b] = ["a", "b"].map(|name| fixture.member(name));
     b.control().accept(a.token(), None);
@@ -195,7 +196,7 @@ async fn behind_a_switch(fixture: &Fixture) -> Switch {
     switch
 }
 
-/// Fault F6 of docs/precedents.md, if the address stays and leads to the successor.
+/// Fault F6 of docs/precedents.md, with an unchanged address that reaches the new cluster.
 #[tokio::test]
 async fn cluster_replaced_behind_its_address_shows_no_earlier_objects() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -222,7 +223,7 @@ async fn cluster_replaced_behind_its_address_shows_no_earlier_objects() {
 
 /// Fault F8 of docs/precedents.md.
 #[tokio::test]
-async fn watch_of_a_replaced_clusters_own_path_ends() {
+async fn watch_at_the_path_of_a_replaced_cluster_ends() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
     listed(&fixture, "a", "root", "all").await;
@@ -247,9 +248,9 @@ async fn watch_of_a_replaced_clusters_own_path_ends() {
     assert!(!told.contains("late"), "{told}");
 }
 
-/// A load balancer before two clusters must not make the router drop everything again and again.
+/// A load balancer in front of two clusters must not make the router drop all objects again and again.
 #[tokio::test]
-async fn address_that_alternates_between_two_clusters_replaces_less_and_less_often() {
+async fn address_alternating_between_two_clusters_replaces_ever_more_rarely() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
     listed(&fixture, "a", "root", "all").await;
@@ -270,7 +271,7 @@ async fn address_that_alternates_between_two_clusters_replaces_less_and_less_oft
 
 /// Fault F9 of docs/precedents.md.
 #[tokio::test]
-async fn a_version_of_a_replaced_cluster_is_refused_also_after_a_restart() {
+async fn version_of_a_replaced_cluster_is_refused_after_a_restart() {
     let kept = Arc::new(Mutex::new(Epochs::default()));
     let config = || {
         let (epochs, keep) = (kept.lock().clone(), Arc::clone(&kept));
@@ -304,7 +305,7 @@ async fn a_version_of_a_replaced_cluster_is_refused_also_after_a_restart() {
     }
     let mut watch = later.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={own}")).await;
     assert_eq!(watch.brief().await, "MODIFIED a/of-b");
-    // A write names the version that objects carry now.
+    // A write with the current version of the object succeeds.
     let read = later.get(&format!("{CONFIG_MAPS}/of-b")).await.ok();
     let mut object = config_map_in("a", "of-b", "written");
     object["metadata"]["resourceVersion"] = version(&read).into();

@@ -1,5 +1,5 @@
-//! Several processes over the same members, and clients whose requests reach any of them. Each process accepts the
-//! others' versions, in both forms of a resourceVersion.
+//! Tests of several processes over the same members, with clients whose requests reach any process. Each process
+//! accepts the versions of the others, in the long and the compact form.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,13 +19,14 @@ use crate::harness::{
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// Number of changes to the members while the informers run.
+/// The number of changes to the members while the informers run.
 const ROUNDS: usize = 250;
 
-/// Minimum number of changes between two watches of each informer.
+/// The minimum number of changes between two watches of each informer.
 const ROUNDS_PER_WATCH: usize = 25;
 
-/// Changes members and plays faults at random, no faster than the informers proceed. Data only grow.
+/// Changes members and plays faults at random. The changes are not faster than the informers. The values of objects
+/// only increase.
 async fn churn(fixture: &Fixture, mut random: StdRng, relists: bool, watches: &Cell<usize>) {
     for round in 1..=ROUNDS {
         let member = &fixture.members[random.random_range(0..fixture.members.len())];
@@ -54,7 +55,7 @@ async fn churn(fixture: &Fixture, mut random: StdRng, relists: bool, watches: &C
 
 const INFORMERS: usize = 4;
 
-/// Runs informers over two replicas of these members, until the changes end and all informers have caught up.
+/// Runs informers over two replicas of these members, until the changes end and all informers are up to date.
 async fn led_about(fixture: &Fixture, seed: u64, relists: bool) -> Vec<Informer> {
     let other = fixture.restarted(allow()).await;
     let clients = vec![fixture.client(), other.client()];
@@ -82,7 +83,7 @@ async fn led_about(fixture: &Fixture, seed: u64, relists: bool) -> Vec<Informer>
 }
 
 #[tokio::test]
-async fn clients_led_from_replica_to_replica_lose_nothing_and_see_nothing_go_back() {
+async fn informers_across_replicas_miss_no_event_and_never_go_back() {
     let seeds = std::env::var("STORM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
     for seed in 0..seeds {
         let fixture = Fixture::start(["a", "b", "c"]).await;
@@ -93,7 +94,7 @@ async fn clients_led_from_replica_to_replica_lose_nothing_and_see_nothing_go_bac
 }
 
 #[tokio::test]
-async fn clients_led_from_replica_to_replica_while_members_forget_lose_nothing() {
+async fn informers_across_replicas_survive_compacted_members() {
     let seeds = std::env::var("STORM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
     for seed in 0..seeds {
         let fixture = Fixture::start(["a", "b", "c"]).await;
@@ -102,7 +103,7 @@ async fn clients_led_from_replica_to_replica_while_members_forget_lose_nothing()
 }
 
 #[tokio::test]
-async fn a_list_half_read_is_read_on_elsewhere() {
+async fn paged_list_continues_at_another_replica() {
     let fixture = Fixture::start(["a", "b"]).await;
     let other = fixture.restarted(allow()).await;
     other.get(CONFIG_MAPS).await.ok();
@@ -129,12 +130,13 @@ async fn a_list_half_read_is_read_on_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_behind_an_idle_collection_keeps_no_deletion_back() {
+async fn deletion_is_sent_despite_an_idle_lagging_collection() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     let other = fixture.restarted(allow()).await;
     let list = other.get(&format!("{CONFIG_MAPS}?{FILTER}")).await.ok();
-    // The member's revision advances without a change of its ConfigMaps, and the first replica has seen that.
+    // The revision of the member advances without a change of its ConfigMaps, and the first replica has received the
+    // new revision.
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "default"}});
     let revision = fixture.member("b").apply(service).unwrap();
     let mut ahead = vector(&version(&list));
@@ -147,8 +149,8 @@ async fn a_replica_that_is_behind_an_idle_collection_keeps_no_deletion_back() {
         other.watch(&format!("{CONFIG_MAPS}?{FILTER}&watch=1&resourceVersion={}", composite(&ahead))).await;
     assert!(started.elapsed() < Duration::from_millis(100), "it opens at once");
     fixture.member("a").delete("configmaps", "default", "x");
-    // The replica must reach the client's version of `b` before it sends the deletion, since `b` may have an object of
-    // the name, too.
+    // The replica must reach the client's version of `b` before it sends the deletion, because `b` may also have an
+    // object with this name.
     let gone = events.soon().await;
     assert_eq!(brief(&gone), "DELETED a/x");
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
@@ -166,7 +168,7 @@ async fn watch_ahead_of_a_reconfigured_cluster_gets_the_members_410() {
     let mut ahead = vector(&version(&list));
     let revision: u64 = ahead["a"].as_str().unwrap().parse().unwrap();
     ahead["a"] = json!((revision + 5).to_string());
-    // The member does not reveal whether it has reached the version: it allows only watches.
+    // The router cannot ask the member whether it has reached the version, because the member allows only watches.
     let lists = Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) };
     fixture.member("a").control().reject(Some(lists));
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", composite(&ahead))).await;
@@ -179,13 +181,14 @@ async fn watch_ahead_of_a_reconfigured_cluster_gets_the_members_410() {
 }
 
 #[tokio::test]
-async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters() {
+async fn compact_version_is_decoded_by_every_replica() {
     let names: Vec<String> =
         (0..44).map(|number| format!("production-cluster-in-a-region-far-away-from-here-number-{number:06}")).collect();
     let fixture = Fixture::with(std::array::from_fn::<_, 44, _>(|number| config(&names[number])), allow()).await;
     let other = fixture.restarted(allow()).await;
     let compact = |text: &str| text.starts_with("c1.") && text.len() < 1024;
-    // A version is compact once the router has read every cluster's identity. Clients treat both forms alike.
+    // Versions have the compact form after the router has read the uid of every cluster. Clients need not distinguish
+    // the two forms.
     until(|| async {
         let both = [&fixture, &other];
         let lists = futures::future::join_all(both.map(|replica| replica.get(CONFIG_MAPS))).await;
@@ -197,12 +200,12 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     for (number, name) in names.iter().enumerate().take(6) {
         fixture.put(name, &format!("x{number}"), "");
     }
-    // A watch resumes at the other replica after each event.
+    // After each event, the watch resumes at the other replica.
     let mut from = version(&first);
     for number in 0..6 {
         let replica = [&fixture, &other][number % 2];
         let mut events = replica.watch(&format!("{CONFIG_MAPS}?{FILTER}&watch=1&resourceVersion={from}")).await;
-        // Events of several clusters arrive in any order, and the next watch omits the events already received.
+        // Events of several clusters arrive in any order. The next watch omits the received events.
         let event = events.soon().await;
         from = version(&event["object"]);
         assert!(compact(&from), "{from}");
@@ -213,11 +216,11 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     let token = page["metadata"]["continue"].as_str().unwrap();
     let rest = other.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=4&continue={token}")).await.ok();
     assert_eq!((items(&rest).len(), version(&rest)), (2, version(&page)));
-    // The long form of a version is equally valid.
+    // The long form of a version is also valid.
     let long = composite(&json!({ names[0].as_str(): "1000000" }));
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={long}")).await.refused(410);
-    // A replica that does not know all clusters' identities yet cannot decode the version. The client must not list
-    // anew without the missing cluster.
+    // A replica that has not read all clusters' uids cannot decode the version. The client must not relist without the
+    // missing cluster.
     let away = fixture.member(&names[43]).control();
     away.stop_listening().await;
     let late = fixture.restarted(allow()).await;
@@ -230,10 +233,10 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
         assert!(answer.refused(429).contains(&names[43]) && answer.headers.contains_key("retry-after"), "{query}");
     }
     away.start_listening().await;
-    // The router retries an unreached cluster every 8 to 12 seconds.
+    // The router tries to reach an unreachable cluster every 8 to 12 seconds.
     pass(Duration::from_secs(12)).await;
     until(|| async { late.get(&format!("{CONFIG_MAPS}?{FILTER}&resourceVersion={from}")).await.code == 200 }).await;
-    // With other clusters the version is invalid, and a client must list anew.
+    // A router with other clusters rejects the version, and the client must list again.
     let elsewhere = Fixture { members: Vec::new(), router: crate::harness::router(allow()) };
     let mut setups = Vec::new();
     for name in &names[1..] {
@@ -241,7 +244,7 @@ async fn a_compact_version_is_understood_by_every_replica_of_the_same_clusters()
     }
     elsewhere.router.set_clusters(setups);
     elsewhere.router.asked_once(SOON).await;
-    // The replica cannot decide before it knows its clusters.
+    // The replica must reach its clusters before it can reject the version.
     until(|| async { elsewhere.get(&format!("{CONFIG_MAPS}?resourceVersion={from}")).await.code != 429 }).await;
     elsewhere.get(&format!("{CONFIG_MAPS}?resourceVersion={from}")).await.refused(410);
     elsewhere.get(&format!("{CONFIG_MAPS}?limit=4&continue={token}")).await.refused(410);
@@ -257,7 +260,7 @@ fn owned_by(owner: &serde_json::Value, name: &str) -> serde_json::Value {
     object
 }
 
-/// Two replicas with `b` as the default placement. Changes in `a` reach neither's memory.
+/// Starts two replicas with `b` as the default placement. Neither replica receives changes in `a`.
 async fn blind_to_a() -> (Fixture, Fixture) {
     let mut policies = allow();
     policies.default.placement = Some("b".parse().unwrap());
@@ -271,12 +274,12 @@ async fn blind_to_a() -> (Fixture, Fixture) {
 }
 
 #[tokio::test]
-async fn a_child_is_made_where_its_owner_is_though_memory_has_not_seen_it() {
+async fn create_finds_the_cluster_of_an_uncached_owner() {
     let (fixture, other) = blind_to_a().await;
     let owner = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "owner", "")).await.ok();
     let child = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "child")).await.ok();
     assert_eq!(cluster(&child), "a", "its owner's garbage collector would delete it elsewhere");
-    // While the owner's cluster is unreachable, the router cannot rule out that it has the owner.
+    // While one cluster is unreachable, the router cannot exclude that this cluster contains the owner.
     fixture.member("a").control().stop_listening().await;
     let late = other.write("POST", CONFIG_MAPS, &owned_by(&owner, "late")).await;
     assert!(late.refused(503).contains('a'));
@@ -284,7 +287,7 @@ async fn a_child_is_made_where_its_owner_is_though_memory_has_not_seen_it() {
 }
 
 #[tokio::test]
-async fn an_apply_makes_no_second_object_though_memory_has_not_seen_the_first() {
+async fn apply_finds_the_cluster_of_an_uncached_object() {
     let (fixture, other) = blind_to_a().await;
     fixture.put("a", "x", "1");
     let apply = |name: &str| {

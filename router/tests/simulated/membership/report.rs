@@ -1,4 +1,4 @@
-//! The report on a fleet, and its agreement with metrics and health checks.
+//! Tests of the status report on a fleet, and its agreement with metrics and health checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tributary_simulator::{Rejection, RequestKind, Simulator};
 use crate::harness::{CONFIG_MAPS, Fixture, SOON, config, items, router, until};
 use crate::membership::fleet::setup_tuned;
 
-/// The value of a metric, by its name and parts of its labels.
+/// Returns the value of a metric by its name and parts of its labels.
 fn metric(fixture: &Fixture, name: &str, parts: &[&str]) -> Option<u64> {
     let exposition = fixture.router.metrics().expose();
     let own = |line: &&str| line.starts_with(&format!("{name}{{")) && parts.iter().all(|part| line.contains(part));
@@ -22,8 +22,8 @@ async fn verbose(fixture: &Fixture) -> String {
     String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap()
 }
 
-/// Members `a`, healthy; `b`, which forbids Services; and `c`, which stops after the router has read it. `a` and `c`
-/// have the ConfigMap `twin`.
+/// Starts the members `a`, which is healthy; `b`, which forbids Services; and `c`, which stops after the router has
+/// read it. `a` and `c` have the ConfigMap `twin`.
 async fn fleet() -> Fixture {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.member("b").control().reject(Some(Rejection {
@@ -45,7 +45,7 @@ async fn fleet() -> Fixture {
 #[tokio::test]
 async fn report_shows_the_problems_and_cached_objects_of_each_cluster() {
     let fixture = fleet().await;
-    // The router probes its health within 5 s.
+    // The router sends a health probe within 5 s.
     until(async || fixture.router.report().await.cluster("a").is_some_and(|a| a.latency_microseconds.is_some())).await;
     let report = fixture.router.report().await;
     let [a, b, c] = ["a", "b", "c"].map(|name| report.cluster(name).unwrap());
@@ -70,7 +70,7 @@ async fn report_shows_the_problems_and_cached_objects_of_each_cluster() {
 }
 
 #[tokio::test]
-async fn collections_that_are_behind_and_repeated_names_are_told() {
+async fn report_lists_stale_collections_and_repeated_names() {
     let fixture = fleet().await;
     let report = fixture.router.report().await;
     let behind: Vec<_> =
@@ -97,7 +97,7 @@ async fn collections_that_are_behind_and_repeated_names_are_told() {
 }
 
 #[tokio::test]
-async fn health_checks_and_metrics_say_what_the_report_says() {
+async fn health_checks_and_metrics_agree_with_the_report() {
     let fixture = fleet().await;
     let report = fixture.router.report().await;
     let text = verbose(&fixture).await;
@@ -113,7 +113,8 @@ async fn health_checks_and_metrics_say_what_the_report_says() {
         let labels = [&*format!("cluster=\"{cluster}\""), resource];
         assert_eq!(metric(&fixture, "tributary_cacher_synced", &labels), Some(synced), "{cluster} {resource}");
     }
-    // A cluster's own prohibition is no defect: the router also serves clusters that allow single namespaces only.
+    // A resource that a cluster forbids is no defect: the router also serves clusters that allow only single
+    // namespaces.
     for (name, clusters) in [("tributary_unknown_clusters", 0), ("tributary_forbidden_clusters", 1)] {
         assert_eq!(metric(&fixture, name, &["\"services\""]), Some(clusters), "{name}");
     }
@@ -153,7 +154,7 @@ async fn report_shows_the_use_of_shared_limits() {
     drop(watch);
 }
 
-/// A cluster with an hourly probe still gets a discovery request every 12 s, even without events.
+/// A cluster with a probe per hour still gets a discovery request every 12 s, even without events.
 #[tokio::test(start_paused = true)]
 async fn age_of_a_rarely_probed_clusters_collection_stays_low() {
     let member = Arc::new(Simulator::start_in_process(config("a")).unwrap());
@@ -170,7 +171,7 @@ async fn age_of_a_rarely_probed_clusters_collection_stays_low() {
     }
 }
 
-/// The report contains members' own texts unchanged, and no credential.
+/// The report contains texts of members unchanged, and no credential.
 #[tokio::test]
 async fn report_contains_no_credential() {
     let fixture = fleet().await;

@@ -1,4 +1,5 @@
-//! Clusters that are renamed, replaced, restored, upgraded or configured twice, with open watches and half-read lists.
+//! Tests of clusters that are renamed, replaced, restored, upgraded or configured twice, during open watches and
+//! incomplete paged lists.
 
 use std::time::Duration;
 
@@ -18,26 +19,26 @@ use crate::membership::renewal::lists;
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// The path of the tests' own ConfigMaps.
+/// Returns the path of the ConfigMaps that the tests create.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// A Deployment without pods.
+/// Returns a Deployment without pods.
 fn deployment(name: &str) -> Value {
     json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": name, "namespace": "default"},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"app": name}},
             "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
 }
 
-/// Makes the router read all members' discovery anew.
+/// Makes the router read the discovery of all members again.
 async fn refresh(fixture: &Fixture) {
     fixture.get("/apis/unknown.io/v1").await.no_route();
-    // The router limits this rate, so the next request must come later.
+    // The router limits the rate of these reads, so the next request must be later.
     pass(Duration::from_secs(3)).await;
 }
 
-/// The next events in brief, sorted.
+/// Returns the next events in brief form, sorted.
 async fn told(events: &mut Events, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     for _ in 0..count {
@@ -47,7 +48,7 @@ async fn told(events: &mut Events, count: usize) -> Vec<String> {
     told
 }
 
-/// The first page with one object, and the token of the next page.
+/// Returns the first page with one object, and the continue token.
 async fn first_page(fixture: &Fixture, path: &str) -> (Value, String) {
     let separator = if path.contains('?') { '&' } else { '?' };
     let page = fixture.get(&format!("{path}{separator}limit=1")).await.ok();
@@ -55,8 +56,8 @@ async fn first_page(fixture: &Fixture, path: &str) -> (Value, String) {
     (page, token)
 }
 
-/// The rest of a list, and whether it has the first page's snapshot. Otherwise it shows the current state after the
-/// same place.
+/// Returns the remaining pages of a list, and whether they are from the snapshot of the first page. Otherwise they show
+/// the current state after the first page's last object.
 async fn rest(fixture: &Fixture, path: &str, token: &str) -> (Vec<String>, bool) {
     let separator = if path.contains('?') { '&' } else { '?' };
     let answer = fixture.get(&format!("{path}{separator}continue={token}")).await;
@@ -69,7 +70,7 @@ async fn rest(fixture: &Fixture, path: &str, token: &str) -> (Vec<String>, bool)
 }
 
 #[tokio::test]
-async fn a_renamed_cluster_leaves_and_comes_again() {
+async fn watch_sees_a_renamed_cluster_as_removed_and_added() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["x", "y"] {
         fixture.put("a", name, "");
@@ -86,7 +87,8 @@ async fn a_renamed_cluster_leaves_and_comes_again() {
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["b/z", "renamed/x", "renamed/y"]);
     let (rest, same) = rest(&fixture, &made(), &token).await;
     assert_eq!((items(&page), rest, same), (vec!["a/x".into()], vec!["a/y".into(), "b/z".into()], true));
-    // A client that was away receives the new name first, and again after each DELETED.
+    // A client that was disconnected during the change receives the object under the new name first, and again after
+    // each DELETED event.
     let mut late = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
     let mut seen = Vec::new();
     for _ in 0..6 {
@@ -99,7 +101,7 @@ async fn a_renamed_cluster_leaves_and_comes_again() {
 }
 
 #[tokio::test]
-async fn a_flapping_member_is_neither_deleted_nor_listed_anew() {
+async fn flapping_member_causes_no_deletions_and_no_relist() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "0");
     fixture.put_and_see("a", "y", "0").await;
@@ -110,7 +112,7 @@ async fn a_flapping_member_is_neither_deleted_nor_listed_anew() {
     for round in 1..=6 {
         control.stop_listening().await;
         if round % 2 == 0 {
-            // Long enough to count as lost.
+            // After this time the cluster counts as unreachable.
             pass(Duration::from_secs(7)).await;
             assert_eq!(fixture.get(&made()).await.warnings().len(), 1);
         }
@@ -133,7 +135,7 @@ async fn a_flapping_member_is_neither_deleted_nor_listed_anew() {
     assert!(fixture.get(&made()).await.warnings().is_empty());
 }
 
-/// Points the name `a` at another member, whose revisions are above or below the first one's.
+/// Reassigns the name `a` to another member, whose revisions are above or below those of the first member.
 async fn replaced(above: bool) {
     let mut fixture = Fixture::start(["a", "b"]).await;
     let other = Fixture::start(["c"]).await.members.remove(0);
@@ -158,7 +160,7 @@ async fn replaced(above: bool) {
     let new = setup(&other, "a").await;
     fixture.router.set_clusters(vec![new, setup(fixture.member("b"), "b").await]);
     fixture.members.push(other);
-    // An object of the same name is another object.
+    // An object with an equal name in the new cluster is a different object.
     let mut told = Vec::new();
     for _ in 0..4 {
         told.push(events.brief().await);
@@ -167,7 +169,7 @@ async fn replaced(above: bool) {
     assert_eq!(told[2..], ["ADDED a/both", "ADDED a/second"]);
     events.nothing().await;
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/both", "a/second", "b/of-b"]);
-    // Earlier versions and tokens are invalid.
+    // Earlier versions and continue tokens are invalid.
     let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(old.soon().await["object"]["code"], 410);
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={from}&resourceVersionMatch=Exact")).await.refused(410);
@@ -178,17 +180,17 @@ async fn replaced(above: bool) {
 }
 
 #[tokio::test]
-async fn another_cluster_of_higher_revisions_takes_a_name_over() {
+async fn name_reassigned_to_a_cluster_with_higher_revisions_is_detected() {
     replaced(true).await;
 }
 
 #[tokio::test]
-async fn another_cluster_of_lower_revisions_takes_a_name_over() {
+async fn name_reassigned_to_a_cluster_with_lower_revisions_is_detected() {
     replaced(false).await;
 }
 
 #[tokio::test]
-async fn a_restore_that_new_writes_have_passed_is_seen() {
+async fn restore_is_detected_after_later_writes() {
     let fixture = Fixture::start(["a", "b"]).await;
     let backup = fixture.put("a", "undeleted", "");
     fixture.member("a").delete("configmaps", "default", "undeleted");
@@ -204,7 +206,7 @@ async fn a_restore_that_new_writes_have_passed_is_seen() {
     // A kube-apiserver that starts after a restore has no older events.
     control.compact();
     control.start_listening().await;
-    // An open watch receives the differences, and a watch from an earlier version begins anew.
+    // An open watch receives the differences. A watch from an earlier version must begin again.
     let told = [events.brief().await, events.brief().await, events.brief().await];
     for expected in ["DELETED a/undone", "ADDED a/undeleted", "a/kept"] {
         assert!(told.iter().any(|told| told.ends_with(expected)), "{told:?} has no {expected}");
@@ -215,7 +217,7 @@ async fn a_restore_that_new_writes_have_passed_is_seen() {
 }
 
 #[tokio::test]
-async fn a_list_half_read_when_its_cluster_is_restored_is_not_mixed() {
+async fn paged_list_never_mixes_states_around_a_restore() {
     let fixture = Fixture::start(["a", "b"]).await;
     let backup = fixture.put("a", "kept1", "");
     fixture.put("a", "kept2", "");
@@ -231,7 +233,7 @@ async fn a_list_half_read_when_its_cluster_is_restored_is_not_mixed() {
     assert_eq!(events.brief().await, "DELETED a/undone");
     let (after, same) = rest(&fixture, &made(), &token).await;
     assert_eq!((after, same), (vec!["a/kept2".into(), "b/of-b".into()], false));
-    // Later the same revisions stand for other states. The list still mixes none.
+    // Later, the undone revisions stand for other states. The list never mixes the two states.
     loop {
         let revision = fixture.put_and_see("a", "other", "").await;
         let (after, same) = rest(&fixture, &made(), &token).await;
@@ -251,7 +253,7 @@ async fn a_list_half_read_when_its_cluster_is_restored_is_not_mixed() {
 }
 
 #[tokio::test]
-async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
+async fn paged_list_never_mixes_a_recreated_cluster_with_the_old() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.put("a", "y", "");
@@ -262,24 +264,25 @@ async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
     refresh(&fixture).await;
     until(|| async { !rest(&fixture, &made(), &token).await.1 }).await;
     assert_eq!(rest(&fixture, &made(), &token).await.0, ["a/y", "b/of-b"]);
-    // The recreated cluster's objects are new ones, even if they are equal.
+    // The objects of the recreated cluster are new objects, even if they are equal.
     assert_eq!(told(&mut events, 4).await, ["ADDED a/x", "ADDED a/y", "DELETED a/x", "DELETED a/y"]);
     fixture.put("a", "z", "");
     assert_eq!(events.brief().await, "ADDED a/z");
 }
 
-/// The changes of a cluster while its lists are delayed.
+/// The changes of a cluster while the test delays its lists.
 #[derive(Clone, Copy, PartialEq)]
 enum Changed {
     /// The router gets a new configuration.
     Configuration,
-    /// The cluster is recreated, and the router notices.
+    /// The cluster is recreated, and the router detects it.
     Cluster,
-    /// The cluster is recreated, and the router notices with the next configuration.
+    /// The cluster is recreated, and the router detects it with the next configuration.
     ClusterUnseen,
 }
 
-/// Changes a cluster repeatedly before the router lists it. In the end the router must treat the cluster as a new one.
+/// Changes a cluster repeatedly before the router lists it. At the end the router must treat the cluster as a new
+/// cluster.
 async fn made_anew_while_reconfigured(changes: &[Changed]) {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
@@ -306,12 +309,13 @@ async fn made_anew_while_reconfigured(changes: &[Changed]) {
         until(async || !lists(a).is_empty()).await;
     }
     if changes.ends_with(&[Changed::Configuration]) {
-        // The router must not show the earlier cluster's objects as an old state of the new cluster.
+        // The router must not show the objects of the old cluster as an old state of the new cluster.
         let report = fixture.router.report().await;
         let listed = report.behind.iter().find(|own| own.resource == "configmaps").unwrap();
         assert_eq!(listed.state, CollectionState::Unknown);
     }
-    // The new revisions are above the first cluster's, so they alone reveal nothing.
+    // The revisions of the new cluster are above those of the old cluster, so the router cannot detect the change by
+    // revisions.
     fixture.put("a", "y", "");
     a.control().hold_lists(false);
     until(async || items(&fixture.get(&made()).await.ok()) == ["a/x", "a/y"]).await;
@@ -320,26 +324,26 @@ async fn made_anew_while_reconfigured(changes: &[Changed]) {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_made_anew_while_it_is_reconfigured_is_another_one() {
+async fn cluster_recreated_after_a_reconfiguration_is_a_new_cluster() {
     made_anew_while_reconfigured(&[Changed::Configuration, Changed::Cluster]).await;
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_made_anew_is_another_one_after_each_configuration_before_it_is_listed() {
+async fn cluster_recreated_before_its_list_is_a_new_cluster() {
     use Changed::{Cluster, ClusterUnseen, Configuration};
     made_anew_while_reconfigured(&[Configuration, Cluster, Configuration, Configuration]).await;
     made_anew_while_reconfigured(&[Cluster, Configuration, Configuration]).await;
     made_anew_while_reconfigured(&[ClusterUnseen, Configuration, Configuration]).await;
 }
 
-/// A new connection may lead to a recreated cluster, or to another one behind the same load balancer, although the
-/// cluster was never unreachable.
+/// A new connection may reach a recreated cluster, or another cluster behind the same load balancer, even if the
+/// cluster was always reachable.
 #[tokio::test]
-async fn each_new_connection_asks_which_cluster_it_leads_to() {
+async fn each_new_connection_checks_the_uid_of_the_cluster() {
     let fixture = Fixture::start(["a"]).await;
     let control = fixture.member("a").control();
     let asked = || control.request_log().iter().filter(|line| line.contains("/namespaces/kube-system")).count();
-    // All steps take less than the minute after which the router asks in any case.
+    // All steps together are shorter than the minute after which the router checks the uid in any case.
     pass(Duration::from_secs(15)).await;
     let before = asked();
     pass(Duration::from_secs(15)).await;
@@ -350,7 +354,7 @@ async fn each_new_connection_asks_which_cluster_it_leads_to() {
 }
 
 #[tokio::test]
-async fn a_resource_that_appears_later_arrives_in_the_open_watch() {
+async fn open_watch_receives_objects_of_a_newly_served_resource() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in &fixture.members {
         member.control().serve("deployments.apps", false);
@@ -360,7 +364,7 @@ async fn a_resource_that_appears_later_arrives_in_the_open_watch() {
     fixture.get(DEPLOYMENTS).await.refused(404);
     fixture.get(&format!("{DEPLOYMENTS}?watch=1")).await.refused(404);
     fixture.member("a").control().serve("deployments.apps", true);
-    // Before the router refuses an unknown name, it reads discovery again.
+    // Before the router rejects an unknown name, it reads discovery again.
     pass(Duration::from_secs(3)).await;
     let list = fixture.get(DEPLOYMENTS).await.ok();
     assert_eq!(items(&list), ["a/of-a"], "a cluster that does not serve it at all is no failure");
@@ -375,7 +379,7 @@ async fn a_resource_that_appears_later_arrives_in_the_open_watch() {
 }
 
 #[tokio::test]
-async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
+async fn open_watch_receives_deletions_of_an_unserved_resource() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in &fixture.members {
         member.apply(deployment(&format!("of-{}", member.name()))).unwrap();
@@ -396,7 +400,8 @@ async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
     );
     let mut late = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(late.brief().await, "DELETED b/of-b");
-    // A replica that never saw the resource in this cluster cannot send its deletions, so the client lists anew.
+    // A replica that never had the resource of this cluster in memory cannot send the deletions, so the client must
+    // list again.
     let other = fixture.restarted(crate::harness::allow()).await;
     let mut elsewhere = other.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(elsewhere.soon().await["object"]["code"], 410);
@@ -404,7 +409,7 @@ async fn a_resource_that_goes_away_is_deleted_in_the_open_watch() {
     fixture.member("b").control().serve("deployments.apps", true);
     refresh(&fixture).await;
     assert_eq!(events.brief().await, "ADDED b/of-b");
-    // Once no cluster serves the resource it is unknown, but open watches first receive the deletions.
+    // If no cluster serves the resource, the resource is unknown. Open watches receive the deletions before they end.
     for member in &fixture.members {
         member.control().serve("deployments.apps", false);
     }
@@ -420,7 +425,7 @@ async fn starting_member_does_not_remove_known_resources() {
     let list = fixture.get(DEPLOYMENTS).await.ok();
     let mut events = fixture.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={}", version(&list))).await;
     let control = fixture.member("b").control();
-    // A kube-apiserver that has just started answers discovery before it knows its CustomResourceDefinitions.
+    // A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions.
     control.ready(false);
     control.serve("deployments.apps", false);
     control.disconnect();
@@ -445,7 +450,7 @@ async fn starting_member_does_not_remove_known_resources() {
 }
 
 #[tokio::test]
-async fn cluster_under_two_names_is_shown_once() {
+async fn cluster_under_two_names_is_listed_once() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     let list = fixture.get(&made()).await.ok();
@@ -468,12 +473,12 @@ async fn cluster_under_two_names_is_shown_once() {
     assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(health.contains("[-]cluster/twin failed: it is the same cluster as a, under a second name"), "{health}");
-    // When the first name is removed, the second name takes its place.
+    // When the first name is removed, the objects appear under the second name.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
 }
 
-/// An address that leads to the member by a relay.
+/// Returns an address that reaches the member through a relay.
 async fn another_address(member: &SimulatedCluster) -> http::Uri {
     let (listener, far) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), member.address());
     let address = listener.local_addr().unwrap();
@@ -488,9 +493,9 @@ async fn another_address(member: &SimulatedCluster) -> http::Uri {
     format!("https://{address}").parse().unwrap()
 }
 
-/// The certificate shows that both addresses lead to one cluster.
+/// The router detects by the certificate that both addresses reach one cluster.
 #[tokio::test]
-async fn cluster_at_two_addresses_is_shown_once() {
+async fn cluster_at_two_addresses_is_listed_once() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     let member = fixture.member("a");
@@ -503,13 +508,14 @@ async fn cluster_at_two_addresses_is_shown_once() {
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x"]);
 }
 
-/// A hostile member may claim the uid of another cluster's kube-system, which is no secret.
+/// A hostile member may claim the uid of another cluster's kube-system namespace, which is no secret.
 #[tokio::test]
 async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
     let fixture = Fixture::start(["victim"]).await;
     fixture.put_and_see("victim", "of-the-victim", "").await;
     let victim = fixture.member("victim");
-    // The name and the seed determine the uid. The hostile member has nothing else in common with the victim.
+    // The simulator derives the uid from the name and the seed. The certificate and all other properties of the hostile
+    // member differ from the victim's.
     let hostile = Simulator::start(config("victim")).await.unwrap();
     hostile.apply(config_map("own", "")).unwrap();
     fixture.router.set_clusters(vec![setup(&hostile, "a").await, setup(victim, "victim").await]);
@@ -528,13 +534,13 @@ async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
     ] {
         assert!(health.contains(part), "{part}: {health}");
     }
-    // Once the hostile cluster is removed, the health checks no longer mention an identity.
+    // After the removal of the hostile cluster, the health checks no longer mention an identity.
     fixture.router.set_clusters(vec![setup(victim, "victim").await]);
     until(async || !String::from_utf8_lossy(&fixture.get("/readyz?verbose").await.body).contains("identity")).await;
 }
 
 #[tokio::test]
-async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
+async fn cluster_under_two_names_uses_the_alphabetically_first_name() {
     let fixture = Fixture::start(["m"]).await;
     fixture.put_and_see("m", "x", "").await;
     let member = fixture.member("m");
@@ -556,7 +562,7 @@ async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
 }
 
 #[tokio::test]
-async fn outage_causes_no_discovery_storm_and_ends_soon() {
+async fn outage_causes_few_discovery_requests_and_ends_soon() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "").await;
     let control = fixture.member("b").control();
@@ -565,8 +571,7 @@ async fn outage_causes_no_discovery_storm_and_ends_soon() {
         let all = fixture.router.report().await.clusters.into_iter();
         all.filter(|cluster| cluster.problem.is_some()).map(|cluster| cluster.name).collect::<Vec<_>>()
     };
-    // The router notices a broken connection without the next regular request, which comes after 8 seconds at the
-    // earliest.
+    // The router detects a broken connection before the next regular request, which is after 8 seconds at the earliest.
     let started = tokio::time::Instant::now();
     until(async || problems().await == ["b"]).await;
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
@@ -580,7 +585,7 @@ async fn outage_causes_no_discovery_storm_and_ends_soon() {
     assert!((2..=16).contains(&asked), "{asked} questions in half a minute");
 }
 
-/// A ConfigMap with or without the label `app: web`.
+/// Returns a ConfigMap with or without the label `app: web`.
 fn labelled(name: &str, web: bool) -> Value {
     let mut object = crate::harness::config_map(name, "");
     if web {
@@ -589,7 +594,7 @@ fn labelled(name: &str, web: bool) -> Value {
     object
 }
 
-/// The objects of a client whose key is the name alone, after these events.
+/// Returns the objects of a client that identifies objects only by name, after these events.
 fn by_name(events: &[Value]) -> Vec<String> {
     let mut held = std::collections::BTreeMap::new();
     for event in events {
@@ -602,7 +607,7 @@ fn by_name(events: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn watch_sends_another_clusters_object_when_a_twin_leaves_the_selection() {
+async fn watch_sends_the_remaining_object_after_its_twin_is_deselected() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let apply = |cluster: &str, web: bool| fixture.member(cluster).apply(labelled("twin", web)).unwrap();
     apply("a", true);
@@ -634,10 +639,10 @@ async fn watch_sends_another_clusters_object_when_a_twin_leaves_the_selection() 
     apply("a", false);
     next(&mut events, &["DELETED a/twin"]).await;
     events.nothing().await;
-    // The last event of all resumed streams.
+    // This object marks the end of all resumed streams.
     fixture.member("c").apply(labelled("end", true)).unwrap();
     assert_eq!(events.brief().await, "ADDED c/end");
-    // Wherever the stream is cut, a client that resumes never loses an existing name.
+    // A client that resumes after any event of the stream never loses a name that exists.
     for cut in 0..told.len() {
         let from = version(&told[cut]["object"]);
         let mut resumed = fixture.watch(&format!("{selected}&watch=1&resourceVersion={from}")).await;
@@ -651,7 +656,8 @@ async fn watch_sends_another_clusters_object_when_a_twin_leaves_the_selection() 
             seen.push(event);
         }
         assert_eq!(by_name(&seen), Vec::<String>::new(), "cut after {cut}: {seen:#?}");
-        // A DELETED carries the version before it, so the ADDED after it cannot be lost.
+        // A DELETED event has a version before its deletion, so that a client which resumes after it receives the
+        // following ADDED event.
         if brief(&told[cut]).starts_with("DELETED") && cut + 1 < told.len() {
             assert_eq!(brief(&seen[cut + 1]), brief(&told[cut]), "cut after {cut}");
             assert_eq!(brief(&seen[cut + 2]), brief(&told[cut + 1]), "cut after {cut}");
@@ -660,7 +666,7 @@ async fn watch_sends_another_clusters_object_when_a_twin_leaves_the_selection() 
 }
 
 #[tokio::test]
-async fn watch_sends_another_clusters_object_when_a_twins_cluster_leaves() {
+async fn watch_sends_the_remaining_object_after_a_cluster_is_removed() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["one", "two", "own"] {
         fixture.put("a", name, "");
@@ -678,7 +684,7 @@ async fn watch_sends_another_clusters_object_when_a_twins_cluster_leaves() {
     assert_eq!(briefs, ["DELETED a/one", "ADDED b/one", "DELETED a/own", "DELETED a/two", "ADDED b/two"]);
     assert_eq!(by_name(&told), ["b/one", "b/two"]);
     events.nothing().await;
-    // A member's relist that discovers a deletion has the same effect.
+    // A deletion that a relist discovers has the same effect.
     fixture.set_clusters(&["a", "b"]).await;
     told.clear();
     for _ in 0..3 {
@@ -697,14 +703,14 @@ async fn watch_sends_another_clusters_object_when_a_twins_cluster_leaves() {
 }
 
 #[tokio::test]
-async fn an_object_keeps_its_annotation_through_a_rename() {
+async fn annotation_contains_the_new_name_of_a_renamed_cluster() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "").await;
     fixture.router.set_clusters(vec![setup(fixture.member("a"), "other").await]);
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["other/x"] }).await;
     let object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(object["metadata"]["annotations"][ANNOTATION], "other");
-    // A version of the old name is no valid precondition for the new one.
+    // A version under the old cluster name is no valid precondition for the new name.
     let mut stale = object.clone();
     stale["metadata"]["resourceVersion"] = composite(&json!({"a": "1"})).into();
     fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &stale).await.refused(409);

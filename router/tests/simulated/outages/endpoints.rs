@@ -1,4 +1,5 @@
-//! A member with several addresses loses an address, and a member with one address freezes.
+//! Tests of a member with several addresses that loses an address, and of a member with one address that becomes
+//! silent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,20 +15,20 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, config_map_in, name, router, setup_through, until,
 };
 
-/// Number of objects that the client creates while the member loses an endpoint.
+/// The number of objects that the client creates while the member loses an endpoint.
 const WRITES: usize = 200;
 
 fn url(relay: &Relay) -> http::Uri {
     format!("https://127.0.0.1:{}", relay.port()).parse().unwrap()
 }
 
-/// A member behind relays, and a router over it.
+/// Starts a member behind relays, and a router over this member.
 async fn behind<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>) {
     let (fixture, relays, _) = with_client::<N>(tuning).await;
     (fixture, relays)
 }
 
-/// As [`behind`], and returns the member's client.
+/// Like [`behind`], and also returns the router's client for the member.
 async fn with_client<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>, ClusterClient) {
     let member = Simulator::start(config("a")).await.unwrap();
     let mut relays = Vec::new();
@@ -53,7 +54,7 @@ async fn endpoint_lost_under_load_affects_only_writes_in_flight() {
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name!=kube-root-ca.crt")).await;
     assert!(readyz(&fixture).await.contains(&format!("[+]cluster/a/endpoint/127.0.0.1:{} ok\n", relays[0].port())));
-    // The requests make the router open more watches, so each endpoint carries a watch.
+    // Each of these requests makes the router open another watch, so that each endpoint has a watch.
     for resource in ["events", "services", "pods", "namespaces", "nodes"] {
         fixture.get(&format!("/api/v1/{resource}")).await.ok();
     }
@@ -65,7 +66,7 @@ async fn endpoint_lost_under_load_affects_only_writes_in_flight() {
         if number == WRITES / 2 {
             let lost = relays.remove(0);
             lost_port = lost.port();
-            // Closes the relay's port and cuts its connections.
+            // Dropping the relay closes its port and its connections.
             drop(lost);
         }
         let object = config_map(&format!("x{number:03}"), "");
@@ -99,9 +100,10 @@ async fn endpoint_lost_under_load_affects_only_writes_in_flight() {
     assert!(metrics.contains(&format!("{} 1\n", reachable(relays[0].port()))), "{metrics}");
 }
 
-/// The limit of requests in flight is lower than the connections' capacity, and one client must not take all of it.
+/// The limit of requests in flight is below the capacity of the connections, and one client must not use the whole
+/// limit.
 #[tokio::test]
-async fn requests_of_one_client_leave_others_room_at_the_circuit_breaker() {
+async fn requests_of_one_client_do_not_exhaust_the_circuit_breaker() {
     for breaker in [
         BreakerTuning { max_in_flight: Some(10), ..BreakerTuning::default() },
         BreakerTuning { max_in_flight_per_endpoint: Some(5), ..BreakerTuning::default() },
@@ -128,10 +130,10 @@ async fn requests_of_one_client_leave_others_room_at_the_circuit_breaker() {
     }
 }
 
-/// The configuration prevents sending, so the client may retry: the router neither lost nor executed the request.
-/// Memory answers as before.
+/// A drained endpoint gets no requests. A client may retry, because the router has not sent the request. Reads from
+/// memory succeed as before.
 #[tokio::test]
-async fn drained_endpoints_refuse_forwarded_requests_and_memory_answers() {
+async fn drained_endpoints_get_no_requests_and_reads_use_memory() {
     let (fixture, relays, client) = with_client::<2>(ClientTuning::default()).await;
     fixture.put_and_see("a", "x", "").await;
     let drain = |relays: &[&Relay]| {
@@ -163,10 +165,10 @@ async fn drained_endpoints_refuse_forwarded_requests_and_memory_answers() {
 }
 
 #[tokio::test]
-async fn requests_to_a_known_frozen_member_fail_at_once() {
+async fn requests_to_a_silent_member_fail_immediately() {
     let tuning = ClientTuning {
         keep_alive_interval: Duration::from_millis(300),
-        // Longer than a busy machine delays the answer of a living connection.
+        // This timeout is longer than a busy machine delays the response on a working connection.
         keep_alive_timeout: Duration::from_secs(2),
         ..ClientTuning::default()
     };
@@ -179,7 +181,7 @@ async fn requests_to_a_known_frozen_member_fail_at_once() {
     let read = fixture.get(&forwarded).await.refused(503);
     assert!(read.contains("cluster a"), "{read}");
     assert!(started.elapsed() < SOON / 2, "it was in flight when the pings failed: {:?}", started.elapsed());
-    // From now on the router refuses each request at once.
+    // After the timeout, the router refuses each request immediately.
     let started = tokio::time::Instant::now();
     for _ in 0..20 {
         let read = fixture.get(&forwarded).await;

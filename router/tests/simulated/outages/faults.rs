@@ -1,4 +1,4 @@
-//! Members with faults: unreachable, restarted, restored, forbidding, and sending malformed data.
+//! Tests of members with faults: unreachable, restarted, restored, forbidding, and with malformed responses.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::harness::{
     vector, version,
 };
 
-/// Longest wait for a cluster in an unknown state, where the policy denies partial answers.
+/// The maximum wait for a cluster in an unknown state, if the policy denies partial responses.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The path of the tests' own ConfigMaps.
+/// Returns the path of the ConfigMaps that the tests create.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
 #[tokio::test]
-async fn list_with_a_missing_cluster_warns_where_partial_answers_are_allowed() {
+async fn list_without_an_unreachable_cluster_has_a_warning() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.member("b").control().stop_listening().await;
@@ -41,7 +41,7 @@ async fn list_with_a_missing_cluster_warns_where_partial_answers_are_allowed() {
     assert_eq!(other.get(&format!("{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let text = String::from_utf8(other.get("/readyz?verbose").await.body.to_vec()).unwrap();
     assert!(text.contains("[+]cluster/a ok\n[-]cluster/b failed: "), "{text}");
-    // An open watch receives the cluster's objects once the cluster is back.
+    // An open watch receives the objects of the cluster when the cluster becomes reachable.
     let mut events = other.watch(&format!("{CONFIG_MAPS}?watch=1&{FILTER}")).await;
     assert_eq!(events.brief().await, "ADDED a/x");
     fixture.put("b", "z", "");
@@ -52,11 +52,11 @@ async fn list_with_a_missing_cluster_warns_where_partial_answers_are_allowed() {
 }
 
 #[tokio::test]
-async fn list_with_a_missing_cluster_is_429_where_partial_answers_are_denied() {
+async fn partial_deny_refuses_a_list_with_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").control().stop_listening().await;
     let other = fixture.restarted(Policies::default()).await;
-    // The first request starts the cachers; then the clock advances by half a minute.
+    // The first request starts the cachers. Then the clock advances by half a minute.
     let client = other.client();
     let asked = tokio::spawn(async move { client.send("GET", CONFIG_MAPS, &[], "").await });
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -87,7 +87,7 @@ async fn refusal_for_an_unreachable_cluster_has_no_retry_after() {
 }
 
 #[tokio::test]
-async fn a_version_that_names_an_unknown_cluster_waits_for_it() {
+async fn version_of_an_unreached_cluster_gets_a_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "y", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
@@ -101,7 +101,7 @@ async fn a_version_that_names_an_unknown_cluster_waits_for_it() {
 }
 
 #[tokio::test]
-async fn relist_after_expired_watches_sends_only_differences() {
+async fn relist_after_an_expired_watch_sends_only_differences() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["x", "y", "z"] {
         fixture.put("a", name, "1");
@@ -125,7 +125,7 @@ async fn relist_after_expired_watches_sends_only_differences() {
 }
 
 #[tokio::test]
-async fn a_member_that_was_killed_comes_back_with_the_differences() {
+async fn watch_receives_differences_after_a_member_restarts() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.put("a", "y", "1");
@@ -155,7 +155,7 @@ async fn stale_objects_are_served_with_a_warning() {
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("b").control().stop_listening().await;
     until(|| async {
-        // The clock advances in leaps, so the half minute of silence passes at once.
+        // The paused clock advances in leaps, so the half minute of silence takes no real time.
         tokio::time::pause();
         tokio::time::sleep(Duration::from_secs(2)).await;
         tokio::time::resume();
@@ -174,7 +174,7 @@ async fn stale_objects_are_served_with_a_warning() {
 }
 
 #[tokio::test]
-async fn revisions_that_go_back_leave_no_ghosts() {
+async fn restored_member_removes_undone_objects_from_watches() {
     let fixture = Fixture::start(["a", "b"]).await;
     let before = fixture.put("a", "kept", "1");
     fixture.put("a", "undone", "1");
@@ -188,7 +188,7 @@ async fn revisions_that_go_back_leave_no_ghosts() {
     assert_eq!(told, ["DELETED a/undone", "MODIFIED a/kept"]);
     let list = fixture.get(&made()).await.ok();
     assert_eq!((items(&list), &list["items"][0]["data"]["v"]), (vec!["a/kept".to_owned()], &json!("1")));
-    // A client can neither resume nor list from an older version; the refusal makes it list anew.
+    // A client can neither resume nor list from an older version. The 410 makes the client list again.
     let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
     assert_eq!(old.soon().await["object"]["code"], 410);
     for query in ["", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan"] {
@@ -200,16 +200,16 @@ async fn revisions_that_go_back_leave_no_ghosts() {
 }
 
 #[tokio::test]
-async fn another_cluster_under_the_same_address_is_told_from_the_first() {
+async fn recreated_cluster_at_the_same_address_is_detected() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put("a", "x", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     fixture.member("a").control().new_incarnation();
-    // A refresh of discovery reads the new uid.
+    // A refresh of discovery also reads the new uid.
     fixture.get("/apis/unknown.io/v1").await.no_route();
     until(|| async {
         let mut old = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}")).await;
-        // A watch that opens before the router reads the new uid stays silent.
+        // A watch that opens before the router has read the new uid receives no event.
         let event = tokio::time::timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     })
@@ -238,7 +238,7 @@ async fn malformed_events_from_a_member_are_skipped() {
 }
 
 #[tokio::test]
-async fn single_namespace_is_readable_where_all_namespaces_are_forbidden() {
+async fn single_namespace_is_readable_if_cluster_wide_lists_are_forbidden() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.put("b", "y", "");
@@ -269,7 +269,7 @@ async fn single_namespace_is_readable_where_all_namespaces_are_forbidden() {
 }
 
 #[tokio::test]
-async fn a_member_that_refuses_names_the_reason() {
+async fn warning_contains_the_members_error() {
     for (code, reason) in [(401, "unauthorized"), (500, "500"), (429, "too many requests")] {
         let fixture = Fixture::start(["a", "b"]).await;
         fixture.put("a", "x", "");
@@ -286,7 +286,7 @@ async fn a_member_that_refuses_names_the_reason() {
 }
 
 #[tokio::test]
-async fn a_write_to_a_member_out_of_reach_says_so() {
+async fn write_to_an_unreachable_member_names_the_member() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "y", "");
     fixture.get(CONFIG_MAPS).await.ok();
@@ -301,7 +301,7 @@ async fn a_write_to_a_member_out_of_reach_says_so() {
 }
 
 #[tokio::test]
-async fn placement_in_an_unknown_cluster_is_refused_with_the_known_ones() {
+async fn create_in_an_unknown_cluster_lists_the_configured_clusters() {
     let policies = Policies {
         default: ResourcePolicy { placement: Some("gone".parse().unwrap()), ..ResourcePolicy::default() },
         ..Policies::default()
@@ -313,7 +313,7 @@ async fn placement_in_an_unknown_cluster_is_refused_with_the_known_ones() {
 }
 
 #[tokio::test]
-async fn cluster_that_becomes_stale_during_a_wait_for_its_write_is_named() {
+async fn read_names_a_cluster_that_becomes_stale_while_waiting() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.connect_clients("a").await;
@@ -322,7 +322,7 @@ async fn cluster_that_becomes_stale_during_a_wait_for_its_write_is_named() {
     control.reject(Some(Rejection { kinds, ..Rejection::all(500) }));
     control.cut_streams();
     tokio::time::sleep(crate::harness::QUIET).await;
-    // A lost connection causes no warning within its first five seconds.
+    // A lost connection causes no Warning within the first five seconds.
     pass(Duration::from_secs(3)).await;
     // The clock stands still until the list waits for the write.
     let mut asked = tokio::task::JoinSet::new();
@@ -344,14 +344,14 @@ async fn cluster_that_becomes_stale_during_a_wait_for_its_write_is_named() {
 }
 
 #[tokio::test]
-async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
+async fn watch_from_an_unreachable_revision_gets_an_error() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
     let list = fixture.get(&made()).await.ok();
     let control = fixture.member("a").control();
-    // The client comes from a replica that saw a later revision. The router cannot ask the member whether it has
-    // reached it.
+    // The version is from another replica, which has received a later revision. The router cannot ask the member
+    // whether it has reached the revision.
     let seen = vector(&version(&list));
     let from = crate::harness::composite(&json!({"a": (control.revision() + 5).to_string(), "b": seen["b"]}));
     control.reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(500) }));
@@ -366,14 +366,14 @@ async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
     assert!(events.next().await.is_none());
 }
 
-/// A request times out before the router knows that its cluster is silent. The answer names the cluster.
+/// A request times out before the router detects that its cluster is silent. The response names the cluster.
 #[tokio::test]
-async fn a_request_whose_time_is_over_names_who_has_not_answered() {
+async fn timed_out_request_names_the_silent_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "1").await;
     fixture.connect_clients("b").await;
     fixture.member("b").control().half_open(true);
-    // The clock leaps once all tasks wait for the cluster, so the test needs no real time.
+    // The paused clock leaps when all tasks wait for the cluster, so the test needs no real time.
     tokio::time::pause();
     let path = format!("{CONFIG_MAPS}/x?timeout=2s");
     let message = fixture.write("PUT", &path, &config_map_in("b", "x", "2")).await.refused(504);

@@ -1,7 +1,7 @@
-//! The liveness of the router under load: a client asks for `/livez`, as a kubelet does.
+//! The liveness of the router under load: a client polls `/livez`, like a kubelet.
 //!
-//! The limit is wall-clock time. A busy machine is no defect of the router, so the test repeats the load several times,
-//! and the best attempt counts.
+//! The limit is wall-clock time. A busy machine is no defect of the router, so the test repeats the load several times
+//! and uses the best result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +12,16 @@ use tokio::time::Instant;
 
 use crate::harness::Client;
 
-/// Longest permitted silence: the default of a probe (`timeoutSeconds` of a Pod's `livenessProbe`).
+/// The maximum time without a response: the default `timeoutSeconds` of a Pod's `livenessProbe`.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Pause between two requests.
+/// The pause between two requests of the probe.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Number of attempts before the load counts as blocking.
+/// The number of attempts before the test reports that the load blocks the router.
 const ATTEMPTS: usize = 3;
 
-/// A client on a worker of the runtime that asks for `/livez` over and over.
+/// A client on a worker thread of the runtime that polls `/livez` continuously.
 pub(crate) struct Probes {
     is_over: Arc<AtomicBool>,
     asking: JoinHandle<Duration>,
@@ -31,7 +31,8 @@ impl Probes {
     pub(crate) fn start(client: Client) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_over);
-        // The time counts from here. It includes the delay of a worker that never sends a first request.
+        // The time begins before the first request, so that it includes the delay of a worker that never sends a
+        // request.
         let mut answered = Instant::now();
         let asking = tokio::spawn(async move {
             let mut longest = Duration::ZERO;
@@ -49,14 +50,14 @@ impl Probes {
         Self { is_over, asking }
     }
 
-    /// Sends a last request. Returns the longest time without an answer since the start.
+    /// Sends a last request. Returns the longest time without a response since the start.
     pub(crate) async fn longest_silence(self) -> Duration {
         self.is_over.store(true, Ordering::SeqCst);
         self.asking.await.unwrap()
     }
 }
 
-/// Checks that the router stays responsive under a load. Each attempt runs the load and returns its
+/// Checks that the router stays responsive under a load. Each attempt runs the load and returns
 /// [`Probes::longest_silence`].
 pub(crate) async fn others_live(what: &str, mut attempt: impl AsyncFnMut() -> Duration) {
     let mut tried = Vec::new();

@@ -1,5 +1,5 @@
-//! A member that falls silent or stops, and comes back: the delay of the Warning, the age in it, and the time until all
-//! collections are fresh again.
+//! Tests of a member that becomes silent or stops, and recovers: the delay of the Warning, the age in the Warning, and
+//! the time until all collections are fresh again.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,13 +13,14 @@ use crate::harness::{CONFIG_MAPS, Fixture, SOON, pass, quiet_without_time, until
 const COLLECTIONS: [&str; 6] =
     ["/api/v1/configmaps", "/api/v1/pods", "/api/v1/services", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/events"];
 
-/// Time within which a Warning follows a member's silence.
+/// The maximum time from a member's silence to a Warning.
 const WARNED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Longest interval between two signs of life of a member, from events or probes. The real age may be larger by it.
+/// The maximum interval between two events or probe responses of a member. The real age may be larger than the age in
+/// the Warning by this time.
 const SAYS_SOMETHING_EACH: Duration = Duration::from_secs(5);
 
-/// Members `a` and `b`. The router has read all their collections.
+/// Starts members `a` and `b`, and waits until the router has read all their collections.
 async fn held() -> Fixture {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "1").await;
@@ -27,7 +28,7 @@ async fn held() -> Fixture {
     fixture
 }
 
-/// The Warnings of a list of each collection.
+/// Returns the Warnings of a list of each collection.
 async fn warnings(fixture: &Fixture) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for collection in COLLECTIONS {
@@ -42,7 +43,7 @@ async fn all_are_fresh(fixture: &Fixture) -> bool {
     warnings(fixture).await.iter().all(Vec::is_empty)
 }
 
-/// The age in a Warning about `b`, in seconds.
+/// Returns the age in a Warning about `b`, in seconds.
 fn age(warnings: &[String]) -> u64 {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let (before, rest) = warnings[0].split_once(" may be stale, last updated ").expect("an age");
@@ -51,7 +52,7 @@ fn age(warnings: &[String]) -> u64 {
 }
 
 #[tokio::test]
-async fn silent_member_is_reported_for_all_collections_within_ten_seconds() {
+async fn silent_member_causes_warnings_within_ten_seconds() {
     let fixture = held().await;
     let frozen = Instant::now();
     fixture.member("b").control().half_open(true);
@@ -63,7 +64,7 @@ async fn silent_member_is_reported_for_all_collections_within_ten_seconds() {
         for warnings in warnings(&fixture).await {
             let (age, most) = (Duration::from_secs(age(&warnings)), frozen.elapsed() + SAYS_SOMETHING_EACH);
             assert!(age >= Duration::from_secs(least.as_secs()) && age <= most, "{least:?} to {most:?}: {warnings:?}");
-            // Later Warnings give the latest reason: the member answers no handshake.
+            // Later Warnings contain the latest reason: the member does not answer `/readyz`.
             let is_silent = warnings[0].contains("is silent: no answer to /readyz within 4 s");
             assert!(is_silent || elapsed > WARNED_WITHIN, "{warnings:?}");
             assert_eq!(warnings[0].matches("cluster b").count(), 1, "{warnings:?}");
@@ -71,7 +72,7 @@ async fn silent_member_is_reported_for_all_collections_within_ten_seconds() {
     }
 }
 
-/// A log in memory.
+/// A log that is written to memory.
 #[derive(Clone, Default)]
 struct LogText(Arc<Mutex<Vec<u8>>>);
 
@@ -87,7 +88,7 @@ impl std::io::Write for LogText {
 }
 
 impl LogText {
-    /// The lines that name a cluster.
+    /// Returns the log lines that name a cluster.
     fn of(&self, cluster: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().filter(|line| line.contains(&format!("cluster={cluster} "))).map(str::to_owned).collect()
@@ -95,10 +96,10 @@ impl LogText {
 }
 
 #[tokio::test]
-async fn a_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() {
+async fn outage_is_logged_once_at_its_begin_and_end() {
     let log = LogText::default();
-    // With a single subscriber, tracing asks the first thread that reaches a line whether the subscriber wants it, and
-    // caches the answer for all threads. That thread may belong to another test.
+    // With a single subscriber, `tracing` asks the first thread that reaches a log statement whether the subscriber
+    // wants it, and caches the result for all threads. That thread may belong to another test.
     let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false);
@@ -137,7 +138,7 @@ async fn a_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() {
 }
 
 #[tokio::test]
-async fn killed_member_is_reported_at_once() {
+async fn killed_member_causes_warnings_immediately() {
     let fixture = held().await;
     fixture.member("b").control().stop_listening().await;
     pass(Duration::from_secs(1)).await;
@@ -148,7 +149,7 @@ async fn killed_member_is_reported_at_once() {
 }
 
 #[tokio::test]
-async fn all_collections_are_fresh_soon_after_a_member_is_back() {
+async fn collections_become_fresh_soon_after_an_outage() {
     let fixture = held().await;
     let control = fixture.member("b").control();
     for silent in [true, false] {
@@ -157,7 +158,7 @@ async fn all_collections_are_fresh_soon_after_a_member_is_back() {
         } else {
             control.stop_listening().await
         }
-        // By now each collection's own next attempt is up to half a minute away.
+        // After this time, the next regular attempt of each collection may be half a minute away.
         pass(Duration::from_secs(120)).await;
         quiet_without_time().await;
         assert!(warnings(&fixture).await.iter().all(|warnings| age(warnings) >= 120));
@@ -170,7 +171,7 @@ async fn all_collections_are_fresh_soon_after_a_member_is_back() {
     }
 }
 
-/// Checks that all collections are fresh soon.
+/// Checks that all collections become fresh within some seconds.
 async fn become_fresh_soon(fixture: &Fixture) {
     let back = Instant::now();
     until(|| async {
@@ -178,14 +179,14 @@ async fn become_fresh_soon(fixture: &Fixture) {
         all_are_fresh(fixture).await
     })
     .await;
-    // Twice the promised time, for busy machines.
+    // The limit is twice the promised time, for busy machines.
     assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
 }
 
-/// A load balancer keeps its connections and answers PING for a dead server. It answers requests with an error or not
-/// at all, and breaks or keeps the forwarded streams.
+/// A load balancer without a backend preserves its connections and answers PING. It answers requests with an error or
+/// not at all, and closes the forwarded streams or preserves them.
 #[tokio::test]
-async fn cluster_without_a_server_is_stale_though_its_load_balancer_answers() {
+async fn cluster_behind_an_empty_load_balancer_is_stale() {
     for (code, breaks_off) in [(Some(503), false), (Some(502), false), (Some(504), true), (None, false), (None, true)] {
         let fixture = held().await;
         let control = fixture.member("b").control();
@@ -199,7 +200,7 @@ async fn cluster_without_a_server_is_stale_though_its_load_balancer_answers() {
         let reason = code.map_or("no answer".to_owned(), |code| code.to_string());
         for warnings in warnings(&fixture).await {
             assert!(age(&warnings) <= 15, "{code:?}: {warnings:?}");
-            // The Warning gives the broken watch as the reason until the router knows more.
+            // The Warning names the broken watch as the reason, until the router has detected another reason.
             assert!(breaks_off || warnings[0].contains(&reason), "{code:?}: {warnings:?}");
         }
         pass(Duration::from_secs(120)).await;
@@ -211,9 +212,9 @@ async fn cluster_without_a_server_is_stale_though_its_load_balancer_answers() {
     }
 }
 
-/// A load balancer may answer `/readyz` for any server, or the member allows it without credentials.
+/// A load balancer may answer `/readyz` itself, or the member allows `/readyz` without credentials.
 #[tokio::test]
-async fn a_member_that_rejects_credentials_is_asked_seldom_whatever_its_readyz_says() {
+async fn member_that_rejects_credentials_gets_few_requests() {
     let fixture = held().await;
     let control = fixture.member("b").control();
     let kinds = vec![RequestKind::List, RequestKind::Watch, RequestKind::Get, RequestKind::Discovery];
@@ -226,11 +227,12 @@ async fn a_member_that_rejects_credentials_is_asked_seldom_whatever_its_readyz_s
     let before = asked();
     pass(Duration::from_secs(120)).await;
     quiet_without_time().await;
-    // Each collection asks every 15 to 30 s, discovery asks every 10 s, and each 401 causes one more request.
+    // Each collection sends a request every 15 to 30 s, discovery every 10 s, and each 401 causes one additional
+    // request.
     let count = asked() - before;
     assert!(count <= 2 * (8 * COLLECTIONS.len() as u64 + 15), "{count}");
     control.reject(None);
-    // No event announces valid credentials: the next request finds out.
+    // No event announces that the credentials are valid again. The next request discovers it.
     until(|| async {
         pass(Duration::from_millis(250)).await;
         all_are_fresh(&fixture).await
@@ -239,7 +241,7 @@ async fn a_member_that_rejects_credentials_is_asked_seldom_whatever_its_readyz_s
 }
 
 #[tokio::test]
-async fn a_member_that_forbids_to_ask_whether_it_is_ready_is_not_silent() {
+async fn member_that_forbids_readyz_is_not_stale() {
     let fixture = held().await;
     let control = fixture.member("b").control();
     let asked = || control.requests(RequestKind::Other);
@@ -253,8 +255,9 @@ async fn a_member_that_forbids_to_ask_whether_it_is_ready_is_not_silent() {
     }
 }
 
-/// The member's etcd is gone, or `/readyz` waits for it: two checks of a kube-apiserver wait 2 s each. The member still
-/// answers pings, and memory may be old. Streams stay open, since logs and tunnels need no etcd.
+/// The member's etcd is lost, or `/readyz` waits for etcd: two checks of a kube-apiserver wait 2 s each. The member
+/// still answers PING, but the objects in memory may be outdated. Streams stay open, because logs and tunnels need no
+/// etcd.
 #[tokio::test]
 async fn member_that_is_not_ready_is_stale_until_it_sends_events() {
     for hangs in [false, true] {
@@ -282,7 +285,7 @@ async fn member_that_is_not_ready_is_stale_until_it_sends_events() {
         let report = fixture.get("/readyz?verbose").await;
         let report = String::from_utf8_lossy(&report.body);
         assert!(report.contains("its /readyz says that it is not ready"), "{report}");
-        // Reads and writes still reach the member, and its events are fresh.
+        // Reads and writes still reach the member, and its events make the collection fresh.
         assert_eq!(fixture.get(&format!("/clusters/b{CONFIG_MAPS}")).await.code, 200);
         fixture.put_and_see("b", "x", "2").await;
         followed.frame().await.expect("it goes on").expect("data");
@@ -293,9 +296,9 @@ async fn member_that_is_not_ready_is_stale_until_it_sends_events() {
     }
 }
 
-/// Data that waits in a buffer for the client arrived long ago.
+/// Data in a client's buffer arrived some time ago, so reading it does not prove that the cluster is alive.
 #[tokio::test]
-async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
+async fn slow_reader_does_not_hide_a_dead_cluster() {
     let fixture = held().await;
     let value = "v".repeat(8 << 10);
     for number in 0..100 {
@@ -307,7 +310,7 @@ async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
     followed.frame().await.expect("a frame").expect("data");
     quiet_without_time().await;
     fixture.member("b").control().half_open(true);
-    // The member has filled the stream's window.
+    // The member has filled the flow-control window of the stream.
     let seconds = 8;
     for _ in 0..seconds {
         pass(Duration::from_secs(1)).await;
@@ -321,7 +324,7 @@ async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
 }
 
 #[tokio::test]
-async fn watch_of_a_clusters_own_path_breaks_off_when_it_is_silent() {
+async fn watch_at_a_clusters_path_breaks_when_it_is_silent() {
     let fixture = held().await;
     let followed = format!("/clusters/b{CONFIG_MAPS}?watch=1&resourceVersion=0");
     let mut followed = fixture.client().call("GET", &followed, &[], "").await.into_body();

@@ -1,4 +1,4 @@
-//! Informers in a storm: members change and fail at random while clients follow. In the end each client has all current
+//! Informers under random faults: members change and fail while clients follow. At the end each client has all current
 //! objects.
 
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
                 member.control().start_listening().await;
             }
             95..97 => {
-                // The router must read the state before and after a restore. Otherwise new revisions may pass the
-                // undone ones unnoticed, or undone events on their way may arrive after the restore.
+                // The router must read the states before and after a restore. Otherwise the member's revision may
+                // exceed the undone revisions undetected, or undone events in transit may arrive after the restore.
                 let newest = member.control().revision();
                 until(|| async { seen(fixture, member.name()).await == Some(newest) }).await;
                 let revision = newest.saturating_sub(random.random_range(1..6));
@@ -51,7 +51,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     }
-    // A client that resumes from an undone version gets its 410 once the member has passed the undone revisions.
+    // A client that resumes from an undone version gets a 410 after the member's revision has exceeded the undone
+    // revisions.
     for member in &fixture.members {
         while undone.get(member.name()).is_some_and(|undone| member.control().revision() <= *undone) {
             member.apply(crate::harness::config_map("last", "")).unwrap();
@@ -59,8 +60,8 @@ async fn storm(fixture: &Fixture, mut random: StdRng) {
     }
 }
 
-/// The member's revision that the router has reached; `None` before the first. A revision with several deletions may be
-/// incomplete, but here each has only one.
+/// Returns the member's revision that the router has reached; `None` before the first. In this test each revision has
+/// at most one deletion, so a reached revision is complete.
 async fn seen(fixture: &Fixture, member: &str) -> Option<u64> {
     let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     let components = vector(&version(&list));
@@ -90,7 +91,7 @@ async fn weathered(seed: u64) {
 }
 
 #[tokio::test]
-async fn informers_hold_what_there_is_when_the_storm_is_over() {
+async fn informers_have_all_current_objects_after_random_faults() {
     let seeds = std::env::var("STORM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
     for seed in 0..seeds {
         weathered(seed * 10).await;

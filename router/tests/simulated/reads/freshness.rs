@@ -1,4 +1,4 @@
-//! The answer for each state of a cluster and each kind of request: every cell of the table.
+//! Tests of the response for each state of a cluster and each kind of request. Each cell of the table is one case.
 
 use std::time::Duration;
 
@@ -11,44 +11,42 @@ use crate::harness::{
     Answer, CONFIG_MAPS, Events, Fixture, SOON, allow, composite, config, config_map_in, items, pass, vector, version,
 };
 
-/// The router's knowledge of cluster `b`. Cluster `a` is always fresh.
+/// The state of cluster `b` in the router. Cluster `a` is always fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Fresh,
-    /// The router has read it, and it is unreachable now.
+    /// The router has read `b`, and `b` is unreachable now.
     Stale,
-    /// The router started while it was unreachable.
+    /// The router started while `b` was unreachable.
     Undiscovered,
-    /// The router started while it refused lists.
+    /// The router started while `b` refused lists.
     Unsynced,
 }
 
-/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     List,
     ListExact,
-    /// The second page of a list.
+    /// The request for the second page of a list.
     Continue,
     Watch,
     /// A watch with `sendInitialEvents`.
     WatchList,
-    /// A name that `a` has.
+    /// A get of an object of `a`.
     GetOfA,
-    /// A name that `b` has.
+    /// A get of an object of `b`.
     GetOfB,
-    /// A name that no cluster has.
+    /// A get of a name that no cluster has.
     GetOfNobody,
 }
 
-/// The resourceVersion in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Unset,
     Zero,
     /// An earlier version of both clusters.
     Both,
-    /// An earlier version of `a` alone.
+    /// An earlier version that contains only `a`.
     OfA,
     /// A version of both clusters, with a revision of `b` that `b` has not reached.
     Ahead,
@@ -67,25 +65,25 @@ const VERBS: [Verb; 8] = [
 ];
 const VERSIONS: [Version; 5] = [Version::Unset, Version::Zero, Version::Both, Version::OfA, Version::Ahead];
 
-/// The rules of docs/consistency.md ("Answers to reads"), in the words of [`outcome`].
+/// Returns the expected response according to docs/consistency.md ("Answers to reads"), in the form of [`outcome`].
 fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'static str {
     let unknown = matches!(state, State::Undiscovered | State::Unsynced);
     let names_b = matches!(version, Version::Both | Version::Ahead);
     let ahead = version == Version::Ahead;
     match verb {
-        // Requests for a name never wait for unreachable clusters. The cluster with the object answers, and no answer
-        // claims that the object is gone.
+        // Requests for a name never wait for unreachable clusters. The cluster with the object answers, and no response
+        // claims that the object does not exist.
         Verb::GetOfA | Verb::GetOfB | Verb::GetOfNobody => match state {
             _ if unknown && names_b => "429",
             State::Fresh | State::Stale if ahead => "504",
             // The cluster answers requests for single objects while its lists fail.
             State::Unsynced if verb == Verb::GetOfNobody => "404",
             State::Unsynced => "200",
-            // The other cluster may have an object of the name, too.
+            // The cluster in the unknown state may also have an object with this name.
             _ if unknown && verb == Verb::GetOfA => "200 missing",
             _ if verb == Verb::GetOfA => "200",
             _ if unknown => "503",
-            // Memory lacks the object, but may be old.
+            // Memory lacks the object, but may be outdated.
             State::Stale if verb == Verb::GetOfNobody => "404 stale",
             _ if verb == Verb::GetOfNobody => "404",
             State::Stale => "200 stale",
@@ -116,7 +114,7 @@ fn exists(verb: Verb, version: Version) -> bool {
     }
 }
 
-/// The code, the warning about `b`, and whether half a minute had passed.
+/// Formats the status code, the Warning about `b`, and whether the response took half a minute.
 fn outcome(answer: &Answer, took: Duration) -> String {
     let mut text = answer.code.to_string();
     let warnings = answer.warnings();
@@ -126,13 +124,13 @@ fn outcome(answer: &Answer, took: Duration) -> String {
             let rest = warning.strip_prefix("299 - \"cluster b");
             rest.is_some_and(|rest| rest.starts_with(begin) && rest.contains(age) && rest.contains(" s"))
         };
-        // If another cluster answers a get, the warning says that `b` may have such an object, too.
+        // If another cluster answers a get, the Warning says that `b` may also have an object with this name.
         let is_missing =
             is_of(": configmaps are missing, ", " waiting for ") || is_of(" may have configmaps ", " asked (for ");
         assert!(is_missing || is_of(": configmaps may be stale, ", " s ago: "), "{warning}");
         text += if is_missing { " missing" } else { " stale" };
     }
-    // For a name in an unreachable cluster no answer suggests a retry: see `faults`.
+    // For a name in an unreachable cluster no response suggests a retry: see the module `faults`.
     if matches!(answer.code, 429 | 504) {
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
     }
@@ -147,7 +145,7 @@ fn outcome(answer: &Answer, took: Duration) -> String {
     text
 }
 
-/// The versions for the requests: a vector of both clusters, and a token of the second page.
+/// The versions for the requests: a composite version of both clusters, and the continue token of the second page.
 struct Given {
     both: Value,
     token: String,
@@ -186,7 +184,7 @@ impl Given {
             Verb::List => format!("{CONFIG_MAPS}{}", with("")),
             Verb::ListExact => format!("{CONFIG_MAPS}{}", with("&resourceVersionMatch=Exact")),
             Verb::Continue => {
-                // A token consists of a place and a version, so the test can replace the version.
+                // A continue token consists of a position and a version, so the test can replace the version.
                 let (place, _) = self.token.rsplit_once('.').unwrap();
                 format!("{CONFIG_MAPS}?limit=1&continue={place}.{}", version.unwrap_or_default())
             }
@@ -203,7 +201,7 @@ impl Given {
     }
 }
 
-/// Sends a request while the clock advances in leaps, and returns the outcome.
+/// Sends a request while the paused clock advances in leaps, and returns the outcome.
 async fn asked(fixture: &Fixture, verb: Verb, path: &str) -> String {
     tokio::time::pause();
     let started = tokio::time::Instant::now();
@@ -217,7 +215,7 @@ async fn asked(fixture: &Fixture, verb: Verb, path: &str) -> String {
     outcome
 }
 
-/// Returns whether this is the bookmark that ends the initial events.
+/// Returns whether this event is the bookmark at the end of the initial events.
 fn is_end(event: &Value) -> bool {
     event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 }
@@ -232,7 +230,7 @@ async fn watched(fixture: &Fixture, path: &str, started: tokio::time::Instant) -
     }
     let head = Answer { code: 200, headers: response.headers().clone(), body: bytes::Bytes::new() };
     let mut events = Events::of(response);
-    // An ERROR event arrives within the router's wait for a version.
+    // An ERROR event arrives within the router's maximum wait for a version.
     let error = tokio::time::timeout(Duration::from_secs(4), async {
         loop {
             let event = events.next().await?;
@@ -247,13 +245,13 @@ async fn watched(fixture: &Fixture, path: &str, started: tokio::time::Instant) -
             "ERROR 504".to_owned()
         }
         Some(status) if status["kind"] == "Status" => format!("ERROR {}", status["code"]),
-        // The end of the initial events waits for no cluster.
+        // The bookmark at the end of the initial events must not wait for a cluster.
         None if path.contains("allowWatchBookmarks") => "no end of the initial events".to_owned(),
         _ => outcome(&head, took),
     }
 }
 
-/// A router under this policy with `b` in this state, and the versions for the requests.
+/// Returns a router with this policy and `b` in this state, and the versions for the requests.
 async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
     let policies = Policies { default: ResourcePolicy { partial, ..ResourcePolicy::default() }, ..Policies::default() };
     let mut fixture = Fixture::with(["a", "b"].map(config), policies.clone()).await;
@@ -265,7 +263,7 @@ async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
         State::Fresh => {}
         State::Stale => {
             control.stop_listening().await;
-            // After 8 s without contact, the member counts as lost.
+            // After 8 s without contact, the member counts as unreachable.
             pass(Duration::from_secs(8)).await;
             return (fixture, Fixture { members: Vec::new(), router: crate::harness::router(allow()) }, given);
         }
@@ -277,12 +275,12 @@ async fn in_state(partial: Partial, state: State) -> (Fixture, Fixture, Given) {
     }
     let other = fixture.restarted(policies).await;
     let members = std::mem::take(&mut fixture.members);
-    // The caller keeps the first router, whose tasks must not end during the test.
+    // The caller keeps the first router, because its tasks must not end during the test.
     (Fixture { members, router: other.router }, fixture, given)
 }
 
 #[tokio::test]
-async fn every_cell_of_state_and_request_is_answered_as_designed() {
+async fn each_cluster_state_and_request_kind_has_the_documented_response() {
     let mut wrong = Vec::new();
     let mut cells = 0;
     for partial in [Partial::Deny, Partial::Allow] {
@@ -342,7 +340,7 @@ async fn warnings_name_ten_clusters_and_count_the_rest() {
 }
 
 #[tokio::test]
-async fn resource_that_only_an_unknown_cluster_may_serve_is_unavailable() {
+async fn resource_of_an_unreached_cluster_gets_a_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("a").control().serve("deployments.apps", false);
     fixture.member("b").control().stop_listening().await;
@@ -359,12 +357,12 @@ async fn resource_that_only_an_unknown_cluster_may_serve_is_unavailable() {
 }
 
 #[tokio::test]
-async fn idle_collection_reaches_a_version_without_a_list() {
+async fn idle_collection_reaches_a_version_without_a_relist() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "x", "");
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("b").control();
-    // A write to another resource advances the member's revision; the ConfigMaps are idle.
+    // A write to another resource advances the revision of the member, while the ConfigMaps do not change.
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "default"}});
     let revision = fixture.member("b").apply(service).unwrap();
     let mut named = vector(&version(&list));
@@ -387,7 +385,7 @@ async fn idle_collection_reaches_a_version_without_a_list() {
 }
 
 #[tokio::test]
-async fn a_collection_that_is_idle_for_long_is_not_listed_anew() {
+async fn long_idle_collection_is_not_relisted() {
     let mut quiet = config("a");
     quiet.bookmark_interval = Duration::from_secs(24 * 60 * 60);
     let fixture = Fixture::with([quiet], allow()).await;
@@ -403,16 +401,16 @@ async fn a_collection_that_is_idle_for_long_is_not_listed_anew() {
 }
 
 #[tokio::test]
-async fn a_collection_that_was_deleted_is_not_shown_again() {
+async fn deleted_collection_does_not_reappear_in_lists() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (cluster, name) in [("a", "x"), ("b", "y"), ("b", "z")] {
         fixture.put_and_see(cluster, name, "").await;
     }
-    // The connection is so slow that a read would arrive before the event.
+    // The connection is so slow that a direct read would arrive before the watch event.
     for name in ["a", "b"] {
         fixture.member(name).control().slow(Some(2_000));
     }
-    // A member ignores the query of a delete with a body.
+    // A member ignores the query of a DELETE with a body, so this DELETE is no dry run.
     let trial = fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?dryRun=All"), &[], "").await;
     assert_eq!(trial.code, 200, "{trial:?}");
     assert_eq!(items(&fixture.get(CONFIG_MAPS).await.ok()).len(), 3, "nothing is waited for that does not come");
@@ -422,7 +420,7 @@ async fn a_collection_that_was_deleted_is_not_shown_again() {
 }
 
 #[tokio::test]
-async fn own_writes_that_are_not_seen_in_time_are_504() {
+async fn read_after_an_unseen_write_times_out_with_504() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("b").control();

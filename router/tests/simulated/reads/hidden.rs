@@ -1,4 +1,4 @@
-//! The shared mode: the visible clusters of a request, and the secrecy of the others.
+//! Tests of the shared mode: the clusters that are visible for a request, and the secrecy of hidden clusters.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::access::rights::{config_map_of, listed};
 use crate::harness::{Answer, Client, allow, config_map, pass, until};
 use crate::membership::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
 
-/// An object where the caller has no rights looks like a missing one, in every message and in every question to
-/// members.
+/// An object in a cluster without rights for the caller looks like a missing object, in every message and in every
+/// request to members.
 #[tokio::test]
 async fn hidden_object_looks_like_a_missing_one() {
     let (with, rbac) = fixture(["a", "b", "c"]).await;
@@ -52,7 +52,7 @@ async fn hidden_object_looks_like_a_missing_one() {
         assert_eq!(said[0], said[1], "{name}");
         assert!(rbac[2].came().is_empty(), "{name}");
     }
-    // A hidden name costs the same questions as a missing one.
+    // A hidden name causes the same requests to members as a missing name.
     let ann = with.user("ann", &[]);
     let mut asked = Vec::new();
     rbac.iter().for_each(|own| drop(own.came()));
@@ -64,7 +64,7 @@ async fn hidden_object_looks_like_a_missing_one() {
     assert_eq!(asked[0], asked[1]);
 }
 
-/// Messages name only the caller's visible clusters, also while a hidden one is unreachable.
+/// Messages name only the clusters that are visible to the caller, also while a hidden cluster is unreachable.
 #[tokio::test]
 async fn messages_name_no_hidden_cluster() {
     let (with, _rbac) = fixture(["a", "b", "c"]).await;
@@ -103,9 +103,10 @@ async fn messages_name_no_hidden_cluster() {
     ann.send("DELETE", SHOP, &[], "").await.refused(403);
 }
 
-/// A read is allowed if any visible cluster allows it, a write if all visible clusters allow it.
+/// An access review of a read is allowed if any visible cluster allows the read. A review of a write is allowed if all
+/// visible clusters allow the write.
 #[tokio::test]
-async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
+async fn access_review_asks_only_visible_clusters() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     let ann = fixture.user("ann", &[]);
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -137,7 +138,7 @@ async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
         assert_eq!(answer["status"]["resourceRules"].as_array().map_or(0, Vec::len).min(1), rules, "{answer}");
         assert_eq!(rbac.iter().map(|own| own.came().len()).collect::<Vec<_>>(), asked, "{user} {namespace}");
     }
-    // The answer does not name a hidden cluster that is unreachable.
+    // The response does not name an unreachable hidden cluster.
     fixture.member("c").control().stop_listening().await;
     fixture.out_of_reach("c").await;
     let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
@@ -146,10 +147,10 @@ async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
     assert!(answer.warnings().is_empty() && answer.ok()["status"].get("evaluationError").is_none(), "{answer:?}");
 }
 
-/// Versions in answers to writes carry the scope of the writer's rights, as versions from memory do. The router accepts
-/// them again.
+/// Versions in responses to writes contain the scope of the writer's rights, like versions from memory. The router
+/// accepts these versions.
 #[tokio::test]
-async fn versions_of_written_objects_are_those_that_memory_shows() {
+async fn versions_of_write_responses_equal_those_from_memory() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
     for (member, rbac) in fixture.members.iter().zip(&rbac) {
         allow_to(member, "shop", "carl", ALL_VERBS);
@@ -175,9 +176,9 @@ async fn versions_of_written_objects_are_those_that_memory_shows() {
     }
 }
 
-/// A cluster with unknown rights may have the object. The router does not guess, and does not name the cluster.
+/// A cluster with unknown rights may have the object. The router refuses the request, and does not name the cluster.
 #[tokio::test]
-async fn requests_are_refused_not_guessed_where_rights_are_unknown() {
+async fn writes_are_refused_while_a_clusters_rights_are_unknown() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     let root = fixture.user("root", &[]);
     fixture.router.set_policies(tributary_router::Policies::default());
@@ -201,7 +202,7 @@ async fn requests_are_refused_not_guessed_where_rights_are_unknown() {
     assert_eq!(root.send("DELETE", SHOP, &[], "").await.refused(429), unknown(""));
     assert!(rbac.iter().all(|own| own.came().iter().all(|own| own.line.starts_with("GET "))));
     assert!(rbac[2].came().is_empty());
-    // Memory or an annotation determines the cluster of these requests, so the unknown rights in `c` do not matter.
+    // Memory or an annotation determines the cluster of these requests, so the unknown rights in `c` have no effect.
     root.get(&format!("{SHOP}/of-a")).await.ok();
     root.get(&format!("{SHOP}/of-a/nothing")).await.refused(404);
     let mut named = config_map_of("shop", "of-a");
@@ -209,10 +210,10 @@ async fn requests_are_refused_not_guessed_where_rights_are_unknown() {
     write(&root, "PUT", &format!("{SHOP}/of-a"), &named).await.ok();
 }
 
-/// The search for a write's cluster sees only the writer's clusters. An owner or a Helm release's records in a hidden
-/// cluster count as missing.
+/// The search for the cluster of a write uses only the clusters that are visible to the writer. An owner or the records
+/// of a Helm release in a hidden cluster count as missing.
 #[tokio::test]
-async fn grounds_ignore_objects_of_hidden_clusters() {
+async fn write_placement_ignores_objects_in_hidden_clusters() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let mut record = config_map_of("shop", "sh.helm.release.v1.web.v1");
@@ -248,10 +249,10 @@ async fn grounds_ignore_objects_of_hidden_clusters() {
     }
 }
 
-/// For a resource outside memory the router asks, in the caller's name, only the clusters that allow the caller to list
-/// it.
+/// A resource that is not cached is read under the caller's identity, and only from clusters that allow the caller to
+/// list it.
 #[tokio::test]
-async fn a_live_list_is_of_the_clusters_that_allow_it() {
+async fn uncached_list_reads_only_clusters_that_allow_it() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
     fixture.router.set_policies(tributary_router::Policies { registered: Some(Vec::new()), ..allow() });
     fixture.member("c").control().stop_listening().await;
@@ -273,7 +274,7 @@ async fn a_live_list_is_of_the_clusters_that_allow_it() {
 
 /// A selector gets the same Warning for a cluster that the caller may not know and for a cluster that does not exist.
 #[tokio::test]
-async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_does_not_exist() {
+async fn selector_with_a_hidden_cluster_gets_the_unknown_name_warning() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let told = async |client: &Client, method: &str, selector: &str, query: &str| {
@@ -297,22 +298,22 @@ async fn a_selector_that_names_a_hidden_cluster_gets_the_warning_of_one_that_doe
     }
 }
 
-/// Tributary asks a cluster for its discovery only if the caller may get the object there. So the time of a 404 does
-/// not show that the cluster exists.
+/// Tributary reads the discovery of a cluster again only if the caller may get the object in this cluster. The duration
+/// of a 404 therefore does not reveal that a hidden cluster exists.
 #[tokio::test]
-async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
+async fn not_found_does_not_wait_for_a_hidden_cluster() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
     let (ann, root, c) = (fixture.user("ann", &[]), fixture.user("root", &[]), fixture.member("c").control());
     c.serve("configmaps", false);
     until(async || {
-        // This request makes Tributary read the members' discovery.
+        // This request makes Tributary read the discovery of the members again.
         root.get("/apis/unknown.io/v1").await;
         root.get(&format!("{SHOP}/of-c")).await.code == 404
     })
     .await;
     c.hold_requests(true);
     let answered_after = async |client: &Client, method: &str| {
-        // Tributary may ask the cluster again after 2 s.
+        // After 2 s, Tributary may send the next request to the cluster.
         pass(Duration::from_millis(2500)).await;
         let begun = Instant::now();
         client.send(method, &format!("{SHOP}/nothing"), &[], "").await.refused(404);
@@ -324,10 +325,10 @@ async fn a_404_does_not_wait_for_a_hidden_cluster_that_lacks_the_kind() {
     }
 }
 
-/// While the rights in `c` are unknown, a selector with `c` gets the answer of a name without a cluster: from memory
-/// and live, with and without rights in other clusters.
+/// While the rights in `c` are unknown, a selector with `c` gets the same response as a selector with an unknown name:
+/// from memory and from the members, for users with and without rights in other clusters.
 #[tokio::test]
-async fn a_selector_does_not_tell_a_cluster_whose_rights_are_not_known_from_one_that_does_not_exist() {
+async fn selector_hides_the_existence_of_clusters_with_unknown_rights() {
     let (fixture, _rbac) = fixture(["a", "b", "c"]).await;
     crate::access::rights::refuse_rbac(fixture.member("c"), true);
     fixture.member("c").control().cut_streams();
@@ -367,7 +368,7 @@ async fn a_selector_does_not_tell_a_cluster_whose_rights_are_not_known_from_one_
             let of_c = told("DELETE", "%3DN", "c", "").await;
             assert_eq!(of_c, told("DELETE", "%3DN", "nowhere", "").await, "{user}");
         }
-        // A selector without a hidden name leaves the cluster out.
+        // A selector that excludes the hidden name is not affected.
         let path = format!("{SHOP}?labelSelector=tributary.dev/cluster%3Da");
         let answer = fixture.user("ann", &[]).get(&path).await;
         assert_eq!((answer.code, answer.warnings()), (200, Vec::new()));

@@ -1,7 +1,7 @@
-//! `itemResourceVersions: Integer`: every object carries a number that names its version and its cluster. Each use of a
-//! version accepts the number.
+//! Tests of `itemResourceVersions: Integer`: the resourceVersion of every object is an integer that identifies its
+//! revision and its cluster. Clients can use the integer wherever a resourceVersion is accepted.
 //!
-//! Member `a` has index 0 and `b` index 1, so an object of `b` at revision 7 carries `70001`.
+//! Member `a` has index 0 and `b` has index 1, so an object of `b` at revision 7 has the resourceVersion `70001`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::harness::{
 };
 use crate::reads::namespaces::forbid;
 
-/// Leaves out the members' own objects.
+/// A query that excludes objects which the members create themselves.
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
 fn policies() -> Policies {
@@ -35,12 +35,12 @@ async fn start() -> Fixture {
     Fixture::with(["a", "b"].map(config), policies()).await
 }
 
-/// The number of an object of a member at a revision.
+/// Returns the integer resourceVersion of an object of a member at a revision.
 fn integer(member: &str, revision: u64) -> String {
     (revision * 10_000 + if member == "a" { 0 } else { 1 }).to_string()
 }
 
-/// The events up to the first bookmark, and the bookmark's vector.
+/// Returns the events up to the first bookmark, and the bookmark's composite version.
 async fn up_to_bookmark(events: &mut Events) -> (Vec<Value>, Value) {
     let mut before = Vec::new();
     loop {
@@ -53,7 +53,7 @@ async fn up_to_bookmark(events: &mut Events) -> (Vec<Value>, Value) {
 }
 
 #[tokio::test]
-async fn object_has_the_same_integer_version_in_every_answer() {
+async fn object_has_one_integer_version_in_all_responses() {
     let fixture = start().await;
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
     assert_eq!(vector(&version(&list)).as_object().unwrap().len(), 2, "a list stays composite");
@@ -88,7 +88,7 @@ async fn object_has_the_same_integer_version_in_every_answer() {
 }
 
 #[tokio::test]
-async fn subresources_and_resources_that_are_asked_live_carry_numbers_too() {
+async fn subresources_and_uncached_objects_have_integer_versions() {
     let fixture = start().await;
     let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
@@ -110,11 +110,11 @@ async fn subresources_and_resources_that_are_asked_live_carry_numbers_too() {
 }
 
 #[tokio::test]
-async fn reads_wait_for_what_a_number_says_of_its_cluster_alone() {
+async fn read_at_an_integer_waits_only_for_its_cluster() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
-        // A write past the router, which has not seen it yet.
+        // A write directly to the member. The router has not received its event.
         let number = integer("b", fixture.put("b", "x", &round.to_string()));
         let path = if round % 2 == 0 {
             format!("{CONFIG_MAPS}/x?resourceVersion={number}")
@@ -138,7 +138,7 @@ async fn reads_wait_for_what_a_number_says_of_its_cluster_alone() {
 }
 
 #[tokio::test]
-async fn an_exact_list_shows_the_numbers_cluster_as_it_was() {
+async fn exact_list_at_an_integer_shows_its_clusters_past_state() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     let old = fixture.put_and_see("a", "x", "old").await;
@@ -157,12 +157,12 @@ async fn an_exact_list_shows_the_numbers_cluster_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_after_any_event_by_its_number() {
+async fn watch_resumes_from_the_integer_of_any_event() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.resumes_after_each(&mut events).await;
-    // The watch waits for an event that has not arrived yet.
+    // The watch waits for an event that has not arrived.
     let revision = fixture.put("b", "x7", "");
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", integer("b", revision))).await;
     fixture.put("a", "x8", "");
@@ -170,9 +170,9 @@ async fn a_watch_goes_on_after_any_event_by_its_number() {
 }
 
 #[tokio::test]
-async fn a_number_without_its_event_is_expired() {
+async fn watch_from_an_unknown_integer_gets_a_410() {
     let fixture = start().await;
-    // The number precedes the log.
+    // The integer is older than the router's log.
     let early = fixture.put("a", "x", "");
     fixture.get(CONFIG_MAPS).await.ok();
     for from in [integer("a", early), integer("a", 1 << 40)] {
@@ -181,7 +181,7 @@ async fn a_number_without_its_event_is_expired() {
         assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
         assert!(events.next().await.is_none());
     }
-    // A watch with initial events needs no event with this number.
+    // A watch with initial events does not need the event of this integer.
     let path = format!(
         "{CONFIG_MAPS}?watch=1&{OWN}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={}",
         integer("a", early)
@@ -190,7 +190,7 @@ async fn a_number_without_its_event_is_expired() {
 }
 
 #[tokio::test]
-async fn resume_after_a_relists_deletion_expires() {
+async fn integer_of_a_deletion_found_by_relist_expires() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -206,10 +206,10 @@ async fn resume_after_a_relists_deletion_expires() {
     control.start_listening().await;
     let deleted = events.soon().await;
     assert_eq!(brief(&deleted), "DELETED a/x");
-    // The deletion carries the version before the relist, and claims no later change of the relist.
+    // The deletion has the version before the relist, and so includes no later change that the relist discovered.
     assert_eq!(version(&deleted["object"]), integer("a", added));
-    // The same number is x's own version, after which the stream sent b's y. So the router does not know the client's
-    // place.
+    // The integer is also the version of `x`, after which the stream sent `y` of `b`. The position of a client with
+    // this integer is therefore ambiguous.
     let from = |version: &str| format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}");
     let error = fixture.watch(&from(&version(&deleted["object"]))).await.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");
@@ -217,11 +217,11 @@ async fn resume_after_a_relists_deletion_expires() {
 }
 
 #[tokio::test]
-async fn integer_resumes_in_another_process_only_as_a_whole_vector() {
+async fn integer_resumes_in_another_process_only_with_one_cluster() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let fixture = Fixture { router: Arc::clone(&other), ..fixture };
-    // After two clusters, a number may come from a client that missed the departure of one.
+    // After the set of clusters has changed, an integer may be from a client that missed the removal of a cluster.
     for (clusters, expected) in [(&["a"][..], "ADDED"), (&["a", "b"], "ERROR"), (&["a"], "ERROR")] {
         fixture.set_clusters(clusters).await;
         other.asked_once(SOON).await;
@@ -239,7 +239,7 @@ async fn integer_resumes_in_another_process_only_as_a_whole_vector() {
 }
 
 #[tokio::test]
-async fn a_bookmark_follows_each_burst() {
+async fn bookmark_follows_each_burst_of_integer_events() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let query = format!("watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -267,7 +267,7 @@ async fn a_bookmark_follows_each_burst() {
         assert_eq!(refused.soon().await["type"], "ADDED");
     }
     refused.nothing().await;
-    // The stream resumes from the bookmark's vector.
+    // The stream resumes from the composite version of the bookmark.
     let revision = fixture.put("b", "z", "");
     let (events, vector) = up_to_bookmark(&mut taken).await;
     assert_eq!(events.iter().map(brief).collect::<Vec<_>>(), ["ADDED b/z"]);
@@ -277,7 +277,7 @@ async fn a_bookmark_follows_each_burst() {
 }
 
 #[tokio::test]
-async fn a_bookmark_is_next_behind_an_object_that_is_told_again() {
+async fn bookmark_follows_a_repeated_object_immediately() {
     let fixture = start().await;
     let old = fixture.put_and_see("b", "x", "").await;
     fixture.put_and_see("a", "x", "").await;
@@ -289,7 +289,7 @@ async fn a_bookmark_is_next_behind_an_object_that_is_told_again() {
     let again = events.soon().await;
     assert_eq!(brief(&again), "ADDED b/x");
     assert_eq!(version(&again["object"]), integer("b", old), "the object is the one that it was");
-    // The event comes before the time for a bookmark.
+    // The event arrives before the next bookmark is due.
     let added = fixture.put("b", "y", "");
     let (between, vector) = up_to_bookmark(&mut events).await;
     assert!(between.is_empty(), "{between:?}");
@@ -301,7 +301,7 @@ async fn a_bookmark_is_next_behind_an_object_that_is_told_again() {
 }
 
 #[tokio::test]
-async fn a_composite_watch_has_no_bookmarks_after_its_events() {
+async fn watch_with_composite_versions_gets_no_extra_bookmarks() {
     let fixture = Fixture::start(["a", "b"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={}", version(&list));
@@ -314,7 +314,7 @@ async fn a_composite_watch_has_no_bookmarks_after_its_events() {
 }
 
 #[tokio::test]
-async fn preconditions_of_every_kind_take_numbers() {
+async fn preconditions_of_every_kind_accept_integers() {
     let fixture = start().await;
     let x = format!("{CONFIG_MAPS}/x");
     let options = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
@@ -350,13 +350,13 @@ async fn preconditions_of_every_kind_take_numbers() {
         for refused in [integer("b", fresh), fresh.to_string(), format!("{fresh}0009"), "garbage".to_owned()] {
             send(how, &refused).await.refused(409);
         }
-        // The member refuses a stale version; a failed test of a JSON patch is 422.
+        // The member refuses an outdated version. A failed `test` operation of a JSON patch gets a 422.
         let code = if how == "json-patch+json" { 422 } else { 409 };
         send(how, &integer("a", stale)).await.refused(code);
         send(how, &composite(&json!({"a": stale.to_string()}))).await.refused(code);
         send(how, &item).await.ok();
     }
-    // A version from a live read or another process may be newer than memory.
+    // A version from a live read or from another process may be newer than memory.
     for round in 0..20 {
         let fresh = fixture.put("a", "x", &round.to_string());
         send("PUT", &integer("a", fresh)).await.ok();
@@ -364,7 +364,7 @@ async fn preconditions_of_every_kind_take_numbers() {
 }
 
 #[tokio::test]
-async fn an_events_reference_becomes_native() {
+async fn event_object_reference_gets_the_members_version() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let x = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
@@ -386,7 +386,7 @@ async fn an_events_reference_becomes_native() {
 }
 
 #[tokio::test]
-async fn a_collection_is_deleted_where_the_number_belongs() {
+async fn collection_delete_rejects_an_integer_of_another_cluster() {
     let fixture = start().await;
     fixture.put("a", "x", "");
     let revision = fixture.put("b", "y", "");
@@ -400,7 +400,7 @@ async fn a_collection_is_deleted_where_the_number_belongs() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_leaves_is_deleted_by_numbers() {
+async fn removed_cluster_sends_deletions_with_integers() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
@@ -409,8 +409,8 @@ async fn a_cluster_that_leaves_is_deleted_by_numbers() {
     fixture.set_clusters(&["a"]).await;
     let gone = events.soon().await;
     assert_eq!((brief(&gone).as_str(), version(&gone["object"])), ("DELETED b/x", integer("b", 1)));
-    // A client with this number or the object's own must list: its cluster has left.
-    // The same holds once the cluster is back.
+    // A client with this integer, or with the object's own, must list again, because the cluster was removed. This is
+    // also true after the cluster has been added again.
     for clusters in [&["a"][..], &["a", "b"]] {
         fixture.set_clusters(clusters).await;
         for revision in [1, revision] {
@@ -422,7 +422,7 @@ async fn a_cluster_that_leaves_is_deleted_by_numbers() {
 }
 
 #[tokio::test]
-async fn integer_from_before_another_cluster_left_is_no_whole_vector() {
+async fn integer_from_before_a_cluster_removal_resumes_only_at_its_router() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let several = Fixture { router: Arc::clone(&other), ..start().await };
@@ -439,7 +439,7 @@ async fn integer_from_before_another_cluster_left_is_no_whole_vector() {
 }
 
 #[tokio::test]
-async fn a_bookmark_follows_though_its_vector_was_told_before_a_restore() {
+async fn bookmark_is_sent_after_a_restore_although_its_version_repeats() {
     let fixture = start().await;
     fixture.put_and_see("b", "own", "").await;
     let before = fixture.put_and_see("a", "x", "").await;
@@ -462,7 +462,7 @@ async fn a_bookmark_follows_though_its_vector_was_told_before_a_restore() {
 }
 
 #[tokio::test]
-async fn registry_chooses_integer_versions_for_its_resources() {
+async fn registry_selects_integer_versions_for_its_resources() {
     let default = allow().default;
     let rule = ResourcePolicy { item_resource_versions: ItemResourceVersions::Integer, ..default.clone() };
     let policies =
@@ -479,7 +479,7 @@ async fn registry_chooses_integer_versions_for_its_resources() {
     let read = fixture.get("/api/v1/namespaces/default/pods/x").await.ok();
     assert_eq!(vector(&version(&read)), json!({"b": revision.to_string()}));
     fixture.get(&format!("/api/v1/pods?resourceVersion={}", integer("b", revision))).await.refused(410);
-    // The form may change while the process runs; open watches keep theirs.
+    // The form of resourceVersions may change while the process runs. Open watches do not change their form.
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut open = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     fixture.router.set_policies(allow());
@@ -490,7 +490,7 @@ async fn registry_chooses_integer_versions_for_its_resources() {
 }
 
 #[tokio::test]
-async fn changed_index_makes_a_clusters_earlier_integers_expire() {
+async fn changed_cluster_index_expires_earlier_integers() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let mut setups = Vec::new();
@@ -525,12 +525,12 @@ async fn write_whose_version_has_no_integer_form_is_refused() {
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "1")).await.ok();
 }
 
-/// A watch of the namespace from a number.
+/// Opens a watch of the namespace from an integer.
 async fn from(fixture: &Fixture, number: &str) -> Events {
     fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={number}")).await
 }
 
-/// Returns whether a resumed watch ends with 410, instead of sending the last object.
+/// Returns whether a resumed watch ends with 410. Otherwise it must send the object `last`.
 async fn is_expired(events: &mut Events, last: &str) -> bool {
     let event = events.soon().await;
     match event["type"].as_str() {
@@ -545,10 +545,10 @@ async fn is_expired(events: &mut Events, last: &str) -> bool {
     }
 }
 
-/// The view of the namespace showed objects of `b` that the view of all namespaces lacks. A client that resumes there
-/// from a number would keep them.
+/// The view of the namespace contained objects of `b` that the view of all namespaces lacks. A client that resumes at
+/// the view of all namespaces from an integer would keep these objects.
 #[tokio::test]
-async fn integer_of_a_namespaces_own_view_resumes_only_there() {
+async fn integer_of_a_namespace_view_resumes_only_in_this_view() {
     let fixture = start().await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("a", "x", "");
@@ -561,7 +561,7 @@ async fn integer_of_a_namespaces_own_view_resumes_only_there() {
     fixture.put("a", "z2", "");
     assert_eq!(events.brief().await, "ADDED a/z2");
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "the same view");
-    // The cluster no longer answers 403, so the view of all namespaces serves the request, without b.
+    // The cluster no longer answers 403, so the view of all namespaces serves the request, without `b`.
     fixture.member("b").control().reject(Some(Rejection {
         kinds: vec![RequestKind::List, RequestKind::Watch],
         resources: vec!["configmaps".to_owned()],
@@ -573,8 +573,8 @@ async fn integer_of_a_namespaces_own_view_resumes_only_there() {
     let everywhere = format!("/api/v1/configmaps?watch=1&{OWN}&resourceVersion={number}");
     let mut everywhere = fixture.watch(&everywhere).await;
     assert!(!is_expired(&mut everywhere, "ADDED a/z2").await, "all namespaces have one view");
-    // The namespace's view is gone. The router still refuses a number of it. It accepts later numbers, because only one
-    // view sends them.
+    // The view of the namespace has been dropped. The router still refuses integers of this view. It accepts later
+    // integers, because only one view sends them.
     drop(events);
     pass(NAMESPACE_UNUSED_AFTER + Duration::from_secs(20)).await;
     assert!(is_expired(&mut from(&fixture, &number).await, "ADDED a/z2").await, "nor later");
@@ -583,9 +583,9 @@ async fn integer_of_a_namespaces_own_view_resumes_only_there() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "b may be gone for long");
 }
 
-/// The reverse of the test above.
+/// The integer is from the view of all namespaces, and the watch resumes at the view of one namespace.
 #[tokio::test]
-async fn integer_of_the_view_of_all_expires_in_a_namespaces_own() {
+async fn integer_of_the_cluster_wide_view_expires_in_a_namespace_view() {
     let fixture = start().await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("b", "y", "");
@@ -609,10 +609,10 @@ async fn integer_of_the_view_of_all_expires_in_a_namespaces_own() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// Without room for a namespace's view, the view of all namespaces serves its watches beside a later namespace view. It
-/// has objects of `b` that the later view knows to be gone.
+/// If the router has no capacity for a view of a namespace, the view of all namespaces serves its watches. It may
+/// contain objects of `b` that a later view of the namespace no longer contains.
 #[tokio::test]
-async fn integer_of_a_substitute_view_expires_in_a_namespaces_own() {
+async fn integer_of_a_substitute_view_expires_in_a_namespace_view() {
     let limits = Limits { namespace_views: 1, ..Limits::default() };
     let fixture = Fixture::within(limits, ["a", "b"].map(config), policies()).await;
     let public = "/api/v1/namespaces/kube-public/configmaps?watch=1";
@@ -644,7 +644,7 @@ async fn integer_of_a_substitute_view_expires_in_a_namespaces_own() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// The next process may know less of the other clusters when it sees the same events.
+/// The next process may have older objects of other clusters when it sends the same events.
 #[tokio::test]
 async fn drained_watch_sends_no_later_events() {
     let fixture = start().await;
@@ -668,9 +668,9 @@ async fn drained_watch_sends_no_later_events() {
     }
 }
 
-/// An integer names its cluster by an index, and is meaningless once no cluster has the index.
+/// An integer names its cluster by an index, and has no meaning if no cluster has the index.
 #[tokio::test]
-async fn apply_with_a_removed_clusters_integer_is_refused() {
+async fn apply_with_the_integer_of_a_removed_cluster_is_refused() {
     let mut policies = policies();
     policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;

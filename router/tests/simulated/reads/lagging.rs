@@ -1,4 +1,4 @@
-//! A member whose watches lag behind its writes. Only readers of those writes wait.
+//! Tests of a member whose watches are delayed after writes. Only readers of these writes wait.
 
 use serde_json::json;
 use tributary_router::Policies;
@@ -7,13 +7,13 @@ use crate::harness::{CONFIG_MAPS, Fixture, allow, config, config_map_in, items, 
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The path of the tests' own ConfigMaps.
+/// Returns the path of the ConfigMaps that the tests create.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
 
-/// Members `a` and `b` with an object each. Then the watches of `a` slow down to ten bytes a second, and a client
-/// writes an object to `a`.
+/// Starts members `a` and `b` with one object each. Then the watches of `a` slow down to ten bytes per second, and a
+/// client writes an object to `a`.
 async fn lagging(policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put_and_see("a", "x", "1").await;
@@ -24,7 +24,7 @@ async fn lagging(policies: Policies) -> Fixture {
 }
 
 #[tokio::test]
-async fn a_member_whose_watch_lags_slows_no_request_about_others() {
+async fn lagging_member_delays_only_reads_of_its_writes() {
     let fixture = lagging(Policies::default()).await;
     let y = format!("{CONFIG_MAPS}/y");
     assert_eq!(fixture.get(&y).await.ok()["data"]["v"], "1");
@@ -35,7 +35,7 @@ async fn a_member_whose_watch_lags_slows_no_request_about_others() {
     assert_eq!(items(&fixture.get(&of_b).await.ok()), ["b/y"]);
     fixture.write("DELETE", &y, &json!({})).await.ok();
     fixture.get(&y).await.refused(404);
-    // The router has not seen the written object, and must not answer 404 for it.
+    // The router has not received the written object, and must not answer 404 for its name.
     let written = fixture.get(&format!("{CONFIG_MAPS}/written")).await;
     assert!(written.refused(504).contains("Too large resource version"), "{written:?}");
     fixture.get(&made()).await.refused(504);
@@ -45,7 +45,7 @@ async fn a_member_whose_watch_lags_slows_no_request_about_others() {
 }
 
 #[tokio::test]
-async fn lagging_watch_refuses_the_first_list_and_warns_later_ones() {
+async fn lagging_watch_refuses_the_first_list_and_warns_later() {
     let fixture = lagging(allow()).await;
     fixture.get(&made()).await.refused(504);
     for query in ["", "&limit=1"] {
@@ -60,7 +60,7 @@ async fn lagging_watch_refuses_the_first_list_and_warns_later_ones() {
     }
     let of_b = fixture.get(&format!("{}&labelSelector=tributary.dev/cluster=b", made())).await;
     assert!(of_b.warnings().is_empty(), "{of_b:?}");
-    // More writes do not restart the wait, and the router still refuses a get of a written object.
+    // Additional writes do not extend the wait, and the router still refuses a get of a written object.
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "more", "1")).await.ok();
     assert_eq!(fixture.get(&made()).await.warnings().len(), 1);
     fixture.get(&format!("{CONFIG_MAPS}/more")).await.refused(504);

@@ -1,4 +1,4 @@
-//! Lists that are streamed, compressed, and requested by many clients at once.
+//! Tests of lists that are streamed, compressed, and requested by many clients at the same time.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -12,14 +12,14 @@ use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Fixture, allow, cluster, config, name};
 
-/// Two members with pods of the usual size. Their list is large enough to be streamed.
+/// Starts two members with pods of the usual size. The list of all pods is large enough to be streamed.
 async fn fixture() -> Fixture {
     let pods = |name| SimulatorConfig { pods: 60, namespaces: 3, ..config(name) };
     Fixture::with(["a", "b"].map(pods), allow()).await
 }
 
 #[tokio::test]
-async fn a_large_list_is_whole_plain_and_compressed() {
+async fn large_list_is_complete_with_and_without_gzip() {
     let fixture = fixture().await;
     let plain = fixture.get("/api/v1/pods").await;
     assert!(plain.body.len() > 256 << 10, "{}", plain.body.len());
@@ -34,7 +34,7 @@ async fn a_large_list_is_whole_plain_and_compressed() {
     let mut text = Vec::new();
     flate2::read::GzDecoder::new(&packed.body[..]).read_to_end(&mut text).unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["items"], list["items"]);
-    // A list of one namespace is a part of the whole list.
+    // The list of one namespace is a part of the list of all namespaces.
     let namespace = list["items"][0]["metadata"]["namespace"].as_str().unwrap();
     let part = fixture.get(&format!("/api/v1/namespaces/{namespace}/pods")).await.ok();
     let all = list["items"].as_array().unwrap().iter();
@@ -42,9 +42,9 @@ async fn a_large_list_is_whole_plain_and_compressed() {
     assert_eq!(part["items"].as_array().unwrap(), &expected);
 }
 
-/// HTTP/2 then needs no empty frame for the end of the stream.
+/// If the last frame is marked as the last, HTTP/2 needs no additional empty frame for the end of the stream.
 #[tokio::test]
-async fn the_last_frame_of_a_large_list_is_known_as_the_last() {
+async fn last_frame_of_a_large_list_ends_the_stream() {
     let fixture = fixture().await;
     for encoding in ["identity", "gzip"] {
         let answer = fixture.client().call("GET", "/api/v1/pods", &[("accept-encoding", encoding)], "").await;
@@ -61,9 +61,9 @@ async fn the_last_frame_of_a_large_list_is_known_as_the_last() {
     }
 }
 
-/// A list in protobuf begins with its length, so the router measures it first, frame by frame.
+/// A list in protobuf begins with its length, so the router first computes the length frame by frame.
 #[tokio::test]
-async fn a_large_list_of_metadata_is_whole_in_protobuf() {
+async fn large_metadata_list_is_complete_in_protobuf() {
     let fixture = fixture().await;
     let list = fixture.get("/api/v1/pods").await.ok();
     let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -82,10 +82,10 @@ async fn a_large_list_of_metadata_is_whole_in_protobuf() {
     assert!(expected.len() == 120 && names == expected, "{names:?}");
 }
 
-/// A whole YAML list would need a tree of ten times its text and a second text. With 100,000 objects a process lacks
-/// memory for that.
+/// The encoder must not build a tree of a whole YAML list, which needs ten times the size of the text. With 100,000
+/// objects, a process lacks memory for the tree.
 #[tokio::test]
-async fn a_large_table_in_yaml_is_written_row_by_row() {
+async fn large_yaml_table_is_written_row_by_row() {
     let fixture = fixture().await;
     for include in ["Metadata", "Object", "None"] {
         let path = format!("/api/v1/pods?includeObject={include}");
@@ -118,7 +118,7 @@ async fn a_large_table_in_yaml_is_written_row_by_row() {
 }
 
 #[tokio::test]
-async fn simultaneous_lists_start_one_cacher() {
+async fn concurrent_first_lists_start_one_cacher() {
     let fixture = Arc::new(fixture().await);
     let asked: Vec<_> = (0..30)
         .map(|_| {
@@ -137,7 +137,7 @@ async fn simultaneous_lists_start_one_cacher() {
 }
 
 #[tokio::test]
-async fn requests_are_counted() {
+async fn requests_are_counted_in_the_metrics() {
     let fixture = fixture().await;
     fixture.get("/api/v1/pods?limit=1").await.ok();
     fixture.get("/api/v1/namespaces/default/pods/nothing").await.refused(404);
@@ -157,7 +157,7 @@ async fn requests_are_counted() {
     described.sort_by_key(|line| line.split(' ').nth(2));
     described.dedup_by_key(|line| line.split(' ').nth(2).map(str::to_owned));
     assert_eq!(described.len(), names, "a name is described twice, which no reader takes\n{text}");
-    // The metric no longer counts a client that leaves.
+    // The metric no longer counts a client after its disconnect.
     drop(watch);
     let text = fixture.router.metrics().expose();
     let watches = text.lines().find(|line| line.starts_with("apiserver_longrunning_requests{"));

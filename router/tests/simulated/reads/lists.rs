@@ -1,4 +1,4 @@
-//! Lists: their content, pages, versions, and their consistency while members change.
+//! Tests of lists: their content, pages, versions, and their consistency while members change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, brief, cluster, composite, config, config_map_in, items, name, until, vector, version,
 };
 
-/// One reader's start of a view does not block the others. Readers during the start neither start it again nor see it
-/// empty.
+/// Concurrent readers do not block each other while a view starts. Each of them sees the complete view, and the view
+/// starts only once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn readers_that_come_together_start_one_view_and_see_all_of_it() {
+async fn concurrent_readers_start_one_view_and_see_all_objects() {
     let fixture = Fixture::with(["a", "b"].map(config), Policies::default()).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
         fixture.put(member, name, "");
@@ -38,7 +38,7 @@ async fn readers_that_come_together_start_one_view_and_see_all_of_it() {
 #[derive(Default)]
 struct Known {
     objects: BTreeMap<(String, String), Value>,
-    /// Versions of events. None may come twice.
+    /// The versions of all events. A repeated event is an error.
     seen: BTreeSet<(String, String, String)>,
 }
 
@@ -68,7 +68,7 @@ impl Known {
     }
 }
 
-/// Changes ConfigMaps of every member for a while.
+/// Changes ConfigMaps of every member in several rounds.
 async fn churn(fixture: &Fixture, rounds: usize) {
     for round in 0..rounds {
         for (index, member) in fixture.members.iter().enumerate() {
@@ -87,13 +87,13 @@ async fn churn(fixture: &Fixture, rounds: usize) {
 }
 
 #[tokio::test]
-async fn a_list_and_the_watch_from_it_make_the_members_state() {
+async fn list_and_its_watch_yield_the_members_state() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     churn(&fixture, 60).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let follow = async {
         let mut known = Known::default();
-        // The list happens amid changes, and the watch continues from its state.
+        // The list is read between changes, and the watch continues from the list's version.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let list = fixture.get(CONFIG_MAPS).await.ok();
         list["items"].as_array().unwrap().iter().for_each(|item| known.add(item));
@@ -143,7 +143,7 @@ async fn pages_show_one_state_while_objects_change() {
 }
 
 #[tokio::test]
-async fn a_page_survives_clusters_that_come_and_go() {
+async fn pages_continue_while_clusters_are_added_and_removed() {
     let mut fixture = Fixture::start(["a", "b"]).await;
     for name in ["p", "q"] {
         fixture.put("a", &format!("{name}-a"), "");
@@ -167,7 +167,7 @@ async fn a_page_survives_clusters_that_come_and_go() {
 }
 
 #[tokio::test]
-async fn versions_of_a_list_mean_what_kubernetes_says() {
+async fn list_versions_have_the_semantics_of_kubernetes() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "old");
     let old = fixture.get(CONFIG_MAPS).await.ok();
@@ -201,13 +201,14 @@ async fn versions_of_a_list_mean_what_kubernetes_says() {
         fixture.get(&format!("{CONFIG_MAPS}?{query}")).await.refused(code);
     }
     let future = composite(&json!({"a": (revision + 1000).to_string()}));
-    // The router asks the member, which has not reached the version. A wait without the member's answer ends with 504.
+    // The router asks the member, which has not reached the version. Without an answer of the member, the wait would
+    // end with 504.
     let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={future}")).await.refused(410);
     assert!(message.contains("too large resource version"), "{message}");
 }
 
 #[tokio::test]
-async fn selectors_choose_over_all_clusters() {
+async fn selectors_apply_to_objects_of_all_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in ["a", "b"] {
         let mut labelled = crate::harness::config_map(&format!("yes-{member}"), "");
@@ -224,14 +225,14 @@ async fn selectors_choose_over_all_clusters() {
 }
 
 #[tokio::test]
-async fn reads_see_what_was_written_here() {
+async fn read_after_a_write_sees_the_write() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
         let (cluster, other) = if round % 2 == 0 { ("a", "b") } else { ("b", "a") };
         let name = format!("own{round}");
         let merged = format!("{CONFIG_MAPS}/{name}");
-        // Writes through the merged view…
+        // The test writes through the merged view.
         fixture.write("POST", CONFIG_MAPS, &config_map_in(cluster, &name, "1")).await.ok();
         let made = fixture.get(&merged).await.ok();
         assert_eq!((made["data"]["v"].as_str(), crate::harness::cluster(&made).as_str()), (Some("1"), cluster));
@@ -239,7 +240,7 @@ async fn reads_see_what_was_written_here() {
         changed["data"]["v"] = "2".into();
         fixture.write("PUT", &merged, &changed).await.ok();
         assert_eq!(fixture.get(&merged).await.ok()["data"]["v"], "2");
-        // … and through the cluster's own path.
+        // The test writes through the path of the cluster.
         let own = format!("/clusters/{cluster}{CONFIG_MAPS}");
         fixture.patch(&format!("{own}/{name}"), "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok();
         assert_eq!(fixture.get(&merged).await.ok()["data"]["v"], "3");
@@ -261,7 +262,7 @@ async fn reads_see_what_was_written_here() {
 }
 
 #[tokio::test]
-async fn name_in_two_clusters_is_listed_twice_and_ambiguous_by_get() {
+async fn name_in_two_clusters_is_listed_twice_and_ambiguous() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -291,7 +292,7 @@ async fn watch_resumes_after_a_restart_of_the_router() {
 }
 
 #[tokio::test]
-async fn a_version_of_thousands_of_clusters_that_nobody_knows_is_refused() {
+async fn version_with_thousands_of_unknown_clusters_is_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     fixture.put_and_see("a", "y", "").await;
@@ -316,7 +317,7 @@ async fn a_version_of_thousands_of_clusters_that_nobody_knows_is_refused() {
     let token = first["metadata"]["continue"].as_str().unwrap();
     let (place, _) = token.rsplit_once('.').unwrap();
     fixture.get(&format!("{CONFIG_MAPS}?continue={place}.{many}")).await.refused(410);
-    // The version names 1,024 unknown clusters, the most that the router looks up.
+    // The version contains 1,024 unknown clusters, the maximum that the router looks up.
     let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", made_up(1024))).await.refused(410);
     assert!(message.contains("names cluster c0000, which does not serve"), "{message}");
 }

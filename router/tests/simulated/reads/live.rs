@@ -1,4 +1,4 @@
-//! Resources that the router does not cache: it asks every member at the time of the request.
+//! Tests of resources that the router does not cache: each request is answered from the members.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,15 +15,15 @@ use crate::harness::{
 };
 use crate::reads::worst::{Worst, others_are_answered};
 
-/// The ConfigMaps of `default` without the one that exists in each namespace.
+/// The path of the ConfigMaps in `default`, except the ConfigMap that Kubernetes creates in each namespace.
 pub(crate) const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// Size of each member's ConfigMaps by [`large`], in bytes: twelve objects of 250 KB.
+/// The size of each member's ConfigMaps in the fixture [`large`], in bytes: twelve objects of 250 KB.
 pub(crate) const LARGE_BYTES: usize = 12 * OBJECT_BYTES;
 
 const OBJECT_BYTES: usize = 250_000;
 
-/// Members with 3 MB of ConfigMaps each. The router does not cache them, and reads a third ahead.
+/// Starts members with 3 MB of ConfigMaps each. The router does not cache ConfigMaps.
 pub(crate) async fn large<const N: usize>(limits: Limits, names: [&str; N]) -> Fixture {
     let fixture = Fixture::within(limits, names.map(config), only_pods(Partial::Allow)).await;
     for member in names {
@@ -34,19 +34,19 @@ pub(crate) async fn large<const N: usize>(limits: Limits, names: [&str; N]) -> F
     fixture
 }
 
-/// Number of bytes of bodies that count towards the limit.
+/// Returns the number of bytes in bodies that count towards the memory limit.
 fn held_bytes(fixture: &Fixture) -> u64 {
     let exposition = fixture.router.metrics().expose();
     let line = exposition.lines().find_map(|line| line.strip_prefix(r#"tributary_limit_used{limit="held_bytes"} "#));
     line.map_or(0, |value| value.parse().unwrap())
 }
 
-/// Number of lists of ConfigMaps that the members received.
+/// Returns the number of lists of ConfigMaps that the members have received.
 fn lists(fixture: &Fixture) -> u64 {
     fixture.members.iter().map(|member| member.control().requests_of(RequestKind::List, "configmaps")).sum()
 }
 
-/// Policies that cache only pods.
+/// Returns policies with which the router caches only pods.
 fn only_pods(partial: Partial) -> Policies {
     let mut policies = allow();
     policies.default.partial = partial;
@@ -54,7 +54,7 @@ fn only_pods(partial: Partial) -> Policies {
 }
 
 #[tokio::test]
-async fn a_list_joins_what_the_members_say_now() {
+async fn uncached_list_joins_the_current_lists_of_members() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
@@ -78,7 +78,7 @@ async fn a_list_joins_what_the_members_say_now() {
 }
 
 #[tokio::test]
-async fn pages_go_from_cluster_to_cluster() {
+async fn uncached_pages_continue_from_cluster_to_cluster() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), only_pods(Partial::Allow)).await;
     for name in ["v", "w", "x", "y", "z"] {
         fixture.put("a", name, "1");
@@ -97,23 +97,23 @@ async fn pages_go_from_cluster_to_cluster() {
         next = format!("&continue={token}");
     }
     assert_eq!(pages, [vec!["a/v", "a/w", "a/x"], vec!["a/y", "a/z", "b/x"], vec!["c/x"]]);
-    // A token from a time when the router cached the resource, or an invalid one.
+    // The continue token is invalid, or from a time when the router cached the resource.
     fixture.get(&format!("{own}&limit=3&continue=e30")).await.refused(410);
-    // A client may write any number and any version into a token.
+    // A client may write any number and any version into a continue token.
     let forged = |token: serde_json::Value| URL_SAFE_NO_PAD.encode(token.to_string());
     let number = forged(json!({"cluster": "", "members": u64::MAX}));
     assert_eq!(items(&fixture.get(&format!("{own}&limit=3&continue={number}")).await.ok()), ["a/v", "a/w", "a/x"]);
     for (cluster, version) in [
         ("c", composite(&json!({"nope": "7"}))),
         ("c", composite(&json!({"a": "7", "nope": "7"}))),
-        // The page of this cluster comes later.
+        // The page of this cluster has not been read yet.
         ("b", composite(&json!({"c": "7"}))),
         ("b", "garbage".to_owned()),
     ] {
         let token = forged(json!({"cluster": cluster, "version": version}));
         fixture.get(&format!("{own}&limit=3&continue={token}")).await.refused(410);
     }
-    // The member has discarded the token's snapshot.
+    // The member has dropped the snapshot of the continue token.
     let page = fixture.get(&format!("{own}&limit=3")).await.ok();
     let token = page["metadata"]["continue"].as_str().unwrap();
     fixture.put("a", "zz", "1");
@@ -126,7 +126,7 @@ async fn pages_go_from_cluster_to_cluster() {
 }
 
 #[tokio::test]
-async fn live_list_passes_selectors_on_and_chooses_clusters_itself() {
+async fn uncached_list_forwards_selectors_and_selects_clusters_itself() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "x", "1");
@@ -136,14 +136,14 @@ async fn live_list_passes_selectors_on_and_chooses_clusters_itself() {
     assert_eq!(items(&fixture.get(&selected("tributary.dev/cluster+notin+(b),!nothing")).await.ok()), ["a/x"]);
     assert!(items(&fixture.get(&selected("nothing")).await.ok()).is_empty());
     fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=spec.nothing%3D1")).await.refused(400);
-    // A warning names only clusters that the router asked.
+    // A Warning names only clusters that the request selects.
     fixture.member("a").control().stop_listening().await;
     let chosen = fixture.get(&selected("tributary.dev/cluster%3Db")).await;
     assert_eq!((items(&chosen.ok()), chosen.warnings().len()), (vec!["b/x".to_owned()], 0));
 }
 
 #[tokio::test]
-async fn object_outside_memory_is_read_and_written_by_name() {
+async fn uncached_object_is_read_and_written_by_name() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("b", "y", "1");
     let path = format!("{CONFIG_MAPS}/y");
@@ -163,7 +163,7 @@ async fn object_outside_memory_is_read_and_written_by_name() {
 }
 
 #[tokio::test]
-async fn object_just_created_at_a_member_is_writable_at_once() {
+async fn object_just_created_at_a_member_is_writable_immediately() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
@@ -187,7 +187,7 @@ async fn pod_logs_are_forwarded_unchanged() {
     assert_eq!((log.code, log.headers["content-type"].to_str().unwrap()), (200, "text/plain"));
     assert_eq!(String::from_utf8_lossy(&log.body).lines().count(), 3);
     fixture.get("/api/v1/namespaces/default/pods/nothing/log").await.refused(404);
-    // A followed log arrives line by line.
+    // The lines of a followed log arrive one by one.
     let response = fixture.client().call("GET", &format!("{path}?follow=true&tailLines=1"), &[], "").await;
     let mut body = response.into_body();
     for _ in 0..2 {
@@ -197,7 +197,7 @@ async fn pod_logs_are_forwarded_unchanged() {
 }
 
 #[tokio::test]
-async fn a_list_that_does_not_fit_is_written_as_it_comes() {
+async fn uncached_list_above_the_buffer_is_streamed() {
     let fixture = large(Limits::default(), ["a", "b", "c", "d"]).await;
     let expected: Vec<_> = ["a", "b", "c", "d"]
         .iter()
@@ -229,7 +229,7 @@ async fn a_list_that_does_not_fit_is_written_as_it_comes() {
 }
 
 #[tokio::test]
-async fn a_list_in_yaml_is_the_same_list() {
+async fn list_in_yaml_equals_the_list_in_json() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "- no: list\n");
@@ -238,7 +238,7 @@ async fn a_list_in_yaml_is_the_same_list() {
         let json = async || fixture.client().send("GET", OWN, &[("accept", &json_accept)], "").await.ok();
         let accept = format!("application/yaml{accept}");
         let mut before = json().await;
-        // Rows contain the ages of their objects in seconds, so the test compares two texts of the same second.
+        // Rows contain the ages of objects in seconds, so the test compares two texts of the same second.
         loop {
             let yaml = fixture.client().send("GET", OWN, &[("accept", &accept)], "").await;
             let yaml: serde_json::Value = serde_saphyr::from_slice(&yaml.body).unwrap();
@@ -257,7 +257,7 @@ async fn a_list_in_yaml_is_the_same_list() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_are_answered_while_members_are_asked_for_long_lists() {
+async fn other_clients_are_served_during_long_uncached_lists() {
     let fixture = large(Limits::default(), ["a", "b"]).await;
     others_are_answered(&fixture, Worst::get("a long list of the members", OWN)).await;
 }
@@ -274,7 +274,7 @@ async fn missing_cluster_is_named_before_a_streamed_list_begins() {
 }
 
 #[tokio::test]
-async fn a_member_that_fails_within_a_list_breaks_it_off() {
+async fn member_failure_during_a_streamed_list_breaks_the_response() {
     let fixture = large(Limits::default(), ["a", "b", "c"]).await;
     let response = fixture.client().call("GET", OWN, &[], "").await;
     fixture.member("c").control().stop_listening().await;
@@ -283,7 +283,7 @@ async fn a_member_that_fails_within_a_list_breaks_it_off() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_the_members_requests() {
+async fn disconnected_client_cancels_the_requests_to_members() {
     let fixture = large(Limits::default(), ["a", "b", "c", "d"]).await;
     let mut body = fixture.client().call("GET", OWN, &[], "").await.into_body();
     body.frame().await.unwrap().unwrap();
@@ -294,7 +294,7 @@ async fn a_client_that_goes_away_ends_the_members_requests() {
 }
 
 #[tokio::test]
-async fn lists_that_would_take_too_many_bytes_are_refused_for_now() {
+async fn uncached_list_above_the_memory_limit_gets_a_429() {
     let fixture = large(Limits { held_bytes: 1 << 20, ..Limits::default() }, ["a"]).await;
     let answer = fixture.get(OWN).await;
     let message = answer.refused(429);
@@ -304,7 +304,7 @@ async fn lists_that_would_take_too_many_bytes_are_refused_for_now() {
 }
 
 #[tokio::test]
-async fn pages_of_large_objects_end_before_they_do_not_fit() {
+async fn pages_of_large_objects_end_at_the_memory_limit() {
     let fixture = large(Limits::default(), ["a", "b", "c"]).await;
     let (mut pages, mut next) = (Vec::new(), String::new());
     loop {
@@ -320,7 +320,7 @@ async fn pages_of_large_objects_end_before_they_do_not_fit() {
 }
 
 #[tokio::test]
-async fn a_page_asks_as_many_members_as_it_needs() {
+async fn page_is_read_from_as_few_members_as_necessary() {
     let names: [String; 12] = std::array::from_fn(|number| format!("m{number:02}"));
     let fixture = Fixture::with(names.each_ref().map(|name| config(name)), only_pods(Partial::Allow)).await;
     for name in &names {
@@ -341,8 +341,8 @@ async fn a_page_asks_as_many_members_as_it_needs() {
     assert_eq!(items(&page).len(), 36);
 }
 
-/// The router knows a cluster's resources a moment after the cluster's answer, once it has joined all clusters'
-/// discovery. Until then the cluster is unknown, and must not count as empty.
+/// After a cluster's response, the router merges the discovery of all clusters, which takes a moment. Until then the
+/// resources of the cluster are unknown, and the cluster must not count as empty.
 #[tokio::test]
 async fn cluster_that_just_answered_discovery_does_not_count_as_empty() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Deny)).await;

@@ -1,4 +1,4 @@
-//! Requests for one namespace while a cluster forbids reading all namespaces: that cluster's objects and the others'.
+//! Tests of requests for one namespace while a cluster forbids reading all namespaces.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::harness::{
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// The path of the tests' own ConfigMaps.
+/// Returns the path of the ConfigMaps that the tests create.
 fn made() -> String {
     format!("{CONFIG_MAPS}?{FILTER}")
 }
@@ -26,7 +26,7 @@ fn of(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps")
 }
 
-/// Makes a member forbid lists and watches of all namespaces. An empty `resources` stands for all resources.
+/// Makes a member forbid lists and watches of all namespaces. An empty `resources` means all resources.
 pub(crate) fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
     fixture.member(member).control().reject(Some(Rejection {
         kinds: vec![RequestKind::List, RequestKind::Watch],
@@ -36,7 +36,8 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, resources: &[&str]) {
     }));
 }
 
-/// Members behind a router that caches this many single namespaces beside the view of all.
+/// Starts members behind a router that caches at most this many single namespaces in addition to the view of all
+/// namespaces.
 async fn holding<const N: usize>(names: [&str; N], namespace_views: usize) -> Fixture {
     let Fixture { members, .. } = Fixture::with(names.map(config), Policies::default()).await;
     let limits = Limits { namespace_views, ..Limits::default() };
@@ -47,15 +48,16 @@ async fn holding<const N: usize>(names: [&str; N], namespace_views: usize) -> Fi
     fixture
 }
 
-/// Number of watches of ConfigMaps that a member received.
+/// Returns the number of watches of ConfigMaps that a member has received.
 fn watches(fixture: &Fixture, member: &str) -> u64 {
     fixture.member(member).control().requests_of(RequestKind::Watch, "configmaps")
 }
 
 #[tokio::test]
-async fn only_a_cluster_that_forbids_is_asked_for_each_namespace() {
+async fn only_a_forbidding_cluster_is_read_by_namespace() {
     let fixture = holding(["a", "b", "c"], 16).await;
-    // The router cannot read the cluster's namespaces either, as usual for an account with rights in single namespaces.
+    // The router cannot read the namespaces of the cluster. This is usual for an account with rights only in single
+    // namespaces.
     forbid(&fixture, "c", &[]);
     for number in 0..200 {
         let answer = fixture.get(&of(&format!("made-up-{}", number * 7919 % 1000))).await;
@@ -64,7 +66,7 @@ async fn only_a_cluster_that_forbids_is_asked_for_each_namespace() {
     assert_eq!([watches(&fixture, "a"), watches(&fixture, "b")], [1, 1], "theirs are of all namespaces");
     let of_c = watches(&fixture, "c");
     assert!(of_c >= 200, "{of_c}");
-    // A retry of a refused watch may be open beside these.
+    // One more watch may be open: the retry of a refused watch.
     until(|| async { fixture.member("c").control().open_watches() <= 16 }).await;
     fixture.put("a", "x", "1");
     fixture.put("c", "z", "1");
@@ -82,7 +84,7 @@ async fn missing_namespace_starts_no_view() {
     }
     let asked = fixture.member("c").control().request_log();
     assert!(!asked.iter().any(|line| line.contains("/namespaces/made-up-")), "{asked:?}");
-    // A watch waits for the namespace.
+    // A watch waits for the namespace to be created.
     let mut events = fixture.watch(&format!("{}?watch=1", of("late"))).await;
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "late"}});
     fixture.member("c").apply(namespace).unwrap();
@@ -98,7 +100,7 @@ async fn list_shows_a_write_into_a_namespace_not_yet_seen() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     assert_eq!(items(&fixture.get(&of("new")).await.ok()), [""; 0]);
-    // The watch of the namespaces is slow, so the router does not see the new one.
+    // The watch of the namespaces is slow, so the router does not receive the new namespace.
     fixture.member("c").control().slow(Some(10));
     let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}});
     fixture.member("c").apply(namespace).unwrap();
@@ -113,7 +115,8 @@ async fn list_shows_a_write_into_a_namespace_not_yet_seen() {
 async fn list_shows_a_write_into_a_namespace_not_yet_read() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
-    // The view of all namespaces exists, and the namespace's own does not. The watch that feeds both lags.
+    // The view of all namespaces exists, and the view of the single namespace does not. The watch for both views is
+    // delayed.
     fixture.get(CONFIG_MAPS).await;
     for member in ["a", "c"] {
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}});
@@ -127,8 +130,8 @@ async fn list_shows_a_write_into_a_namespace_not_yet_read() {
     assert_eq!(items(&fixture.get(&of("new")).await.ok()), ["a/x"]);
 }
 
-/// Members `a`, which allows reading all namespaces, and `b`, which forbids it; each with an object, and a watch of
-/// their namespace.
+/// Starts members `a`, which allows reading all namespaces, and `b`, which forbids it. Each has an object. Also opens a
+/// watch of the namespace.
 async fn two(policies: Policies) -> (Fixture, Events) {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     forbid(&fixture, "b", &[]);
@@ -150,7 +153,8 @@ async fn namespace_is_one_collection_across_cluster_wide_and_namespaced_views() 
     assert_eq!(events.brief().await, "DELETED a/x");
     fixture.put("b", "x", "of b");
     assert_eq!(events.brief().await, "ADDED b/x");
-    // Both clusters have the name. After the deletion the stream sends the remaining object.
+    // Both clusters have an object with this name. After the deletion of one object, the stream sends the remaining
+    // object.
     fixture.put("a", "x", "of a");
     assert_eq!(events.brief().await, "ADDED a/x");
     fixture.get(&format!("{CONFIG_MAPS}/x")).await.refused(409);
@@ -178,7 +182,7 @@ async fn version_of_all_namespaces_is_valid_in_each_namespace() {
     let revision = fixture.member("a").apply(elsewhere).unwrap();
     let all = composite(&json!({ "a": revision.to_string() }));
     fixture.get(&format!("/api/v1/configmaps?resourceVersion={all}&resourceVersionMatch=NotOlderThan")).await.ok();
-    // The namespace's own log has not advanced with it.
+    // The log of the namespace has not advanced by this write.
     let reached = |list: &Value| vector(&version(list))["a"].as_str().unwrap().parse::<u64>().unwrap() >= revision;
     for query in ["&resourceVersionMatch=NotOlderThan", "&limit=5"] {
         let list = fixture.get(&format!("{}&resourceVersion={all}{query}", made())).await.ok();
@@ -215,21 +219,21 @@ async fn relist_and_restore_of_all_namespaces_reach_each_namespaces_watch() {
     assert_eq!(resumed.soon().await["type"], "ERROR", "what was undone is resumed from nowhere");
 }
 
-/// Each namespace then gets the cluster's objects from a cacher of its own, which begins where the cacher of all
-/// namespaces ended.
+/// Each namespace gets the objects of the cluster from a separate cacher, which starts with the state of the cacher for
+/// all namespaces.
 #[tokio::test]
-async fn recreated_cluster_is_a_new_one_in_each_namespace() {
+async fn recreated_cluster_is_a_new_cluster_in_each_namespace() {
     let (fixture, _) = two(allow()).await;
     let from = version(&fixture.get(&made()).await.ok());
     forbid(&fixture, "a", &[]);
     fixture.member("a").control().new_incarnation();
-    // A refresh of discovery reads the new uid.
+    // A refresh of discovery also reads the new uid.
     fixture.get("/apis/unknown.io/v1").await.no_route();
     fixture.put("a", "w", "1");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/w", "a/x", "b/y"] }).await;
     let may_follow = || async {
         let mut old = fixture.watch(&format!("{}&watch=1&resourceVersion={from}", made())).await;
-        // A watch that opens before the router reads the new uid stays silent.
+        // A watch that opens before the router has read the new uid receives no event.
         let event = timeout(crate::harness::QUIET, old.next()).await;
         event.is_ok_and(|event| event.is_some_and(|event| event["object"]["code"] == 410))
     };
@@ -240,7 +244,7 @@ async fn recreated_cluster_is_a_new_one_in_each_namespace() {
 async fn watch_continues_when_a_cluster_allows_all_namespaces_again() {
     let (fixture, mut events) = two(Policies::default()).await;
     fixture.member("b").control().reject(None);
-    // The cacher of all namespaces retries after a while.
+    // The cacher for all namespaces retries after some time.
     pass(Duration::from_secs(60)).await;
     until(|| async { fixture.get("/api/v1/configmaps").await.warnings().is_empty() }).await;
     for number in 0..50 {
@@ -248,7 +252,7 @@ async fn watch_continues_when_a_cluster_allows_all_namespaces_again() {
         assert_eq!(events.brief().await, "MODIFIED b/y");
     }
     events.nothing().await;
-    // The cluster's cacher of the single namespace has ended, and only the watch of all namespaces remains.
+    // The cacher for the single namespace has ended, and only the watch of all namespaces remains.
     until(|| async {
         pass(Duration::from_secs(10)).await;
         fixture.member("b").control().open_watches() == fixture.member("a").control().open_watches()
@@ -259,7 +263,7 @@ async fn watch_continues_when_a_cluster_allows_all_namespaces_again() {
 }
 
 #[tokio::test]
-async fn watches_of_missing_namespaces_leave_room_for_others() {
+async fn watches_of_missing_namespaces_do_not_block_other_namespaces() {
     let fixture = holding(["a", "b"], 2).await;
     forbid(&fixture, "b", &["configmaps"]);
     let watch = |namespace: &str| format!("{}?watch=1&allowWatchBookmarks=true", of(namespace));
@@ -269,7 +273,8 @@ async fn watches_of_missing_namespaces_leave_room_for_others() {
         let end = &events.soon().await["object"];
         assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     }
-    // The router refuses a third made-up namespace. Otherwise the three would replace each other for ever.
+    // The router refuses the watch of a third namespace that does not exist. Otherwise the three views would replace
+    // each other forever.
     fixture.get(&watch("made-up-3")).await.refused(429);
     for member in ["a", "b"] {
         fixture.put(member, "x", "1");
@@ -279,7 +284,7 @@ async fn watches_of_missing_namespaces_leave_room_for_others() {
     let [first, second] = made_up.map(|events| Box::pin(events.types()));
     let (told, other) = timeout(SOON, select(first, second)).await.expect("one makes room").factor_first();
     assert!(told.iter().all(|kind| kind == "BOOKMARK"), "{told:?}");
-    // The second one makes room for the next.
+    // The view of the second namespace is dropped for the next namespace.
     fixture.connection(4).watch(&watch("kube-system")).await;
     timeout(SOON, other).await.expect("the other one makes room");
     for namespace in ["default", "kube-system"] {
@@ -288,7 +293,7 @@ async fn watches_of_missing_namespaces_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn forbidden_namespaces_do_not_displace_each_other_at_once() {
+async fn forbidden_namespaces_replace_each_other_only_after_a_while() {
     let fixture = holding(["a", "b"], 2).await;
     // The cluster forbids reading its namespaces and their objects.
     let kinds = vec![RequestKind::List, RequestKind::Watch];
@@ -301,16 +306,16 @@ async fn forbidden_namespaces_do_not_displace_each_other_at_once() {
     }
     first.nothing().await;
     second.nothing().await;
-    // A namespace that stays forbidden makes room.
+    // The view of a namespace that stays forbidden is dropped, and another namespace gets its capacity.
     pass(NAMESPACE_UNUSED_AFTER).await;
     let _third = fixture.watch(&watch("three")).await;
     timeout(SOON, select(Box::pin(first.types()), Box::pin(second.types()))).await.expect("one makes room");
 }
 
 #[tokio::test]
-async fn namespace_watches_over_http2_leave_room_for_clients() {
+async fn namespace_watches_over_http2_leave_streams_for_clients() {
     let member = Simulator::start(config("a")).await.unwrap();
-    // One connection of each kind: the one for clients has 64 streams.
+    // The client has one connection of each kind. The connection for clients' requests has 64 streams.
     let tuning = ClientTuning { max_connections: 1, ..ClientTuning::default() };
     let setup = setup_through(&member, "a", &[member.url().parse().unwrap()], tuning).await;
     let fixture = Fixture { members: vec![member], router: router(allow()) };
@@ -334,8 +339,8 @@ async fn namespace_watches_over_http2_leave_room_for_clients() {
     let _other = fixture.connection(2).watch(&path).await;
 }
 
-/// A member `a` with HTTP/1.1 that forbids reading all ConfigMaps, with eight places for long-running requests, and
-/// watches of eight of its namespaces.
+/// Starts a member `a` with HTTP/1.1 that forbids reading all ConfigMaps, with eight connections for long-running
+/// requests, and opens watches of eight of its namespaces.
 async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     let member = Simulator::start(SimulatorConfig { http2: false, ..config("a") }).await.unwrap();
     let tuning = ClientTuning { max_http1_requests: 8, ..ClientTuning::default() };
@@ -354,7 +359,7 @@ async fn eight_namespaces_over_http1() -> (Fixture, Vec<Events>) {
     (fixture, watches)
 }
 
-/// Opens a watch once a place is free. Earlier owners give their places back when their connections have ended.
+/// Opens a watch when a connection is free. A previous connection becomes free when it has been closed.
 async fn opened(fixture: &Fixture, port: u16, path: &str) -> Events {
     let client = fixture.connection(port);
     let open = async {
@@ -370,7 +375,7 @@ async fn opened(fixture: &Fixture, port: u16, path: &str) -> Events {
 }
 
 #[tokio::test]
-async fn namespace_watches_over_http1_leave_room_for_clients() {
+async fn namespace_watches_over_http1_leave_connections_for_clients() {
     let (fixture, _watches) = eight_namespaces_over_http1().await;
     let control = fixture.member("a").control();
     let path = |name: &str| format!("/clusters/a{CONFIG_MAPS}{name}");
@@ -378,7 +383,7 @@ async fn namespace_watches_over_http1_leave_room_for_clients() {
         until(|| async { control.open_watches() >= 4 }).await;
         let name = format!("x{round}");
         fixture.put("a", &name, "1");
-        // A quarter of the eight, for different clients.
+        // Two watches of different clients use a quarter of the eight connections.
         let watch = path("?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
         let lasting = [opened(&fixture, 1, &watch).await, opened(&fixture, 2, &watch).await];
         fixture.get(&path(&format!("/{name}"))).await.ok();
@@ -391,7 +396,7 @@ async fn namespace_watches_over_http1_leave_room_for_clients() {
 }
 
 #[tokio::test]
-async fn namespace_watches_over_http1_leave_room_for_whole_collections() {
+async fn namespace_watches_over_http1_leave_connections_for_cluster_wide_watches() {
     let (fixture, _watches) = eight_namespaces_over_http1().await;
     let control = fixture.member("a").control();
     for round in 0..3 {
@@ -409,7 +414,7 @@ async fn namespace_watches_over_http1_leave_room_for_whole_collections() {
 }
 
 #[tokio::test]
-async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
+async fn namespace_view_is_refused_while_all_views_are_used() {
     let fixture = holding(["a", "b"], 2).await;
     forbid(&fixture, "b", &[]);
     let watch = |namespace: &str| format!("{}?watch=1", of(namespace));
@@ -429,16 +434,17 @@ async fn more_namespaces_than_the_bound_are_refused_where_all_are_in_use() {
     until(|| async { fixture.get(&of("three")).await.code == 200 }).await;
 }
 
-/// Only clusters that forbid reading all namespaces must say whether a namespace exists. The silence of another cluster
-/// delays no request.
+/// Only clusters that forbid reading all namespaces decide whether the router waits for the existence of a namespace. A
+/// silent cluster that allows it delays no request.
 #[tokio::test]
-async fn namespaced_list_does_not_wait_for_a_readable_clusters_namespaces() {
+async fn namespaced_list_does_not_wait_for_readable_clusters() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
     until(|| async { items(&fixture.get(&format!("/api/v1/configmaps?{FILTER}")).await.ok()) == ["a/x"] }).await;
-    // This opens the router's connections for questions about namespaces: a new connection waits by a timer.
+    // This request opens the router's connections for lookups of namespaces, because a new connection waits with a
+    // timer.
     fixture.get(&of("kube-system")).await.ok();
     fixture.member("a").control().hold_lists(true);
     let list = at_once(async { fixture.get(&made()).await.ok() }).await;
@@ -446,7 +452,7 @@ async fn namespaced_list_does_not_wait_for_a_readable_clusters_namespaces() {
 }
 
 #[tokio::test]
-async fn namespace_views_of_one_client_leave_room_for_others() {
+async fn namespace_views_of_one_client_do_not_exhaust_the_limit() {
     let fixture = holding(["a", "b"], 8).await;
     forbid(&fixture, "b", &["configmaps"]);
     for member in ["a", "b"] {
@@ -463,7 +469,7 @@ async fn namespace_views_of_one_client_leave_room_for_others() {
         let answer = greedy.call("GET", &format!("{}?watch=1", path(number)), &[], "").await;
         if answer.status() == 200 { watches.push(answer) } else { refusals.push(number) }
     }
-    // Requests of a second and a third client, and of the first for its own namespace.
+    // The requests are from a second and a third client, and from the first client for its own namespace.
     let [second, third] = [2, 3].map(|port| fixture.connection(port));
     second.send("GET", &path(9), &[], "").await.ok();
     let _kept = second.watch(&format!("{}?watch=1", path(9))).await;
@@ -472,7 +478,7 @@ async fn namespace_views_of_one_client_leave_room_for_others() {
     assert_eq!((watches.len(), refusals), (3, vec![4, 5, 6, 7, 8]), "half of three quarters of eight");
     let message = greedy.send("GET", &path(7), &[], "").await.refused(429);
     assert!(message.contains("3 of them by this connection") && message.contains("--max-namespace-views"), "{message}");
-    // The freed places serve any client, including the first.
+    // Any client may use the freed connections, including the first.
     watches.truncate(1);
     until(|| async { greedy.send("GET", &path(7), &[], "").await.code == 200 }).await;
 }
@@ -505,14 +511,14 @@ async fn namespaces_above_the_view_limit_are_served_for_a_minute() {
     assert!(items(&list.ok()).contains(&"b/held".to_owned()), "{list:?}");
     assert!(list.warnings().iter().any(|text| text.contains("cluster b: configmaps may be stale")), "{list:?}");
     fixture.get(&format!("{}/held", of("kube-public"))).await.ok();
-    // The watch does not end over and over, and it delivers the other cluster's events.
+    // The watch stays open and delivers the events of the other cluster.
     let mut last = again.pop().expect("three");
     let mut object = crate::harness::config_map("news", "1");
     object["metadata"]["namespace"] = "kube-public".into();
     fixture.member("a").apply(object).unwrap();
     let is_news = |event: &Value| brief(event) == "ADDED a/news";
     while !is_news(&last.soon().await) {}
-    // The old objects expire after a minute, and there is no room for the namespace then.
+    // The old objects are dropped after a minute, and the router has no capacity for the view of the namespace.
     pass(Duration::from_secs(60 + 10 + 10 + 1)).await;
     timeout(SOON, last.types()).await.expect("it ends with what was held");
     for path in [of("kube-public"), watch("kube-public")] {
@@ -520,8 +526,8 @@ async fn namespaces_above_the_view_limit_are_served_for_a_minute() {
     }
 }
 
-/// Members `a` and `b` behind a router that caches one namespace beside the view of all. The router has read an object
-/// of each before `b` forbids reading all namespaces.
+/// Starts members `a` and `b` behind a router that caches one namespace in addition to the view of all namespaces. The
+/// router has read one object of each member before `b` forbids reading all namespaces.
 async fn one_namespace_at_a_time() -> Fixture {
     let fixture = holding(["a", "b"], 1).await;
     let mut object = crate::harness::config_map("there", "1");
@@ -538,12 +544,12 @@ async fn one_namespace_at_a_time() -> Fixture {
 }
 
 #[tokio::test]
-async fn namespace_view_keeps_a_delivered_deletion_even_without_room() {
+async fn delivered_deletion_is_not_undone_without_a_namespace_view() {
     let fixture = one_namespace_at_a_time().await;
     fixture.member("b").delete("configmaps", "default", "x");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;
     let from = version(&fixture.get(&made()).await.ok());
-    // Between a list and the watch from it, a client reads another namespace.
+    // Between a list and the watch from its version, a client reads another namespace.
     let other = fixture.watch(&format!("{}?watch=1", of("kube-public"))).await;
     let refused = fixture.get(&made()).await;
     assert!(refused.refused(429).contains("--max-namespace-views"), "{refused:?}");
@@ -556,10 +562,10 @@ async fn namespace_view_keeps_a_delivered_deletion_even_without_room() {
     assert_eq!(events.brief().await, "DELETED a/y");
 }
 
-/// A client may come from a process with a later version of b. Since b forbids reading, this router cannot reach that
-/// version.
+/// The client's version is from another process with a later state of `b`. Because `b` forbids reading, this router
+/// cannot reach that version.
 #[tokio::test]
-async fn unreachable_version_of_a_forbidding_cluster_is_refused_at_once() {
+async fn unreachable_version_of_a_forbidding_cluster_is_refused_immediately() {
     let fixture = one_namespace_at_a_time().await;
     let mut wanted = vector(&version(&fixture.get("/api/v1/configmaps").await.ok()));
     wanted["b"] = fixture.put("b", "x", "2").to_string().into();
@@ -567,7 +573,7 @@ async fn unreachable_version_of_a_forbidding_cluster_is_refused_at_once() {
     assert_eq!(fixture.client().call("GET", &watch, &[], "").await.status(), 429);
 }
 
-/// The member answered the cacher of all namespaces before the write with the awaited version.
+/// The relist of all namespaces may be older than the write whose version the client waits for.
 #[tokio::test]
 async fn awaited_version_survives_a_relist_of_all_namespaces() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;

@@ -1,4 +1,4 @@
-//! Pages of one list while the members change, and exact lists of past states.
+//! Tests of pages of one list while the members change, and of exact lists of past states.
 
 use serde_json::json;
 use tributary_router::{Limits, Router, RouterConfig};
@@ -7,10 +7,10 @@ use crate::harness::{CONFIG_MAPS, Fixture, allow, config, items, until, vector, 
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// More changes than 16 KiB of history can hold.
+/// More changes than a history of 16 KiB can contain.
 const MANY: usize = 250;
 
-/// Two members, `a` with two ConfigMaps and `b` with six, behind a router with a short history.
+/// Starts two members, `a` with two ConfigMaps and `b` with six, behind a router with a short history.
 async fn forgetful() -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     let limits = Limits { history_bytes: 16 << 10, ..Limits::default() };
@@ -27,7 +27,7 @@ async fn forgetful() -> Fixture {
     fixture
 }
 
-/// Changes one object of a member so often that the router forgets earlier states.
+/// Changes one object of a member so often that the router drops earlier states.
 async fn storm(fixture: &Fixture, member: &str, name: &str) {
     let mut last = 0;
     for number in 0..MANY {
@@ -37,7 +37,7 @@ async fn storm(fixture: &Fixture, member: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn next_page_ignores_clusters_that_are_complete() {
+async fn next_page_ignores_clusters_without_further_objects() {
     let fixture = forgetful().await;
     let first = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=3")).await.ok();
     assert_eq!(items(&first), ["a/x0", "a/x1", "b/y0"]);
@@ -49,7 +49,7 @@ async fn next_page_ignores_clusters_that_are_complete() {
 }
 
 #[tokio::test]
-async fn the_next_page_is_not_rebuilt_from_the_log() {
+async fn next_page_uses_the_stored_state_of_the_list() {
     let fixture = forgetful().await;
     let first = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=3")).await.ok();
     fixture.put_and_see("b", "y4", "new").await;
@@ -57,7 +57,7 @@ async fn the_next_page_is_not_rebuilt_from_the_log() {
     let second = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=2&continue={token}")).await.ok();
     assert_eq!(items(&second), ["b/y1", "b/y2"]);
     storm(&fixture, "b", "y5").await;
-    // The log has forgotten the earlier state of b, but the router remembers the second page's state.
+    // The log has dropped the earlier state of `b`, but the router still has the state of the second page.
     let token = second["metadata"]["continue"].as_str().unwrap();
     let third = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=9&continue={token}")).await.ok();
     assert_eq!(items(&third), ["b/y3", "b/y4", "b/y5"]);
@@ -104,7 +104,7 @@ async fn exact_list_at_an_objects_version_includes_the_other_clusters() {
         let shown = vector(&version(&list));
         assert_eq!(shown["a"], of_a, "{exact}");
         assert_eq!(shown["b"], vector(&version(&list["items"][1]))["b"], "{exact}");
-        // The pages of such a list keep the versions of the first page.
+        // The pages of a list at an exact version have the version of the first page.
         let first = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&resourceVersion={own}&limit=1")).await.ok();
         fixture.put_and_see("b", "y", &format!("after {exact}")).await;
         let token = first["metadata"]["continue"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! Registries that cache only some clusters or namespaces: answers mention the omitted ones, and requests by name still
-//! find their objects.
+//! Tests of ResourceRegistries that cache only some clusters or namespaces. Responses mention the omitted clusters, and
+//! requests by name still find their objects.
 
 use serde_json::{Value, json};
 use tributary_router::{Policies, ResourcePolicy};
@@ -29,7 +29,7 @@ fn in_namespace(namespace: &str, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn lists_and_watches_are_of_the_selected_clusters_and_say_so() {
+async fn registry_limits_lists_and_watches_to_its_clusters() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), of_clusters(&["a", "c"])).await;
     for member in ["a", "b", "c"] {
         fixture.put(member, &format!("x-{member}"), "");
@@ -51,12 +51,13 @@ async fn lists_and_watches_are_of_the_selected_clusters_and_say_so() {
     fixture.put("b", "y-b", "");
     fixture.put("c", "y-c", "");
     assert_eq!(events.brief().await, "ADDED c/y-c");
-    // A version of another selection names a cluster that is no longer in the view.
+    // A version from another configuration contains a cluster that is no longer in the view.
     fixture
         .get(&format!("{CONFIG_MAPS}?resourceVersion={}", composite(&json!({"a": "1", "b": "1"}))))
         .await
         .refused(410);
-    // The selection may change, and open watches see clusters come and go.
+    // The configuration may change. Open watches receive the objects of added clusters, and deletions for removed
+    // clusters.
     fixture.router.set_policies(of_clusters(&["a", "b"]));
     let mut told: Vec<_> = Vec::new();
     for _ in 0..4 {
@@ -67,7 +68,7 @@ async fn lists_and_watches_are_of_the_selected_clusters_and_say_so() {
 }
 
 #[tokio::test]
-async fn objects_of_other_clusters_are_found_by_name() {
+async fn objects_outside_the_registrys_clusters_are_found_by_name() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), of_clusters(&["a"])).await;
     fixture.put("b", "x", "1");
     let x = format!("{CONFIG_MAPS}/x");
@@ -79,7 +80,7 @@ async fn objects_of_other_clusters_are_found_by_name() {
     fixture.write("PUT", &x, &object).await.refused(409);
     let patched = fixture.patch(&x, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok();
     assert_eq!((cluster(&patched).as_str(), &patched["data"]["v"]), ("b", &json!("3")));
-    // An object in the view comes before objects of the name elsewhere.
+    // An object in the view takes precedence over an object with the same name in an omitted cluster.
     fixture.put_and_see("a", "x", "of a").await;
     assert_eq!(cluster(&fixture.get(&x).await.ok()), "a");
     fixture.client().send("DELETE", &x, &[], "").await.ok();
@@ -89,10 +90,10 @@ async fn objects_of_other_clusters_are_found_by_name() {
     let message = fixture.get(&x).await.refused(409);
     assert!(message.contains("b, c"), "{message}");
     fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(404);
-    // Creates follow the annotation, and a read after a create finds the object.
+    // A create uses the cluster in the annotation, and a later read finds the object.
     fixture.write("POST", CONFIG_MAPS, &config_map_in("c", "new", "")).await.ok();
     assert_eq!(cluster(&fixture.get(&format!("{CONFIG_MAPS}/new")).await.ok()), "c");
-    // If a cluster outside the view does not answer, it may have the name.
+    // If a cluster outside of the view does not answer, it may have an object with the name.
     fixture.member("c").control().stop_listening().await;
     let message = fixture.get(&format!("{CONFIG_MAPS}/nothing")).await.refused(503);
     assert!(message.contains(": c"), "{message}");
@@ -111,7 +112,7 @@ async fn collection_delete_spares_clusters_outside_the_registry() {
 }
 
 #[tokio::test]
-async fn registry_with_namespaces_caches_only_these() {
+async fn registry_with_namespaces_caches_only_these_namespaces() {
     let fixture = Fixture::with(["a", "b"].map(config), of_namespaces(&["default"])).await;
     fixture.put("a", "x", "");
     fixture.member("b").apply(in_namespace("other", "y")).unwrap();
@@ -128,7 +129,7 @@ async fn registry_with_namespaces_caches_only_these() {
     let mut events = fixture.watch(&path).await;
     fixture.put("b", "z", "");
     assert_eq!(events.brief().await, "ADDED b/z");
-    // For other namespaces the router asks the clusters.
+    // Requests for other namespaces are answered from the clusters.
     let other = "/api/v1/namespaces/other/configmaps";
     assert_eq!(items(&fixture.get(&format!("{other}?{OWN}")).await.ok()), ["b/y"]);
     assert_eq!(cluster(&fixture.get(&format!("{other}/y")).await.ok()), "b");
@@ -141,14 +142,14 @@ async fn registry_with_namespaces_caches_only_these() {
         let message = fixture.get(&format!("{path}?watch=1")).await.refused(405);
         assert!(message.contains("spec.namespaces): default;"), "{message}");
     }
-    // The router caches all objects of a resource without namespaces.
+    // For a cluster-scoped resource, the router caches all objects.
     let nodes = fixture.get("/api/v1/nodes").await.ok();
     assert_eq!(nodes["items"].as_array().unwrap().len(), 2);
     fixture.watch(&format!("/api/v1/nodes?watch=1&resourceVersion={}", version(&nodes))).await.nothing().await;
 }
 
 #[tokio::test]
-async fn writes_in_a_held_namespace_are_seen() {
+async fn read_in_a_cached_namespace_sees_the_write() {
     let fixture = Fixture::with(["a", "b"].map(config), of_namespaces(&["default"])).await;
     for round in 0..10 {
         let name = format!("x{round}");

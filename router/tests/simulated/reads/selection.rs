@@ -1,4 +1,5 @@
-//! Selection by cluster: the label key `tributary.dev/cluster`, which no object has and which no member receives.
+//! Tests of selection by cluster with the label key `tributary.dev/cluster`. No object has this label, and no member
+//! receives a selector with it.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use crate::harness::{
     CONFIG_MAPS, Fixture, SOON, allow, brief, cluster, config, config_map, items, until, vector, version,
 };
 
-/// Leaves out the ConfigMap that every namespace has.
+/// A query that excludes the ConfigMap which Kubernetes creates in each namespace.
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// A path of ConfigMaps of the selected clusters.
+/// Returns the path of the ConfigMaps in the selected clusters.
 fn of(selector: &str, query: &str) -> String {
     format!("{CONFIG_MAPS}?labelSelector={selector}&{OWN}{query}")
 }
@@ -28,7 +29,7 @@ async fn every_operator_selects_clusters() {
         object["metadata"]["labels"] = json!({"app": if member == "b" { "other" } else { "web" }});
         fixture.member(member).apply(object).unwrap();
     }
-    // A list of some clusters waits for no other, so its version may lack a cluster in an unknown state.
+    // A list of some clusters waits for no other cluster, so its version may lack a cluster in an unknown state.
     fixture.get(&of("tributary.dev/cluster", "")).await.ok();
     let cases = [
         (A, "a"),
@@ -59,7 +60,7 @@ async fn every_operator_selects_clusters() {
 }
 
 #[tokio::test]
-async fn pages_and_events_are_of_the_chosen_clusters() {
+async fn pages_and_events_are_limited_to_the_selected_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     for number in 0..5 {
         fixture.put("a", &format!("a{number}"), "");
@@ -83,7 +84,7 @@ async fn pages_and_events_are_of_the_chosen_clusters() {
     fixture.put("b", "new-b", "");
     let event = events.soon().await;
     assert_eq!(brief(&event), "ADDED b/new-b");
-    // A client that resumes from this event with another selection has seen the event of a or receives it.
+    // A client that resumes from this event with another selector has received the event of `a`, or receives it now.
     let resumed = version(&event["object"]);
     let mut all = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={resumed}")).await;
     fixture.put("a", "newer-a", "");
@@ -107,7 +108,7 @@ async fn selected_list_does_not_wait_for_other_clusters() {
     assert_eq!((items(&list.ok()), list.warnings()), (vec!["a/x".to_owned()], vec![]));
     let mut events = tokio::time::timeout(SOON, fixture.watch(&of(A, "&watch=1"))).await.expect("it waits");
     assert_eq!(events.brief().await, "ADDED a/x");
-    // The router knows nothing about the other cluster, and the answer names it.
+    // The state of the other cluster is unknown, and the response names the cluster.
     fixture.router.set_policies(allow());
     let other = fixture.get(&of("tributary.dev/cluster%3Db", "")).await;
     assert!(other.warnings()[0].contains("cluster b: configmaps are missing"), "{:?}", other.warnings());
@@ -148,7 +149,7 @@ async fn selected_watch_continues_after_another_cluster_is_restored() {
 }
 
 #[tokio::test]
-async fn members_are_not_asked_for_clusters() {
+async fn cluster_selector_is_not_sent_to_members() {
     let only_pods = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), only_pods).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
@@ -173,7 +174,7 @@ async fn members_are_not_asked_for_clusters() {
 }
 
 #[tokio::test]
-async fn a_selector_that_names_an_unknown_cluster_gets_a_warning() {
+async fn selector_with_an_unknown_cluster_gets_a_warning() {
     let fixture = Fixture::start(["a", "b"]).await;
     let text = "the label selector names clusters that do not exist: euu; the clusters are: a, b";
     let live = "/apis/metrics.k8s.io/v1beta1/pods?labelSelector=tributary.dev/cluster%3Deuu".to_owned();

@@ -1,4 +1,4 @@
-//! Several deletions at one revision, as when Events with a shared lease expire.
+//! Tests of several deletions at one revision, as when Events with a shared lease expire.
 
 use serde_json::{Value, json};
 use tributary_simulator::{Control, RequestKind};
@@ -8,7 +8,7 @@ use crate::reads::namespaces::forbid;
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
-/// Leaves out the ConfigMap that every namespace has.
+/// A query that excludes the ConfigMap which Kubernetes creates in each namespace.
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
 fn event(name: &str) -> Value {
@@ -16,7 +16,7 @@ fn event(name: &str) -> Value {
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})
 }
 
-/// A watch of the ConfigMaps from now on, and its first version.
+/// Opens a watch of the ConfigMaps from the current state. Returns the watch and its first version.
 async fn watch_from_now(fixture: &Fixture) -> (Events, String) {
     let list = fixture.get(CONFIG_MAPS).await.ok();
     (resume(fixture, &version(&list)).await, version(&list))
@@ -26,7 +26,8 @@ async fn resume(fixture: &Fixture, version: &str) -> Events {
     fixture.watch(&format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={version}")).await
 }
 
-/// Ends the member's streams, and ends each later one after this many bytes. Returns once all watches are open again.
+/// Cuts the member's streams, and each later stream after this number of bytes. Returns when all watches are open
+/// again.
 async fn cut_each_after(control: &Control, bytes: u64) {
     let before = control.requests_of(RequestKind::Watch, "configmaps");
     let open = control.open_watches();
@@ -37,7 +38,7 @@ async fn cut_each_after(control: &Control, bytes: u64) {
 }
 
 #[tokio::test]
-async fn deletions_of_one_revision_all_reach_the_watch() {
+async fn watch_receives_all_deletions_of_one_revision() {
     let fixture = Fixture::start(["a", "b"]).await;
     let names: Vec<_> = (10..30).map(|number| format!("e{number}")).collect();
     for name in &names {
@@ -65,7 +66,7 @@ async fn deletions_of_one_revision_all_reach_the_watch() {
 }
 
 #[tokio::test]
-async fn member_stream_cut_between_two_deletions_loses_none() {
+async fn stream_cut_between_two_deletions_loses_none() {
     let fixture = Fixture::start(["a"]).await;
     for name in ["x1", "x2", "x3"] {
         fixture.put_and_see("a", name, "").await;
@@ -73,7 +74,7 @@ async fn member_stream_cut_between_two_deletions_loses_none() {
     let (mut events, _) = watch_from_now(&fixture).await;
     let member = fixture.member("a");
     let frame = member.get("configmaps", "default", "x1").unwrap().to_string().len() as u64;
-    // The whole first event, and a part of the second.
+    // The watch receives the complete first event, and a part of the second.
     cut_each_after(member.control(), frame + frame / 2).await;
     member.expire("configmaps", &[("default", "x1"), ("default", "x2"), ("default", "x3")]).unwrap();
     assert_eq!(events.brief().await, "DELETED a/x1");
@@ -107,15 +108,15 @@ async fn watch_resumes_at_any_replica_after_a_cut_between_two_deletions() {
             assert!(told.len() < 5, "{told:?}");
         }
     }
-    // A replica that knows this revision only from its list may have missed the second deletion.
+    // A replica that has this revision only from its list may have missed the second deletion.
     let late = fixture.restarted(allow()).await;
     let list = late.get(CONFIG_MAPS).await.ok();
     assert_eq!(crate::harness::vector(&version(&list))["a"], revision.to_string());
     assert_eq!(resume(&late, &cut).await.soon().await["object"]["code"], 410);
 }
 
-/// One namespace has a view of its own. A replica's version is from the moment of the first deletion, in another
-/// namespace.
+/// One namespace has a separate view. The version of a replica is from the moment of the first deletion, which is in
+/// another namespace.
 #[tokio::test]
 async fn version_from_another_namespaces_deletion_skips_no_deletion() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -149,10 +150,10 @@ async fn version_from_another_namespaces_deletion_skips_no_deletion() {
     }
 }
 
-/// A collection without bookmarks does not know its own version, so the router lists it anew for a client that is
-/// ahead.
+/// In a collection without bookmarks, the router does not know the current version, so it relists the collection for a
+/// client with a later version.
 #[tokio::test]
-async fn watch_ahead_of_a_collection_without_bookmarks_is_served() {
+async fn watch_ahead_of_a_collection_without_bookmarks_opens() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").apply(event("e")).unwrap();
     fixture.get(EVENTS).await.ok();
@@ -167,8 +168,8 @@ async fn watch_ahead_of_a_collection_without_bookmarks_is_served() {
     assert_eq!(events.brief().await, "DELETED b/e", "a deletion waits until all clusters are where the client is");
 }
 
-/// The client's version covers both deletions of `b`, and this process has seen only the first. It sends the deletion
-/// of `a/x` only once `b` has sent the second, which may be of the same name.
+/// The client's version covers both deletions of `b`, and this process has received only the first. It sends the
+/// deletion of `a/x` only after `b` has sent the second deletion, which may be of an object with the same name.
 #[tokio::test]
 async fn deletion_waits_until_the_other_cluster_has_sent_its_whole_revision() {
     let fixture = Fixture::start(["a", "b"]).await;
@@ -187,7 +188,7 @@ async fn deletion_waits_until_the_other_cluster_has_sent_its_whole_revision() {
     b.control().cut_streams_after(None);
     assert_eq!(events.brief().await, "DELETED a/x");
     events.nothing().await;
-    // The deletion of z is alone at its revision, but no event reveals that.
+    // The deletion of `z` is the only one at its revision, but no event reveals that.
     let revision = b.expire("configmaps", &[("default", "z")]).unwrap();
     until(|| async { vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["b"] == format!("{revision}-1") }).await;
     let at = vector(&version(&fixture.get(CONFIG_MAPS).await.ok()))["a"].clone();

@@ -1,4 +1,4 @@
-//! A member behind a slow line.
+//! Tests of a member with a slow connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use tributary_simulator::{RequestKind, Simulator, SimulatorConfig};
 use crate::harness::{Fixture, SOON, config, items, router};
 use crate::membership::fleet::setup;
 
-/// A list of all pods takes five times the member's request timeout.
+/// A list of all pods takes five times the request timeout of the member.
 #[tokio::test(start_paused = true)]
-async fn a_collection_is_synced_that_takes_longer_than_the_member_gives_a_request() {
+async fn collection_slower_than_the_request_timeout_is_synced() {
     let asked = lists_until_synced(300, Duration::from_secs(60)).await;
     assert!((5..30).contains(&asked), "{asked}");
 }
 
-/// A proxy before the member ends lists long before the member would.
+/// A proxy in front of the member ends lists long before the member would.
 #[tokio::test(start_paused = true)]
-async fn a_collection_is_synced_whose_lists_are_ended_after_a_few_seconds() {
-    // Two pods take 4 s.
+async fn collection_is_synced_although_a_proxy_cuts_lists() {
+    // The transfer of two pods takes 4 s.
     let asked = lists_until_synced(120, Duration::from_secs(8)).await;
     assert!((20..50).contains(&asked), "{asked}");
 }
 
-/// Number of lists until the router has read all pods of a member without WatchList. One list of all pods would take
-/// `seconds`, and each list ends after `given`.
+/// Returns the number of lists until the router has read all pods of a member without WatchList. One list of all pods
+/// would take `seconds`, and each list ends after `given`.
 async fn lists_until_synced(seconds: u64, given: Duration) -> u64 {
     let member = Simulator::start_in_process(SimulatorConfig { pods: 60, watch_list: false, ..config("a") }).unwrap();
     let member = Arc::new(member);

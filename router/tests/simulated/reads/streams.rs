@@ -1,4 +1,4 @@
-//! Streams end with their reason to be open: with the right, with the credentials, or at their maximum age.
+//! Tests of streams that end when the right is lost, when the credentials expire, or at the maximum age.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use crate::access::rights::{RBAC, ann, binding, config_map_of, grant, listed, re
 use crate::access::rights_detected::{Mode, decided, found_out};
 use crate::harness::{Client, Events, Fixture, SOON, allow, config, name, pass, quiet_without_time, until};
 
-/// Time within which the loss of a right ends a stream.
+/// The maximum time until the loss of a right ends a stream.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Reads a stream to its end. Returns the error with which it breaks off.
+/// Reads a stream to its end. Returns the error if the stream breaks.
 async fn end_of(response: Response<Body>) -> Result<(), String> {
     let mut body = response.into_body();
     let read = async {
@@ -32,7 +32,7 @@ async fn end_of(response: Response<Body>) -> Result<(), String> {
     timeout(SOON, read).await.expect("an end")
 }
 
-/// Checks that a stream continues. A log has a line each second.
+/// Checks that a followed log continues. The log has one line per second.
 async fn goes_on(body: &mut Body) {
     for _ in 0..3 {
         timeout(SOON, body.frame()).await.expect("a line").expect("not the end").expect("no error");
@@ -47,7 +47,7 @@ async fn call_for(client: &Client, path: &str, time: Duration) -> Response<Body>
     client.router.handle(request, &context).await.response
 }
 
-/// A member with one pod. Ann may read the pod's log.
+/// A member with one pod, whose log Ann may read.
 struct Pods {
     fixture: Fixture,
     namespace: String,
@@ -73,20 +73,20 @@ impl Pods {
         pods
     }
 
-    /// The path of the pod's log.
+    /// Returns the path of the pod's log.
     fn log(&self, query: &str) -> String {
         format!("/api/v1/namespaces/{}/pods/{}/log{query}", self.namespace, self.pod)
     }
 }
 
-/// Opens a watch of a cluster's own ConfigMaps in a namespace.
+/// Opens a watch of ConfigMaps in a namespace at the path of a cluster.
 async fn watch(client: &Client, cluster: &str, namespace: &str) -> Events {
     let path = format!("/clusters/{cluster}/api/v1/namespaces/{namespace}/configmaps?watch=1");
     client.watch(&format!("{path}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await
 }
 
 #[tokio::test]
-async fn a_watch_of_a_clusters_own_view_ends_with_the_right_to_it() {
+async fn watch_at_a_clusters_path_ends_after_revocation() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let (mut of_ann, mut of_root) = (watch(&ann, "b", "shop").await, watch(&root, "b", "shop").await);
@@ -95,7 +95,7 @@ async fn a_watch_of_a_clusters_own_view_ends_with_the_right_to_it() {
     for stream in [&mut of_ann, &mut of_root] {
         assert_eq!(name(&stream.soon().await["object"]), "x");
     }
-    // A change of another user's rights does not affect ann's watch.
+    // A change of another user's rights does not affect Ann's watch.
     grant(fixture.member("b"), "shop", "bob");
     listed(&fixture, "b", "bob", "shop").await;
     quiet_without_time().await;
@@ -112,7 +112,7 @@ async fn a_watch_of_a_clusters_own_view_ends_with_the_right_to_it() {
 }
 
 #[tokio::test]
-async fn a_followed_log_breaks_off_with_the_right_to_it() {
+async fn followed_log_breaks_after_revocation() {
     let pods = Pods::start(SharedMode::default()).await;
     let (ann, root) = (pods.fixture.user("ann", &[]), pods.fixture.user("root", &[]));
     let merged = pods.log("?follow=true");
@@ -131,9 +131,10 @@ async fn a_followed_log_breaks_off_with_the_right_to_it() {
 }
 
 #[tokio::test]
-async fn watch_allowed_without_roles_ends_when_a_mirrored_role_is_lost() {
+async fn watch_allowed_without_roles_ends_when_a_role_is_lost() {
     let fixture = ann().await;
-    // The simulated member refuses nobody: it has an authorizer that the mirror does not know.
+    // The simulated member allows every request, because it has an authorizer besides its roles, which the router does
+    // not know.
     let mut of_bob = watch(&fixture.user("bob", &[]), "c", "shop").await;
     grant(fixture.member("c"), "bank", "bob");
     listed(&fixture, "c", "bob", "bank").await;
@@ -144,17 +145,17 @@ async fn watch_allowed_without_roles_ends_when_a_mirrored_role_is_lost() {
     listed(&fixture, "c", "bob", "shop").await;
     fixture.member("c").apply(config_map_of("shop", "y")).unwrap();
     assert_eq!(name(&of_bob.soon().await["object"]), "y");
-    // The mirror applies changes of 200 ms together, and would miss a grant and its loss within this time.
+    // The router batches changes within 200 ms, and would miss a grant that is revoked within this time.
     quiet_without_time().await;
     quiet_without_time().await;
     fixture.member("c").delete(&format!("rolebindings.{RBAC}"), "shop", "bob-reads").unwrap();
     assert_eq!(timeout(SOON, of_bob.next()).await.expect("an end"), None);
 }
 
-/// A webhook decides beside the cluster's roles, so the router asks the cluster, and asks again at once when the roles
-/// change.
+/// A webhook authorizes in addition to the cluster's roles, so the router sends reviews to the cluster. When the roles
+/// change, it repeats the review immediately.
 #[tokio::test]
-async fn watch_in_a_reviewing_cluster_ends_with_its_role_binding() {
+async fn watch_in_a_webhook_cluster_ends_when_its_role_binding_is_deleted() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("bob", "shop"), Mode::Rbac]).await;
     decided(&fixture, "b", RightsDecider::Review).await;
     let mut of_ann = watch(&fixture.user("ann", &[]), "b", "shop").await;
@@ -187,7 +188,7 @@ async fn watch_under_impersonation_ends_with_the_right_to_impersonate() {
 }
 
 #[tokio::test]
-async fn rights_that_are_not_known_any_more_are_not_lost() {
+async fn stream_stays_open_when_rights_become_unknown() {
     let fixture = ann().await;
     refuse_rbac(fixture.member("b"), true);
     fixture.member("b").control().cut_streams();
@@ -263,9 +264,9 @@ async fn streams_end_at_the_maximum_stream_age() {
     }
 }
 
-/// The router produces a long list at its reader's pace.
+/// The router produces a long list at the speed of its reader.
 #[tokio::test]
-async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_known_no_more() {
+async fn slow_list_breaks_when_its_reader_loses_access() {
     let pods = Pods::start(SharedMode::default()).await;
     let a = pods.fixture.member("a");
     for user in ["ann", "root"] {
@@ -300,7 +301,7 @@ async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_kno
     let list = begun(None, &known).await;
     known.store(false, Ordering::Relaxed);
     pods.fixture.router.authentication_changed();
-    // The router combines many changes.
+    // The router batches changes, so the test waits for one second.
     pass(Duration::from_secs(1)).await;
     assert_eq!(end_of(list).await, Err(withdrawn.to_owned()));
     known.store(true, Ordering::Relaxed);
@@ -341,7 +342,8 @@ async fn denied_user_is_refused_and_loses_open_streams() {
     {
         assert!(ann.get(path).await.refused(403).contains(words), "{path}");
     }
-    // A denial holds whomever the user impersonates. It does not affect users who impersonate the denied user.
+    // A denial also applies if the denied user impersonates another user. It does not affect users who impersonate the
+    // denied user.
     let as_root = ann.send("GET", "/api/v1/configmaps", &[("impersonate-user", "root")], "").await;
     assert!(as_root.refused(403).contains(words));
     assert_eq!(root.get("/api/v1/configmaps").await.code, 200);

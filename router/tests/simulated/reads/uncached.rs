@@ -1,4 +1,4 @@
-//! Collections that memory does not have in full: Tributary asks the clusters for names, and for lists if it can.
+//! Tests of collections that are not completely in memory. Gets are answered from the clusters, and lists if possible.
 
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use crate::harness::{
 
 const READS: [RequestKind; 2] = [RequestKind::List, RequestKind::Watch];
 
-/// The ConfigMaps of `default` without the one that exists in each namespace.
+/// The path of the ConfigMaps in `default`, except the ConfigMap that Kubernetes creates in each namespace.
 const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// Suffixes of versions that are not numbers: the two forms of Calico, the rest of a UUID, and the empty version.
+/// Suffixes of resourceVersions that are not numbers: two forms of Calico, the end of a UUID, and the empty
+/// resourceVersion.
 const SUFFIXES: [&str; 4] = ["/", "/5678", "-7d1e-7000-8000-000000000000", ""];
 
-/// Lets a member forbid requests of these kinds for ConfigMaps.
+/// Makes a member forbid requests of these kinds for ConfigMaps.
 fn forbid(fixture: &Fixture, member: &str, kinds: &[RequestKind]) {
     let (kinds, resources) = (kinds.to_vec(), vec!["configmaps".to_owned()]);
     fixture.member(member).control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
@@ -31,12 +32,12 @@ fn of(name: &str) -> String {
     format!("{CONFIG_MAPS}/{name}")
 }
 
-/// A label for a ConfigMap.
+/// Returns a patch that adds a label.
 fn label() -> Value {
     json!({"metadata": {"labels": {"x": "y"}}})
 }
 
-/// Applies a ConfigMap or a NetworkSet server-side.
+/// Writes a ConfigMap or a NetworkSet by server-side apply.
 async fn apply(fixture: &Fixture, object: &Value) -> Answer {
     let headers = [("content-type", "application/apply-patch+yaml")];
     let path = if object["kind"] == "ConfigMap" { of(&name(object)) } else { set(&name(object)) };
@@ -48,7 +49,7 @@ fn deny() -> Policies {
     Policies { default: ResourcePolicy { partial: Partial::Deny, ..ResourcePolicy::default() }, ..Policies::default() }
 }
 
-/// Checks a refusal without Retry-After. Returns its message.
+/// Checks that a refusal has no Retry-After. Returns its message.
 #[track_caller]
 fn refused_for_good(answer: &Answer, code: u16) -> String {
     let message = answer.refused(code);
@@ -58,7 +59,7 @@ fn refused_for_good(answer: &Answer, code: u16) -> String {
 }
 
 #[tokio::test]
-async fn a_name_is_asked_of_a_cluster_that_forbids_to_list_the_kind() {
+async fn get_reaches_a_cluster_that_forbids_lists() {
     let fixture = Fixture::start(["a", "b"]).await;
     forbid(&fixture, "a", &READS);
     fixture.put("a", "keep", "1");
@@ -70,7 +71,7 @@ async fn a_name_is_asked_of_a_cluster_that_forbids_to_list_the_kind() {
     let mut object = fixture.get(&of("keep")).await.ok();
     object["data"]["v"] = "2".into();
     assert_eq!(fixture.write("PUT", &of("keep"), &object).await.ok()["data"]["v"], "2");
-    // Tributary asks both clusters for a name of one cluster.
+    // A name that one cluster has is looked up in both clusters.
     let other = fixture.get(&of("other")).await;
     assert_eq!((cluster(&other.ok()).as_str(), other.warnings()), ("b", vec![]));
     assert_eq!(cluster(&fixture.patch(&of("other"), "merge-patch+json", &label()).await.ok()), "b");
@@ -97,7 +98,7 @@ async fn a_name_is_asked_of_a_cluster_that_forbids_to_list_the_kind() {
 }
 
 #[tokio::test]
-async fn logs_are_asked_of_a_cluster_that_forbids_to_list_pods() {
+async fn logs_reach_a_cluster_that_forbids_pod_lists() {
     let pods = |name| SimulatorConfig { pods: 5, ..config(name) };
     let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
     let pod = fixture.member("b").list("pods").remove(0);
@@ -110,10 +111,10 @@ async fn logs_are_asked_of_a_cluster_that_forbids_to_list_pods() {
     assert_eq!(cluster(&fixture.get(&format!("{path}/status")).await.ok()), "b");
 }
 
-/// kubectl gets a namespace after a 404, and before it applies a new object. It repeats a request whose answer has
+/// kubectl gets a namespace after a 404, and before it applies a new object. It repeats a request whose response has
 /// Retry-After.
 #[tokio::test]
-async fn a_forbidden_kind_gets_the_403_of_its_cluster_at_once() {
+async fn forbidden_kind_gets_the_clusters_403_immediately() {
     let fixture = Fixture::start(["a", "b"]).await;
     forbid(&fixture, "a", &[RequestKind::List, RequestKind::Watch, RequestKind::Get, RequestKind::Write]);
     fixture.put_and_see("b", "there", "1").await;
@@ -128,12 +129,12 @@ async fn a_forbidden_kind_gets_the_403_of_its_cluster_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
-    // Memory has the objects of the other cluster, so the 403 is the answer.
+    // Memory contains all objects of the other cluster, so the response is the 403.
     refused_for_good(&fixture.get(&of("elsewhere")).await, 403);
 }
 
 #[tokio::test]
-async fn a_forbidden_list_is_429_at_once_under_partial_deny() {
+async fn forbidden_list_gets_a_429_under_partial_deny() {
     let fixture = Fixture::with(["a", "b"].map(config), deny()).await;
     forbid(&fixture, "a", &READS);
     let begun = Instant::now();
@@ -145,7 +146,7 @@ async fn a_forbidden_list_is_429_at_once_under_partial_deny() {
 }
 
 #[tokio::test]
-async fn a_collection_that_is_too_large_is_listed_by_its_cluster() {
+async fn too_large_collection_is_listed_from_its_cluster() {
     for policies in [allow(), deny()] {
         let is_whole = policies.default.partial == Partial::Deny;
         let limits = Limits { collection_bytes: 64 << 10, ..Limits::default() };
@@ -160,7 +161,7 @@ async fn a_collection_that_is_too_large_is_listed_by_its_cluster() {
         assert_eq!(cluster(&fixture.patch(&of("x07"), "merge-patch+json", &label()).await.ok()), "a");
         let list = fixture.get(OWN).await;
         assert_eq!((items(&list.ok()).len(), list.warnings()), (21, vec![]));
-        // A watch from this version lacks the cluster, with a Warning.
+        // A watch from this version omits the cluster, with a Warning.
         assert_eq!(vector(&version(&list.ok())).as_object().unwrap().keys().collect::<Vec<_>>(), ["b"]);
         let watch = format!("{OWN}&watch=1&resourceVersion={}", version(&list.ok()));
         if is_whole {
@@ -188,7 +189,7 @@ async fn a_collection_that_is_too_large_is_listed_by_its_cluster() {
 }
 
 #[tokio::test]
-async fn a_name_is_asked_of_a_cluster_whose_first_list_takes_long() {
+async fn get_reaches_a_cluster_during_its_first_list() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.member("a").control().hold_lists(true);
@@ -201,10 +202,10 @@ async fn a_name_is_asked_of_a_cluster_whose_first_list_takes_long() {
     until(|| async { items(&fixture.get(OWN).await.ok()) == ["a/x"] }).await;
 }
 
-/// The path of a custom resource, as in Calico's aggregated server.
+/// The path of a custom resource that Calico's aggregated API server also has.
 const SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networksets";
 
-/// A list of the custom resource, with room for further parameters.
+/// The path of a list of the custom resource, to which further parameters can be added.
 const ALL_SETS: &str = "/apis/projectcalico.org/v3/namespaces/default/networksets?fieldSelector=metadata.name!=none";
 
 /// The name of the custom resource in the simulator.
@@ -214,7 +215,7 @@ fn set(name: &str) -> String {
     format!("{SETS}/{name}")
 }
 
-/// A NetworkSet, for a cluster if one is named.
+/// Returns a NetworkSet, with the annotation for a cluster unless `cluster` is empty.
 fn network_set(cluster: &str, name: &str, value: &str) -> Value {
     let mut object = if cluster.is_empty() { config_map(name, value) } else { config_map_in(cluster, name, value) };
     object["apiVersion"] = "projectcalico.org/v3".into();
@@ -222,7 +223,7 @@ fn network_set(cluster: &str, name: &str, value: &str) -> Value {
     object
 }
 
-/// Members that serve NetworkSets; the versions of `a` are not numbers.
+/// Starts members that serve NetworkSets. The resourceVersions of `a` are not numbers.
 async fn opaque(suffix: &str, policies: Policies) -> Fixture {
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
@@ -230,14 +231,14 @@ async fn opaque(suffix: &str, policies: Policies) -> Fixture {
         fixture.member(member).apply(network_set("", name, "1")).unwrap();
     }
     fixture.member("a").control().opaque_versions(SET_KIND, Some(suffix));
-    // This request makes Tributary read the members' discovery.
+    // This request makes Tributary read the discovery of the members.
     fixture.get(SETS).await;
     until(|| async { items(&fixture.get(ALL_SETS).await.ok()) == ["a/x", "b/y"] }).await;
     fixture
 }
 
 #[tokio::test]
-async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_clusters() {
+async fn collection_with_opaque_versions_is_listed_from_the_clusters() {
     for (suffix, policies) in SUFFIXES.into_iter().flat_map(|suffix| [(suffix, allow()), (suffix, deny())]) {
         let fixture = opaque(suffix, policies).await;
         for path in [ALL_SETS.to_owned(), format!("{ALL_SETS}&resourceVersion=0"), format!("{ALL_SETS}&limit=1")] {
@@ -267,7 +268,7 @@ async fn a_collection_with_versions_that_are_not_numbers_is_listed_by_the_cluste
 }
 
 #[tokio::test]
-async fn a_cluster_whose_versions_are_not_numbers_is_well() {
+async fn cluster_with_opaque_versions_is_healthy() {
     let fixture = opaque("/", allow()).await;
     fixture.get(ALL_SETS).await.ok();
     fixture.get(&set("x")).await.ok();
@@ -282,7 +283,7 @@ async fn a_cluster_whose_versions_are_not_numbers_is_well() {
 }
 
 #[tokio::test]
-async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
+async fn object_with_an_opaque_version_is_written_by_name() {
     for suffix in SUFFIXES {
         let fixture = opaque(suffix, allow()).await;
         let mut object = fixture.get(&set("x")).await.ok();
@@ -290,7 +291,7 @@ async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
         object["data"]["v"] = "2".into();
         let written = fixture.write("PUT", &set("x"), &object).await.ok();
         assert_eq!((cluster(&written).as_str(), written["data"]["v"].as_str()), ("a", Some("2")), "{suffix}");
-        // A version is a precondition, also on the cluster's own path.
+        // A resourceVersion is a precondition, also on the path of a single cluster.
         if !suffix.is_empty() {
             assert_ne!(version(&written), version(&object));
             refused_for_good(&fixture.write("PUT", &set("x"), &object).await, 409);
@@ -298,7 +299,7 @@ async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
             let mut again = written.clone();
             again["data"]["v"] = "3".into();
             fixture.write("PUT", &format!("/clusters/a{}", set("x")), &again).await.ok();
-            // The version is no valid precondition for a different object.
+            // The resourceVersion is no valid precondition for a different object.
             let mut foreign = fixture.get(&set("y")).await.ok();
             foreign["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
             fixture.write("PUT", &set("y"), &foreign).await.refused(409);
@@ -321,7 +322,7 @@ async fn an_object_whose_version_is_not_a_number_is_written_by_name() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_joins_with_other_versions_takes_the_watch_of_the_kind_away() {
+async fn added_cluster_with_opaque_versions_ends_the_watch() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
         fixture.member(member).control().serve(SET_KIND, true);
@@ -338,9 +339,10 @@ async fn a_cluster_that_joins_with_other_versions_takes_the_watch_of_the_kind_aw
     fixture.get(&format!("{ALL_SETS}&watch=1")).await.refused(405);
 }
 
-/// No kube-apiserver writes such versions: the cluster is faulty, and the other clusters keep cache and watch.
+/// No kube-apiserver writes such resourceVersions for built-in kinds, so the cluster is faulty. The router still caches
+/// and watches the other clusters.
 #[tokio::test]
-async fn a_cluster_whose_built_in_kind_has_versions_that_are_not_numbers_is_missing() {
+async fn cluster_with_opaque_versions_of_built_in_kinds_is_omitted() {
     for policies in [allow(), deny()] {
         let is_whole = policies.default.partial == Partial::Deny;
         let fixture = Fixture::with(["a", "b"].map(config), policies).await;
@@ -361,7 +363,7 @@ async fn a_cluster_whose_built_in_kind_has_versions_that_are_not_numbers_is_miss
         }
         let mut events = fixture.watch(&format!("{OWN}&labelSelector=tributary.dev/cluster!%3Da&watch=1")).await;
         assert_eq!(events.brief().await, "ADDED b/y");
-        // Tributary asks the cluster for the name.
+        // Tributary looks up the name in the cluster.
         assert_eq!(cluster(&fixture.get(&of("x")).await.ok()), "a");
         assert_eq!(cluster(&fixture.patch(&of("x"), "merge-patch+json", &label()).await.ok()), "a");
         fixture.client().send("DELETE", &of("x"), &[], "").await.ok();

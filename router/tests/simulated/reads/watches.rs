@@ -1,4 +1,4 @@
-//! Watches: initial events, bookmarks, selectors, refusals in the stream, and slow readers.
+//! Tests of watches: initial events, bookmarks, selectors, ERROR events, and slow readers.
 
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ async fn initial_events_end_with_one_bookmark() {
     let event = events.soon().await;
     assert_eq!(brief(&event), "ADDED b/later");
     assert_eq!(vector(&version(&event["object"]))["a"], vector(&from)["a"]);
-    // A watch that resumes from the bookmark gets the event that follows it.
+    // A watch that resumes from the bookmark receives the next event.
     let mut resumed = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}&{filter}")).await;
     assert_eq!(resumed.soon().await, event);
 }
 
 #[tokio::test]
-async fn a_cut_stream_resumes_at_any_event() {
+async fn watch_resumes_from_any_event() {
     let fixture = Fixture::start(["a", "b"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let from = version(&list);
@@ -53,12 +53,12 @@ async fn a_cut_stream_resumes_at_any_event() {
 }
 
 #[tokio::test]
-async fn a_watch_of_what_never_changes_is_sent_a_bookmark_each_minute() {
+async fn idle_watch_gets_a_bookmark_each_minute() {
     let fixture = Fixture::start(["a"]).await;
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     let mut events =
         fixture.watch(&format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await;
-    // A bookmark comes each minute, whether or not the member's own bookmarks advance the version.
+    // A bookmark arrives each minute, even if the member's bookmarks do not advance the version.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert_eq!(events.soon().await["type"], "BOOKMARK");
@@ -82,7 +82,7 @@ async fn watch_sends_a_bookmark_before_it_ends() {
     while let Some(event) = tokio::time::timeout(SOON, events.next()).await.expect("the end") {
         assert_eq!(event["type"], "BOOKMARK");
     }
-    // A drain ends the watch at once.
+    // A drain ends the watch immediately.
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await;
     assert_eq!([events.brief().await, events.brief().await], ["ADDED a/x", "BOOKMARK /"]);
     let revision = fixture.put("a", "other", "");
@@ -97,7 +97,7 @@ async fn watch_sends_a_bookmark_before_it_ends() {
 }
 
 #[tokio::test]
-async fn selected_objects_come_and_go() {
+async fn watch_sends_objects_that_enter_and_leave_the_selection() {
     let fixture = Fixture::start(["a", "b"]).await;
     let mut object = config_map("x", "1");
     object["metadata"]["labels"] = json!({"app": "web"});
@@ -138,13 +138,14 @@ async fn watch_from_an_unknown_version_gets_410_in_the_stream() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_ended_and_slows_nobody() {
+async fn slow_watch_is_ended_and_delays_no_other_watch() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge");
     let mut slow = fixture.watch(&path).await;
     let mut quick = fixture.watch(&path).await;
-    // More than a cluster's history may hold (32 MiB, and 100 changes) while the slow client reads nothing.
+    // The slow client reads nothing while more changes happen than the history of a cluster may contain (32 MiB, and
+    // 100 changes).
     let text = "x".repeat(320 << 10);
     for round in 0..110 {
         fixture.put("a", "large", &format!("{round}{text}"));
@@ -158,7 +159,7 @@ async fn a_slow_reader_is_ended_and_slows_nobody() {
 }
 
 #[tokio::test]
-async fn the_deprecated_path_and_one_object_can_be_watched() {
+async fn deprecated_watch_path_and_single_object_can_be_watched() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "x", "1");
     let mut events = fixture.watch("/api/v1/watch/namespaces/default/configmaps/x").await;
@@ -166,12 +167,12 @@ async fn the_deprecated_path_and_one_object_can_be_watched() {
     fixture.put("a", "y", "");
     fixture.put("b", "x", "2");
     assert_eq!(events.brief().await, "MODIFIED b/x");
-    // kube-apiserver ignores `watch` on a name and answers with the object.
+    // kube-apiserver ignores `watch` on the path of an object and answers with the object.
     assert_eq!(fixture.get(&format!("{CONFIG_MAPS}/x?watch=1")).await.ok()["data"]["v"], "2");
 }
 
 #[tokio::test]
-async fn watchers_that_read_at_leisure_see_the_same() {
+async fn slow_and_fast_watches_receive_equal_events() {
     let fixture = Fixture::start(["a", "b"]).await;
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}");
@@ -189,10 +190,10 @@ async fn watchers_that_read_at_leisure_see_the_same() {
     }
 }
 
-/// The router prints a row at most once a second, for all watchers with the same columns and the same part of the
+/// The router prints a row at most once a second, for all watches with the same columns and the same part of the
 /// object.
 #[tokio::test]
-async fn a_tables_row_is_printed_once_for_all_who_watch() {
+async fn table_row_is_printed_once_for_all_watches() {
     const WATCHERS: usize = 10;
     let fixture = Fixture::start(["a"]).await;
     fixture.put_and_see("a", "x", "0").await;

@@ -1,8 +1,8 @@
-//! One client's most expensive requests: the router answers other clients while one client sends them as fast as it
-//! can.
+//! The most expensive requests of one client: the router answers other clients while one client sends these requests as
+//! fast as possible.
 //!
-//! Each request is a line of [`requests`]. [`AT_ONCE`] senders repeat it on a runtime of two workers while another
-//! client asks for `/livez`, as in [`crate::outages::liveness`].
+//! Each request is a line of [`requests`]. [`AT_ONCE`] senders repeat the request on a runtime with two worker threads,
+//! while another client polls `/livez`, as in [`crate::outages::liveness`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use tributary_simulator::SimulatorConfig;
 use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, config, config_map, until};
 use crate::outages::liveness::{Probes, others_live};
 
-/// Number of senders of the same request.
+/// The number of concurrent senders of a request.
 const AT_ONCE: usize = 8;
 
-/// Minimum time for which each request is repeated.
+/// The minimum time for which each request is repeated.
 const SENT_FOR: Duration = Duration::from_millis(300);
 
-/// Pods of each of two members. They have the usual size. A build without optimization takes as long for them as an
-/// optimized build for some thousands.
+/// The number of pods of each of two members, with the usual size. A build without optimization needs as much time for
+/// them as an optimized build for some thousands.
 const PODS: usize = 250;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -32,7 +32,7 @@ const YAML_TABLE: &str = "application/yaml;as=Table;g=meta.k8s.io;v=v1";
 
 /// An expensive request of one client.
 pub(crate) struct Worst {
-    /// The request's name in failures.
+    /// The name of the request in failure messages.
     name: &'static str,
     method: &'static str,
     path: String,
@@ -45,7 +45,7 @@ impl Worst {
         Self { name, method: "GET", path: path.into(), headers: Vec::new(), body: String::new() }
     }
 
-    /// A request with a JSON body, or with an empty one.
+    /// Creates a request with a JSON body or an empty body.
     pub(crate) fn write(name: &'static str, method: &'static str, path: impl Into<String>, body: String) -> Self {
         Self { name, method, path: path.into(), headers: vec![("content-type", "application/json")], body }
     }
@@ -60,7 +60,7 @@ impl Worst {
     }
 }
 
-/// The requests for two members with [`PODS`] pods each.
+/// Returns the requests for two members with [`PODS`] pods each.
 fn requests() -> Vec<Worst> {
     vec![
         Worst::get("a whole list as Table in YAML", "/api/v1/pods?includeObject=Object").with("accept", YAML_TABLE),
@@ -76,24 +76,24 @@ fn requests() -> Vec<Worst> {
     ]
 }
 
-/// A map of 2,000 keys that is merged a hundred times.
+/// Returns YAML with a map of 2,000 keys that is merged a hundred times.
 fn merges() -> String {
     let keys: Vec<_> = (0..2_000).map(|key| format!("k{key}: v")).collect();
     let merges: String = (0..100).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
     format!("b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// Pods by a selector. Its last requirement matches no pod.
+/// Returns a list of pods with a selector. The last requirement of the selector matches no pod.
 fn selected(parameters: &str, requirements: &str) -> String {
     format!("/api/v1/pods?{parameters}labelSelector={requirements}zzz")
 }
 
-/// One requirement less than a selector's maximum.
+/// Returns one requirement less than the maximum of a selector.
 fn longest() -> String {
     (1..SELECTOR.requirements).map(|number| format!("!a{number},")).collect()
 }
 
-/// Longest time without an answer for another client while the senders repeat the request.
+/// Returns the longest time without a response for another client while the senders repeat the request.
 async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
     let over = Arc::new(AtomicBool::new(false));
     let mut senders = tokio::task::JoinSet::new();
@@ -102,7 +102,8 @@ async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
         senders.spawn(async move {
             while !over.load(Ordering::SeqCst) {
                 let mut answer = client.call(worst.method, &worst.path, &worst.headers, &worst.body).await;
-                // Frame by frame, so that the sender needs no memory for the answer. The test ignores refusals.
+                // The loop reads the response frame by frame, so that the sender needs no memory for the whole
+                // response. Error responses are ignored.
                 while let Some(Ok(_)) = answer.body_mut().frame().await {}
                 tokio::task::yield_now().await;
             }
@@ -112,19 +113,19 @@ async fn longest_silence(client: &Client, worst: &Arc<Worst>) -> Duration {
     tokio::time::sleep(SENT_FOR).await;
     let silence = probes.longest_silence().await;
     over.store(true, Ordering::SeqCst);
-    // Cancels the senders, since a stream would never end.
+    // The senders must be cancelled, because a stream would never end.
     senders.shutdown().await;
     silence
 }
 
-/// Repeats the request, and checks that other clients get answers meanwhile.
+/// Repeats the request, and checks that other clients get responses in the meantime.
 pub(crate) async fn others_are_answered(fixture: &Fixture, worst: Worst) {
     let worst = Arc::new(worst);
     others_live(worst.name, async || longest_silence(&fixture.client(), &worst).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_are_answered_while_one_client_sends_its_worst_requests() {
+async fn other_clients_are_served_during_one_clients_expensive_requests() {
     let pods = |name| SimulatorConfig { pods: PODS, namespaces: 3, ..config(name) };
     let fixture = Fixture::with(["a", "b"].map(pods), allow()).await;
     fixture.get("/api/v1/pods?limit=1").await.ok();
@@ -133,14 +134,14 @@ async fn others_are_answered_while_one_client_sends_its_worst_requests() {
     }
 }
 
-/// Number of concurrent readers of a large object.
+/// The number of concurrent readers of a large object.
 const READERS: usize = 40;
 
 fn large() -> String {
     format!("{CONFIG_MAPS}/large")
 }
 
-/// A member with the large object.
+/// Starts a member with the large object.
 async fn with_large_object() -> Fixture {
     let fixture = Fixture::start(["a"]).await;
     let mut object = config_map("large", "");
@@ -151,8 +152,9 @@ async fn with_large_object() -> Fixture {
     fixture
 }
 
-/// Sends a request from [`READERS`] tasks, and counts the requests without an answer when three requests of another
-/// client for `/livez` have theirs. No clock is involved: a short request overtakes long ones that came before it.
+/// Sends a request from [`READERS`] tasks. Returns the number of these requests that are unanswered after three
+/// requests of another client for `/livez` have been answered. The test uses no clock: a short request overtakes
+/// earlier long requests.
 async fn count_overtaken(client: Client, worst: Worst) -> usize {
     let worst = Arc::new(worst);
     let asked = async move {
@@ -165,7 +167,7 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
                 done.fetch_add(1, Ordering::SeqCst);
             });
         }
-        // A thread looks at timers and sockets when it has no ready task.
+        // A worker thread polls timers and sockets only if no task is ready.
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
             client.send("GET", "/livez", &[], "").await;
@@ -174,12 +176,12 @@ async fn count_overtaken(client: Client, worst: Worst) -> usize {
         readers.shutdown().await;
         overtaken
     };
-    // A task, like a connection, waits behind tasks that are ready.
+    // Like a connection, the task waits behind tasks that are ready.
     tokio::spawn(asked).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_object_in_yaml_keeps_nobody_waiting() {
+async fn large_yaml_response_does_not_delay_other_clients() {
     let fixture = with_large_object().await;
     for path in [large(), CONFIG_MAPS.to_owned()] {
         let worst = Worst::get("a large object", path).with("accept", "application/yaml");
@@ -189,10 +191,10 @@ async fn a_large_object_in_yaml_keeps_nobody_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_in_yaml_delay_no_other_client() {
+async fn yaml_request_bodies_do_not_delay_other_clients() {
     let fixture = Fixture::start(["a"]).await;
     let list = format!("metadata: {{name: x}}\nx: [{}]\n", "a,".repeat(5_000));
-    // The last body may have something of the merged view, so the cluster's own path reads it, too.
+    // The last body may contain an annotation of the merged view, so the path of the cluster must parse this body, too.
     let own = format!("/clusters/a{CONFIG_MAPS}");
     let may_hold_ours = format!("{list}y: !!str tributary.dev\n");
     let options = |path: &str| Worst { method: "DELETE", ..Worst::yaml("options", path, list.clone()) };
@@ -210,9 +212,9 @@ async fn bodies_in_yaml_delay_no_other_client() {
     }
 }
 
-/// This test uses no clock, either: a write overtakes nearly all waiting requests of another connection.
+/// This test uses no clock either: a write overtakes nearly all waiting requests of another connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn yaml_reads_of_one_client_do_not_delay_anothers_write() {
+async fn yaml_reads_of_one_client_do_not_delay_another_clients_write() {
     let fixture = with_large_object().await;
     let [begun, done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     let mut readers = tokio::task::JoinSet::new();

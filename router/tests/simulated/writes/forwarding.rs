@@ -1,5 +1,5 @@
-//! Requests to one member: its unchanged answers, and the router's own answer where the member sends none or only a
-//! part.
+//! Tests of requests to one member: the member's unchanged response, and the router's own response if the member sends
+//! none or only a part.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::harness::{
     quiet_without_time, router, setup_through, until,
 };
 
-/// Sends a write as client-go does: it repeats the write and its body while an answer of 429 or 5xx carries
-/// Retry-After, ten times at most (`checkWait` in `rest/with_retry.go`). Returns the last answer.
+/// Sends a write like client-go, which repeats the write and its body while a response of 429 or 5xx has Retry-After,
+/// ten times at most (`checkWait` in `rest/with_retry.go`). Returns the last response.
 async fn as_client_go(fixture: &Fixture, method: &str, path: &str, body: &Value) -> Answer {
     let mut answer = fixture.write(method, path, body).await;
     for _ in 0..10 {
@@ -43,7 +43,7 @@ fn made(fixture: &Fixture) -> usize {
 }
 
 #[tokio::test]
-async fn a_write_that_names_an_upgrade_but_asks_for_none_is_seen_in_the_merged_view() {
+async fn read_sees_a_write_with_an_ineffective_upgrade_header() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().lag_watches(Duration::from_secs(1));
@@ -55,7 +55,7 @@ async fn a_write_that_names_an_upgrade_but_asks_for_none_is_seen_in_the_merged_v
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_breaks_off_is_never_sent_twice() {
+async fn write_with_a_broken_response_is_not_sent_again() {
     let fixture = Fixture::start(["a", "b"]).await;
     let below = format!("/clusters/a{CONFIG_MAPS}");
     fixture.put_and_see("a", "x", "1").await;
@@ -82,7 +82,7 @@ async fn a_write_whose_answer_breaks_off_is_never_sent_twice() {
 }
 
 #[tokio::test]
-async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
+async fn write_response_without_an_end_times_out() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().answer_writes(WriteAnswers::SilentAfter(20));
@@ -91,7 +91,7 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
     for (method, path, body, code) in [
         ("POST", CONFIG_MAPS.to_owned(), object, 502),
         ("POST", format!("/clusters/a{CONFIG_MAPS}"), config_map("z", "1").to_string(), 502),
-        // A deletion stays in effect although the answer with the deleted objects is lost.
+        // The deletion has been executed although the response with the deleted objects is lost.
         ("DELETE", format!("{CONFIG_MAPS}?labelSelector=a%3Db"), String::new(), 200),
     ] {
         let request = Request::builder().method(method).uri(&path).header("content-type", "application/json");
@@ -106,7 +106,8 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
         };
         let waited = async {
             until(|| async { fixture.member("a").control().requests(RequestKind::Write) > before }).await;
-            // The time limit starts with the head of the answer, which has arrived; the rest never comes.
+            // The time limit begins with the head of the response, which has arrived. The rest of the response never
+            // arrives.
             while !is_answered.get() {
                 quiet_without_time().await;
                 pass(WHOLE_WITHIN).await;
@@ -118,7 +119,7 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn kubelet_refusal_is_passed_on_and_its_cluster_stays_up() {
+async fn kubelet_401_is_forwarded_and_its_cluster_stays_healthy() {
     let fixture =
         Fixture::with([tributary_simulator::SimulatorConfig { pods: 1, ..config("a") }, config("b")], allow()).await;
     let pod = fixture.member("a").list("pods").swap_remove(0);
@@ -140,7 +141,7 @@ async fn kubelet_refusal_is_passed_on_and_its_cluster_stays_up() {
     assert_eq!(fixture.get(&path).await.code, 200);
 }
 
-/// A body of the bytes that the sender sends. It ends with the sender.
+/// Returns a body whose bytes come from a channel. The body ends when the sender is dropped.
 fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, tributary_apimachinery::body::Body) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
     let frames = futures::stream::unfold(receiver, |mut receiver| async move {
@@ -174,7 +175,7 @@ async fn bodies_to_and_from_a_workload_are_streamed() {
             let frame = tokio::time::timeout(SOON, body.frame()).await.expect("it streams").unwrap().unwrap();
             came += frame.into_data().unwrap().len();
         }
-        // More than the router buffers of an answer to a write.
+        // This body is larger than the router's buffer for the response to a write.
         let chunk = Bytes::from(vec![b' '; 1 << 20]);
         let rest = tokio::spawn(async move { body.collect().await.expect("to its end").to_bytes().len() });
         for _ in 0..9 {
@@ -184,12 +185,12 @@ async fn bodies_to_and_from_a_workload_are_streamed() {
         drop(sender);
         assert_eq!(rest.await.unwrap(), (9 << 20) + 6, "{method}");
     }
-    // A workload's answer is no Service, so no read waits for the version in it.
+    // The response of a workload is no Service object, so no read waits for the resourceVersion in it.
     at_once(fixture.get("/api/v1/services")).await.ok();
 }
 
 #[tokio::test]
-async fn an_escaped_watch_is_a_watch() {
+async fn watch_with_percent_escapes_is_a_long_running_request() {
     let mut fixture = Fixture::start(["a"]).await;
     fixture.router = router(allow());
     let member = fixture.member("a");
@@ -235,7 +236,7 @@ async fn invalid_impersonation_headers_refuse_the_request() {
     fixture.client().send("GET", &path, &[("impersonate-user", "bob"), ("impersonate-group", "ops")], "").await.ok();
 }
 
-/// The router's expected answer to a request that the member does not answer: this code and these words, without
+/// The router's expected response to a request that the member does not answer: this code and these words, without
 /// Retry-After.
 struct Due {
     method: &'static str,
@@ -272,9 +273,9 @@ async fn refusal_names_the_unreachable_cluster_with_reason_and_duration() {
     other.router.asked_once(SOON).await;
     let due =
         |method, path: &str| Due { method, path: path.to_owned(), code: 503, words: &["b", "cannot be reached", " s"] };
-    // The router did not send the request, but with Retry-After client-go would repeat it ten times before it shows the
-    // reason.
+    // The router did not send the request. With Retry-After, client-go would repeat the request ten times before it
+    // shows the reason.
     check(&fixture, vec![due("POST", CONFIG_MAPS), due("GET", &below), due("PUT", &path("x"))]).await;
-    // A router that has never seen the cluster does not know whether it has the name.
+    // A router that has never read the cluster does not know whether the cluster has the name.
     check(&other, vec![due("GET", &path("x")), due("DELETE", &path("x"))]).await;
 }

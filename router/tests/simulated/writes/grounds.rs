@@ -1,4 +1,4 @@
-//! The cluster that a write means: by its own content, or as the only possible cluster.
+//! Tests of the cluster that a write affects: by the content of the write, or because only one cluster is possible.
 
 use serde_json::{Value, json};
 use tributary_apimachinery::Names;
@@ -10,14 +10,14 @@ use crate::harness::{
 };
 use crate::writes::releases::{placed_in_a, record, released};
 
-/// The value of this ConfigMap of the namespace `default` in each member.
+/// Returns the value of this ConfigMap in the namespace `default` of each member.
 pub(crate) fn values<const N: usize>(fixture: &Fixture, names: [&str; N], name: &str) -> [Value; N] {
     names.map(|member| {
         fixture.member(member).get("configmaps", "default", name).map_or(Value::Null, |it| it["data"]["v"].clone())
     })
 }
 
-/// Creates a namespace in a member and waits until the router sees it.
+/// Creates a namespace in a member, and waits until the router has received it.
 pub(crate) async fn namespace(fixture: &Fixture, member: &str, name: &str) {
     fixture.member(member).apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})).unwrap();
     let path = format!("/api/v1/namespaces/{name}");
@@ -30,7 +30,8 @@ pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
     object
 }
 
-/// A router that `b` has never answered, over the members of a fixture. Both have `x`, and `a` has `only`.
+/// Starts a router that has never read `b`, over the members of a fixture. Both members have the object `x`, and `a`
+/// has `only`.
 pub(crate) async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture) {
     let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     for (member, name) in [("a", "x"), ("b", "x"), ("a", "only")] {
@@ -43,7 +44,7 @@ pub(crate) async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture
 }
 
 #[tokio::test]
-async fn a_precondition_chooses_among_objects_of_one_name() {
+async fn precondition_selects_among_objects_of_one_name() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let plain = json!({"data": {"v": "2"}});
@@ -60,7 +61,7 @@ async fn a_precondition_chooses_among_objects_of_one_name() {
         let patched = fixture.patch(&path, "merge-patch+json", &json!({"metadata": said, "data": {"v": "2"}})).await;
         assert_eq!(cluster(&patched.ok()), "b");
         assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("2")]);
-        // A whole object from a list, without its annotation.
+        // The write contains the complete object from a list, without its annotation.
         let mut whole = config_map("x", "3");
         whole["metadata"]["uid"] = uid.clone();
         assert_eq!(cluster(&fixture.write("PUT", &path, &whole).await.ok()), "b");
@@ -76,7 +77,7 @@ async fn a_precondition_chooses_among_objects_of_one_name() {
 }
 
 #[tokio::test]
-async fn apply_after_a_deletion_creates_in_the_versions_cluster() {
+async fn apply_after_a_deletion_recreates_in_the_cluster_of_its_version() {
     let mut policies = allow();
     policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
@@ -92,7 +93,7 @@ async fn apply_after_a_deletion_creates_in_the_versions_cluster() {
 }
 
 #[tokio::test]
-async fn write_by_name_alone_is_refused_while_a_cluster_was_never_seen() {
+async fn write_by_name_is_refused_if_a_cluster_was_never_read() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     for name in ["x", "only"] {
         let path = format!("{CONFIG_MAPS}/{name}");
@@ -118,7 +119,7 @@ async fn write_by_name_alone_is_refused_while_a_cluster_was_never_seen() {
             assert_eq!(refused.headers.get("retry-after"), None, "{message}");
         }
         assert_eq!(values(&fixture, ["a"], name), [json!("1")]);
-        // The router executes a write that names its cluster.
+        // The router executes a write whose annotation names the cluster.
         let mut annotated = patch.clone();
         annotated["metadata"] = json!({"annotations": {ANNOTATION: "a"}});
         assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &annotated).await.ok()), "a");
@@ -136,7 +137,7 @@ async fn write_by_name_alone_is_refused_while_a_cluster_was_never_seen() {
 }
 
 #[tokio::test]
-async fn unique_name_means_the_known_object() {
+async fn registry_with_unique_names_writes_to_the_cached_object() {
     let policies =
         Policies { default: ResourcePolicy { names: Names::Unique, ..allow().default }, ..Policies::default() };
     let (fixture, _first) = with_one_never_seen(policies).await;
@@ -144,14 +145,14 @@ async fn unique_name_means_the_known_object() {
     assert_eq!(fixture.get(&path).await.warnings(), Vec::<String>::new());
     let patched = fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "2"}})).await;
     assert_eq!(cluster(&patched.ok()), "a");
-    // With two known objects of the name, the write means neither.
+    // If two clusters have the name, the write is ambiguous.
     fixture.member("b").control().start_listening().await;
     crate::harness::until(|| async { fixture.get(&path).await.code == 409 }).await;
     fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.refused(409);
 }
 
 #[tokio::test]
-async fn write_outside_memory_is_refused_while_a_cluster_is_unreachable() {
+async fn write_to_an_uncached_name_is_refused_during_an_outage() {
     let policies = Policies { registered: Some(Vec::new()), ..allow() };
     let (fixture, _first) = with_one_never_seen(policies).await;
     let path = format!("{CONFIG_MAPS}/x");
@@ -163,7 +164,7 @@ async fn write_outside_memory_is_refused_while_a_cluster_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_new_object_goes_where_alone_it_can_be() {
+async fn new_object_goes_to_the_only_possible_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     namespace(&fixture, "b", "only-b").await;
     let maps = "/api/v1/namespaces/only-b/configmaps";
@@ -171,7 +172,7 @@ async fn a_new_object_goes_where_alone_it_can_be() {
     let apply =
         fixture.patch(&format!("{maps}/y?fieldManager=t"), "apply-patch+yaml", &config_map_of("only-b", "y")).await;
     assert_eq!(cluster(&apply.ok()), "b");
-    // Both clusters have the namespace. The object's kind and node choose the cluster.
+    // Both clusters have the namespace. The object's kind and its node determine the cluster.
     fixture.member("a").control().serve("deployments.apps", false);
     let deployment =
         json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d", "namespace": "default"}});
@@ -191,7 +192,7 @@ async fn a_new_object_goes_where_alone_it_can_be() {
 }
 
 #[tokio::test]
-async fn only_cluster_with_the_namespace_precedes_the_placement() {
+async fn only_cluster_with_the_namespace_overrides_the_placement() {
     let placed = |cluster: &str| {
         let placement = Some(cluster.parse().unwrap());
         Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() }
@@ -200,8 +201,8 @@ async fn only_cluster_with_the_namespace_precedes_the_placement() {
     namespace(&fixture, "b", "only-b").await;
     let maps = "/api/v1/namespaces/only-b/configmaps";
     assert_eq!(cluster(&fixture.write("POST", maps, &config_map_of("only-b", "x")).await.ok()), "b");
-    // If the chosen cluster lacks the namespace, the answer says why it was chosen and which clusters have the
-    // namespace.
+    // If the determined cluster lacks the namespace, the error message says why it was chosen and which clusters have
+    // the namespace.
     let mut wrong = config_map_of("only-b", "y");
     wrong["metadata"]["annotations"] = json!({ANNOTATION: "c"});
     let message = fixture.write("POST", maps, &wrong).await.refused(404);
@@ -237,7 +238,7 @@ async fn missing_namespace_in_a_single_cluster_gets_the_members_404() {
     assert_eq!(fixture.write("POST", path, &config_map_of("no", "x")).await.refused(404), own);
 }
 
-/// Adds to the metadata of an object.
+/// Adds fields to the metadata of an object.
 pub(crate) fn with(mut object: Value, metadata: Value) -> Value {
     for (key, value) in metadata.as_object().unwrap() {
         object["metadata"][key] = value.clone();
@@ -246,7 +247,7 @@ pub(crate) fn with(mut object: Value, metadata: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_first_ground_that_applies_decides() {
+async fn placement_rules_apply_in_their_documented_order() {
     let placement = Some("b".parse().unwrap());
     let placed = Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() };
     let fixture = Fixture::with(["a", "b"].map(config), placed).await;
@@ -285,8 +286,8 @@ async fn the_first_ground_that_applies_decides() {
 }
 
 #[tokio::test]
-async fn create_without_placement_is_refused_while_a_cluster_was_never_seen() {
-    // The unseen cluster may have the namespace, too, so only the placement decides.
+async fn create_without_placement_is_refused_if_a_cluster_was_never_read() {
+    // The cluster that was never read may also have the namespace, so only the placement decides.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);
     let expected = "kubectl --context a … to create configmaps \"new\" in a: b may serve configmaps, too, and cannot";
@@ -309,14 +310,14 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resourc
 }
 
 #[tokio::test]
-async fn create_is_refused_if_a_cluster_forbids_a_lookup_that_decides() {
+async fn create_is_refused_if_a_cluster_forbids_a_decisive_lookup() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
     // Both clusters have the namespace. `member` forbids reading namespaces.
     for (member, other) in [("b", "a"), ("a", "b")] {
         forbid(&fixture, member, RequestKind::Get, "namespaces");
         let answer = fixture.write("POST", CONFIG_MAPS, &config_map(&format!("of-{other}"), "")).await;
         match member {
-            // The write goes to the cluster where the router finds the namespace.
+            // The write goes to the cluster in which the router finds the namespace.
             "b" => assert_eq!(cluster(&answer.ok()), "a"),
             _ => assert!(answer.refused(503).contains("kubectl --context b …"), "{answer:?}"),
         }
@@ -330,7 +331,7 @@ async fn create_is_refused_if_a_cluster_forbids_a_lookup_that_decides() {
 }
 
 #[tokio::test]
-async fn an_aggregated_server_that_is_silent_may_have_the_name_and_the_collection() {
+async fn write_is_refused_while_an_aggregated_server_is_silent() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     let deployment =
         json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d", "namespace": "default"}});
@@ -354,7 +355,7 @@ async fn an_aggregated_server_that_is_silent_may_have_the_name_and_the_collectio
 }
 
 #[tokio::test]
-async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_object() {
+async fn apply_keeps_its_version_precondition_for_an_uncached_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
@@ -365,14 +366,14 @@ async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_o
     fixture.put("a", "x", "another's");
     fixture.patch(&apply, "apply-patch+yaml", &object).await.refused(409);
     assert_eq!(values(&fixture, ["a"], "x"), [json!("another's")]);
-    // Without an object, a kube-apiserver ignores the version.
+    // A kube-apiserver ignores the resourceVersion in an apply that creates the object.
     fixture.member("a").delete("configmaps", "default", "x");
     assert_eq!(fixture.patch(&apply, "apply-patch+yaml", &object).await.code, 201);
 }
 
-/// Memory may lack a new object, so it does not decide on a version that can never match.
+/// Memory may lack a new object, so the router does not use memory for a version that can never match.
 #[tokio::test]
-async fn a_version_that_never_matches_is_refused_although_memory_lacks_the_object() {
+async fn impossible_version_is_refused_for_an_uncached_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
@@ -408,9 +409,9 @@ async fn a_version_that_never_matches_is_refused_although_memory_lacks_the_objec
     assert_eq!(values(&fixture, ["a"], "x"), [json!("another's")]);
 }
 
-/// A delete without a body has its options in the query; a delete with a body ignores the query.
+/// The options of a DELETE without a body are in the query. A DELETE with a body ignores the query.
 #[tokio::test]
-async fn the_options_of_a_delete_are_those_that_its_member_reads() {
+async fn delete_reads_options_from_its_body_or_else_its_query() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     for member in ["a", "b"] {
@@ -428,7 +429,7 @@ async fn the_options_of_a_delete_are_those_that_its_member_reads() {
     };
     let uid = of("b", "uid");
     delete("", "").await.refused(409);
-    // The body replaces the query.
+    // The preconditions in the body replace those in the query.
     delete(&format!("uid={uid}"), "{}").await.refused(409);
     delete("uid=another", "").await.refused(409);
     delete(&format!("u%69d={uid}&dryRun=All"), "").await.ok();
@@ -440,22 +441,22 @@ async fn the_options_of_a_delete_are_those_that_its_member_reads() {
     fixture.put_and_see("b", "x", "1").await;
     delete(&format!("resource%56ersion={version}"), "").await.ok();
     assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, json!("1")]);
-    // A member ignores `dryRun` in the query of a delete with a body, so reads wait for the deletion.
+    // A member ignores `dryRun` in the query of a DELETE with a body. The deletion is executed, and reads wait for it.
     fixture.member("b").control().lag_watches(std::time::Duration::from_millis(300));
     delete("dryRun=All", &json!({"preconditions": {"uid": of("b", "uid")}}).to_string()).await.ok();
     assert_eq!(fixture.get(&path).await.code, 404, "read your writes");
 }
 
-/// The refusal names the cluster's last error, instead of saying that the router did not ask it.
+/// The error message contains the last error of the cluster.
 #[tokio::test]
-async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
+async fn refusal_contains_the_last_error_of_the_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     let control = fixture.member("b").control();
     let refuse = |code, kinds: &[RequestKind]| {
         let (kinds, resources) = (kinds.to_vec(), vec!["configmaps".to_owned()]);
         control.reject(Some(Rejection { kinds, resources, ..Rejection::all(code) }));
     };
-    // Tributary asks a cluster for a name although the cluster forbids lists.
+    // Tributary looks up a name in a cluster that forbids lists.
     refuse(403, &[RequestKind::List, RequestKind::Watch]);
     fixture.get(&format!("{CONFIG_MAPS}/nowhere")).await.refused(404);
     refuse(500, &[RequestKind::List, RequestKind::Watch, RequestKind::Get]);
@@ -465,9 +466,9 @@ async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
     assert!(message.contains("it answered 500"), "{message}");
 }
 
-/// The router puts the reference into a path. A crafted reference must not lead it to another object.
+/// The router inserts the reference into a path. A crafted reference must not lead to another object.
 #[tokio::test]
-async fn a_reference_that_leads_elsewhere_is_no_ground() {
+async fn owner_reference_with_path_characters_is_ignored() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
     fixture.put("b", "x", "1");
     for (namespace, name) in [
@@ -477,7 +478,7 @@ async fn a_reference_that_leads_elsewhere_is_no_ground() {
         ("../namespaces/default", "x"),
         ("default", ".."),
         ("default", "../configmaps/x"),
-        // A kube-apiserver decodes escapes in a path segment, too: this is a subresource of x.
+        // A kube-apiserver also decodes percent escapes in a path segment, so this path means a subresource of `x`.
         ("default", "x/status"),
         ("default", "x%2Fstatus"),
     ] {
@@ -492,7 +493,7 @@ async fn a_reference_that_leads_elsewhere_is_no_ground() {
 }
 
 #[tokio::test]
-async fn each_ground_says_in_the_refusal_why_it_chose() {
+async fn refusal_names_the_placement_rule_of_each_write() {
     let placement = Some("b".parse().unwrap());
     let placed = Policies { default: ResourcePolicy { placement, ..allow().default }, ..Policies::default() };
     let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
@@ -540,7 +541,7 @@ async fn each_ground_says_in_the_refusal_why_it_chose() {
         let expected = format!("namespaces \"gone\" not found in {cluster}, which was chosen because {words}; ");
         assert!(message.contains(&expected), "{words}: {message}");
     }
-    // The version names the cluster of the object that the write recreates.
+    // The resourceVersion contains the cluster of the object that the write recreates.
     let again = with(gone(config_map("x", "")), json!({"resourceVersion": composite(&json!({"a": "7"}))}));
     let applied = fixture.patch(&format!("{}/x?fieldManager=t", path("configmaps")), "apply-patch+yaml", &again).await;
     let message = applied.refused(404);
@@ -551,14 +552,14 @@ async fn each_ground_says_in_the_refusal_why_it_chose() {
 }
 
 #[tokio::test]
-async fn each_ground_says_what_another_cluster_may_have_too() {
-    // The router knows nothing about `b`.
+async fn refusal_names_the_cluster_that_may_have_the_object() {
+    // The router has never read `b`.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let patched = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &json!({"data": {"v": "2"}})).await;
     assert!(patched.refused(503).contains("if you mean the one in a: b may have configmaps \"x\", too"), "{patched:?}");
     let made = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await;
     assert!(made.refused(503).contains("to create configmaps \"new\" in a: b may serve configmaps, too"), "{made:?}");
-    // Here b serves the same resources and forbids reading its namespaces and nodes.
+    // In this part of the test, `b` serves the same resources and forbids reading its namespaces and nodes.
     let policies = Policies { registered: Some(Vec::new()), ..allow() };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     forbid(&fixture, "b", RequestKind::Get, "namespaces");
@@ -598,7 +599,7 @@ async fn uid_that_two_clusters_share_identifies_neither_object() {
         assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
     }
     assert_eq!(values(&fixture, ["a"], "x"), [json!("1")]);
-    // The resourceVersion beside the uid identifies the object.
+    // The resourceVersion beside the uid identifies the cluster.
     let version = composite(
         &json!({"a": fixture.member("a").get("configmaps", "default", "x").unwrap()["metadata"]["resourceVersion"]}),
     );
@@ -608,7 +609,7 @@ async fn uid_that_two_clusters_share_identifies_neither_object() {
 }
 
 #[tokio::test]
-async fn a_thousand_owners_are_not_all_looked_for() {
+async fn lookups_for_a_thousand_owners_are_limited() {
     let policies = Policies { registered: Some(Vec::new()), ..placed_in_a(false) };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;
     fixture.put("b", "owner", "");
@@ -643,15 +644,15 @@ async fn impersonated_user_patches_an_object_without_the_right_to_get() {
     let patch =
         async |name: &str| fixture.client().send("PATCH", &format!("{CONFIG_MAPS}/{name}"), &headers, &change).await;
     assert_eq!(cluster(&patch("only").await.ok()), "b");
-    // Impersonation does not resolve the ambiguity of the name.
+    // The name stays ambiguous with impersonation.
     let message = patch("x").await.refused(409);
     assert!(message.starts_with("kubectl --context a … or kubectl --context b …: "), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
 }
 
-/// The router has read the unreachable cluster and trusts memory, as for a POST.
+/// The router has read the unreachable cluster before, and uses memory as for a POST.
 #[tokio::test]
-async fn apply_of_a_new_name_does_not_ask_clusters_with_cached_objects() {
+async fn apply_of_a_new_name_sends_no_lookup_to_cached_clusters() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
     fixture.put_and_see("b", "there", "1").await;
     fixture.member("b").control().stop_listening().await;
@@ -661,14 +662,15 @@ async fn apply_of_a_new_name_does_not_ask_clusters_with_cached_objects() {
         fixture.patch(&path, "apply-patch+yaml", &config_map(name, "2")).await
     };
     assert_eq!(cluster(&apply("new").await.ok()), "a");
-    // The router does not create an object in another cluster if memory knows its cluster.
+    // If the object in memory belongs to a cluster, the router does not create an object with the same name in another
+    // cluster.
     apply("there").await.refused(503);
     assert_eq!(values(&fixture, ["a"], "there"), [Value::Null]);
 }
 
-/// A reachable cluster that does not answer may have the name by now.
+/// A reachable cluster that does not answer may have a new object with this name.
 #[tokio::test]
-async fn an_apply_of_a_new_name_is_not_made_beside_a_cluster_that_does_not_answer() {
+async fn silent_cluster_blocks_an_apply_of_a_new_name() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let (kinds, resources) = (vec![RequestKind::Get], vec!["configmaps".to_owned()]);
@@ -681,7 +683,7 @@ async fn an_apply_of_a_new_name_is_not_made_beside_a_cluster_that_does_not_answe
 
 /// RBAC may allow changing an object and forbid reading it.
 #[tokio::test]
-async fn cluster_that_forbids_get_may_have_the_name_unless_writes_are_forbidden() {
+async fn cluster_that_forbids_get_makes_a_write_ambiguous() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     let reads = [RequestKind::Get, RequestKind::List, RequestKind::Watch].to_vec();
     let forbid = |kinds: Vec<RequestKind>| {
@@ -708,7 +710,7 @@ async fn cluster_that_forbids_get_may_have_the_name_unless_writes_are_forbidden(
         );
     }
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
-    // A write that names its cluster needs no search.
+    // A write that identifies its cluster needs no search.
     let uid = fixture.get(&path).await.ok()["metadata"]["uid"].clone();
     let named = json!({"metadata": {"uid": uid}, "data": {"v": "2"}});
     assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &named).await.ok()), "a");
@@ -717,21 +719,21 @@ async fn cluster_that_forbids_get_may_have_the_name_unless_writes_are_forbidden(
     assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok()), "a");
     let after = fixture.member("b").control().requests(RequestKind::Write);
     assert_eq!(after - before, 1, "one question, and no write");
-    // A cluster that does not answer about rights may have the object.
+    // A cluster that does not answer an access review may have the object.
     fixture.member("b").control().reject(Some(Rejection { kinds: Vec::new(), ..Rejection::all(403) }));
     let message = fixture.patch(&path, "merge-patch+json", &change).await.refused(503);
     assert!(message.contains("does not say whether you may patch it"), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("3"), json!("1")]);
 }
 
-/// A Pod without a node.
+/// Returns a Pod without a node.
 fn pod(name: &str) -> Value {
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
         "spec": {"schedulerName": "ours", "containers": [{"name": "c", "image": "i"}]}})
 }
 
 #[tokio::test]
-async fn a_binding_goes_where_its_pod_is_or_else_its_node() {
+async fn pod_binding_goes_to_the_cluster_of_its_pod_or_node() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         let pods = "/api/v1/namespaces/default/pods";
@@ -758,7 +760,7 @@ async fn a_binding_goes_where_its_pod_is_or_else_its_node() {
         // Only this cluster has the Pod, so the node does not matter.
         fixture.write("POST", bindings, &binding("two", "node-a")).await.ok();
         assert_eq!(node_of("b", "two"), "node-a", "{held}");
-        // A node of no cluster or of several clusters does not decide.
+        // A node that exists in no cluster or in several clusters does not determine the cluster.
         let refused = fixture.write("POST", &format!("{pods}/same/binding"), &binding("same", "nowhere")).await;
         assert!(refused.refused(409).starts_with("kubectl --context a … or kubectl --context b …: "), "{refused:?}");
         fixture.write("POST", bindings, &binding("same", "node-b")).await.ok();
@@ -769,7 +771,7 @@ async fn a_binding_goes_where_its_pod_is_or_else_its_node() {
 }
 
 #[tokio::test]
-async fn an_ephemeral_container_goes_where_its_pod_is() {
+async fn ephemeral_container_goes_to_the_cluster_of_its_pod() {
     let fixture = Fixture::start(["a", "b"]).await;
     let pods = "/api/v1/namespaces/default/pods";
     fixture.get(pods).await.ok();

@@ -1,4 +1,5 @@
-//! Long-running requests of clients to one cluster. They leave room for other clients and for reads from memory.
+//! Tests of long-running requests to one cluster. They leave connections for other clients and for the router's own
+//! watches.
 
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Answer, CONFIG_MAPS, Events, Fixture, allow, config, name, until};
 
-/// Sends a GET over a connection.
 async fn call(fixture: &Fixture, port: u16, path: &str) -> Response<Body> {
     call_by(fixture, port, Request::get(path)).await
 }
@@ -22,7 +22,8 @@ async fn call_by(fixture: &Fixture, port: u16, request: http::request::Builder) 
     fixture.router.handle(request, &context).await.response
 }
 
-/// Opens watches of a cluster's own view until a refusal, but `most` at most. Returns the watches and the refusal.
+/// Opens watches at the path of a cluster until the router refuses one, but at most `most`. Returns the watches and the
+/// refusal.
 async fn greedy(fixture: &Fixture, port: u16, most: usize) -> (Vec<Response<Body>>, Option<Answer>) {
     let mut watches = Vec::new();
     while watches.len() < most {
@@ -40,7 +41,7 @@ async fn greedy(fixture: &Fixture, port: u16, most: usize) -> (Vec<Response<Body
 }
 
 #[tokio::test]
-async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from_memory() {
+async fn watches_of_one_client_do_not_exhaust_a_members_connections() {
     let fixture = Fixture::with([SimulatorConfig { http2: false, ..config("a") }], allow()).await;
     fixture.put_and_see("a", "before", "").await;
     let (watches, refusal) = greedy(&fixture, 1, 300).await;
@@ -59,12 +60,12 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     ] {
         assert!(exposition.contains(&format!("tributary_member_{line}\n")), "{line}: {exposition}");
     }
-    // A request with an Upgrade header but without `connection: upgrade` is no upgrade, so it gets no connection of its
-    // own.
+    // A request with an Upgrade header but without `connection: upgrade` is no upgrade, so it gets no separate
+    // connection.
     let request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
     assert_eq!(call_by(&fixture, 1, request).await.status(), 429);
 
-    // A second client's watch opens and delivers events.
+    // The watch of a second client opens and delivers events.
     let (mut others, _) = greedy(&fixture, 2, 1).await;
     let mut other = Events::of(others.pop().expect("a watch of another client"));
     let hog = 2..100;
@@ -75,8 +76,8 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     fixture.put("a", "x", "");
     assert_eq!(name(&other.soon().await["object"]), "x");
 
-    // The member cuts all streams. Clients that do not read theirs keep their places, and get only the places that the
-    // cacher's watch leaves free.
+    // The member cuts all streams. A client that does not read its stream still occupies its connection. New watches
+    // get only the connections that the cacher's watch leaves free.
     fixture.member("a").control().cut_streams();
     let mut again = Vec::new();
     for port in 100..120 {

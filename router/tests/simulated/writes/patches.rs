@@ -1,10 +1,11 @@
-//! Patches of every type. The client uses the merged view's versions and annotation, and the member sees its own.
+//! Tests of patches of every type. The client uses versions and annotations of the merged view, and the member receives
+//! its own.
 
 use serde_json::{Value, json};
 
 use crate::harness::{ANNOTATION, CONFIG_MAPS, Fixture, cluster, composite, vector, version};
 
-/// The annotation in a JSON pointer.
+/// The annotation's path as a JSON pointer.
 const POINTER: &str = "/metadata/annotations/tributary.dev~1cluster";
 
 fn stored(fixture: &Fixture) -> Value {
@@ -12,7 +13,7 @@ fn stored(fixture: &Fixture) -> Value {
 }
 
 #[tokio::test]
-async fn merge_patches_carry_preconditions() {
+async fn merge_patch_translates_its_preconditions() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     for kind in ["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"] {
@@ -34,7 +35,7 @@ async fn merge_patches_carry_preconditions() {
         let mut wrong = patch("");
         wrong["metadata"]["annotations"][ANNOTATION] = "b".into();
         match kind {
-            // An apply contains the whole object, so it creates a second object of the name in the other cluster.
+            // An apply contains the whole object, so it creates a second object with the name in the other cluster.
             "apply-patch+yaml" => assert_eq!(fixture.patch(&path, kind, &wrong).await.code, 201),
             _ => drop(fixture.patch(&path, kind, &wrong).await.refused(409)),
         }
@@ -42,7 +43,7 @@ async fn merge_patches_carry_preconditions() {
 }
 
 #[tokio::test]
-async fn json_patches_test_what_the_client_saw() {
+async fn json_patch_test_operations_are_translated() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let stale = fixture.put("a", "x", "1").to_string();
@@ -55,7 +56,7 @@ async fn json_patches_test_what_the_client_saw() {
     fixture.patch(&path, kind, &json!([test("12"), set])).await.refused(409);
     let patch = json!([test(&version(&read)), {"op": "test", "path": POINTER, "value": "a"}, set]);
     assert_eq!(fixture.patch(&path, kind, &patch).await.ok()["data"]["w"], "3");
-    // For the client the map exists, although it contains only our annotation.
+    // From the client's view the map of annotations exists, although only Tributary's annotation is in it.
     let patch = json!([{"op": "add", "path": "/metadata/annotations/mine", "value": "1"}]);
     let written = fixture.patch(&path, kind, &patch).await.ok();
     assert_eq!(written["metadata"]["annotations"], json!({"mine": "1", ANNOTATION: "a"}));
@@ -65,7 +66,7 @@ async fn json_patches_test_what_the_client_saw() {
 }
 
 #[tokio::test]
-async fn a_patch_without_preconditions_needs_only_the_owner() {
+async fn patch_without_preconditions_goes_to_the_objects_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "y", "1");
     let path = format!("{CONFIG_MAPS}/y");

@@ -1,4 +1,4 @@
-//! The cluster that a new object goes to.
+//! Tests of the cluster in which a new object is created.
 
 use serde_json::{Value, json};
 use tributary_router::{Policies, ResourcePolicy};
@@ -8,7 +8,7 @@ use crate::harness::{
 };
 
 #[tokio::test]
-async fn the_annotation_names_the_cluster() {
+async fn create_goes_to_the_cluster_of_its_annotation() {
     let fixture = Fixture::start(["a", "b"]).await;
     for name in ["a", "b"] {
         let made = fixture.write("POST", CONFIG_MAPS, &config_map_in(name, &format!("in-{name}"), "1")).await;
@@ -22,20 +22,20 @@ async fn the_annotation_names_the_cluster() {
 }
 
 #[tokio::test]
-async fn create_without_a_choice_is_refused_with_the_ways_to_choose() {
+async fn ambiguous_create_is_refused_with_the_possible_remedies() {
     let fixture = Fixture::start(["a", "b"]).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("x", "")).await.refused(400);
     for way in ["tributary.dev/cluster", "/clusters/<name>", "placement", "a … (or b)"] {
         assert!(message.contains(way), "{way}: {message}");
     }
-    // A PUT of a missing object is 404, as controllers expect that lost a race.
+    // A PUT of a missing object returns 404, which controllers expect after a lost race.
     fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &config_map("x", "")).await.refused(404);
     let one = Fixture::start(["only"]).await;
     assert_eq!(cluster(&one.write("POST", CONFIG_MAPS, &config_map("x", "")).await.ok()), "only");
 }
 
 #[tokio::test]
-async fn the_configured_placement_comes_last() {
+async fn configured_placement_applies_after_annotation_and_owner() {
     let mut policies = allow();
     policies.default = ResourcePolicy { placement: Some("b".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), Policies { ..policies }).await;
@@ -60,7 +60,7 @@ fn owned_by(owner: &Value, name: &str) -> Value {
 #[tokio::test]
 async fn owned_object_goes_to_the_cluster_of_its_owner() {
     let fixture = Fixture::start(["a", "b"]).await;
-    // Both clusters have the name, and the uid decides.
+    // Both clusters have an owner with this name, and the uid decides.
     for member in ["a", "b"] {
         fixture.put(member, "owner", "");
     }
@@ -69,7 +69,7 @@ async fn owned_object_goes_to_the_cluster_of_its_owner() {
         let made = fixture.write("POST", CONFIG_MAPS, &owned_by(&owner, &format!("of-{member}"))).await.ok();
         assert_eq!(cluster(&made), member);
     }
-    // A cluster-scoped owner of a resource that no client has read yet, and owners that were created a moment ago.
+    // The owners are a cluster-scoped object of a resource that no client has read, and objects that were just created.
     let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}});
     fixture.member("b").apply(node).unwrap();
     let node = fixture.member("b").get("nodes", "", "n").unwrap();
@@ -79,7 +79,7 @@ async fn owned_object_goes_to_the_cluster_of_its_owner() {
         let made = fixture.write("POST", CONFIG_MAPS, &owned_by(&owner, &format!("p{round}"))).await.ok();
         assert_eq!(cluster(&made), "b");
     }
-    // An owner in a cluster that cannot be asked is no reason to guess.
+    // If the cluster of the owner is unreachable, the router refuses the write.
     let owner = fixture.member("b").get("configmaps", "default", "owner").unwrap();
     fixture.member("b").control().stop_listening().await;
     let other = Fixture { members: Vec::new(), router: crate::harness::router(allow()) };
@@ -93,7 +93,7 @@ async fn owned_object_goes_to_the_cluster_of_its_owner() {
 }
 
 #[tokio::test]
-async fn an_event_goes_where_its_object_is() {
+async fn event_goes_to_the_cluster_of_its_object() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
@@ -121,13 +121,13 @@ async fn an_event_goes_where_its_object_is() {
         assert_eq!(stored["involvedObject"]["resourceVersion"], expected);
         assert_eq!(stored["related"]["resourceVersion"], "");
     }
-    // The last event about an object reports its deletion.
+    // The last Event about an object reports its deletion.
     fixture.client().send("DELETE", &format!("{CONFIG_MAPS}/y"), &[], "").await.ok();
     fixture.get(&format!("{CONFIG_MAPS}/y")).await.refused(404);
     let last = event("last", &about, json!(""), json!(""));
     assert_eq!(cluster(&fixture.write("POST", events, &last).await.ok()), "b");
     fixture.put_and_see("b", "y", "2").await;
-    // The name suffices if only one cluster has it.
+    // The name is enough if only one cluster has an object with this name.
     let mut by_name = event("named", &about, json!(""), json!(""));
     by_name["involvedObject"]["uid"] = "".into();
     assert_eq!(cluster(&fixture.write("POST", events, &by_name).await.ok()), "b");
@@ -146,7 +146,8 @@ async fn apply_creates_a_missing_object() {
     let again = apply(config_map("x", "2")).await;
     assert_eq!((again.code, cluster(&again.ok()).as_str(), &again.ok()["data"]["v"]), (200, "b", &json!("2")));
     apply(config_map("y", "1")).await.refused(400);
-    // The annotation may name a cluster without the object or with another one. The apply creates or changes it there.
+    // The annotation may name a cluster without the object, or with another object of the same name. The apply creates
+    // or changes the object in this cluster.
     for (code, value) in [(201, "3"), (200, "4")] {
         let there = apply(config_map_in("a", "x", value)).await;
         assert_eq!((there.code, cluster(&there.ok()).as_str(), &there.ok()["data"]["v"]), (code, "a", &json!(value)));
@@ -155,7 +156,7 @@ async fn apply_creates_a_missing_object() {
 }
 
 #[tokio::test]
-async fn a_create_carries_no_version() {
+async fn create_with_a_resource_version_is_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     let mut object = config_map_in("a", "x", "");
     for given in [version(&fixture.get(CONFIG_MAPS).await.ok()), "12".to_owned()] {

@@ -1,4 +1,5 @@
-//! `consistency: Quorum`: the newest state is the members' current state, even if no watch has delivered it yet.
+//! Tests of `consistency: Quorum`: the newest state is the current state of the members, even if no watch has delivered
+//! it.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ async fn start(partial: Partial) -> Fixture {
 }
 
 #[tokio::test]
-async fn reads_of_the_newest_have_what_was_written_elsewhere() {
+async fn quorum_reads_include_writes_that_bypass_the_router() {
     let fixture = start(Partial::Deny).await;
     for round in 0..40 {
         let member = if round % 3 == 0 { "a" } else { "b" };
@@ -38,7 +39,7 @@ async fn reads_of_the_newest_have_what_was_written_elsewhere() {
                 let list = fixture.get(&format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dx-{member}")).await.ok();
                 list["items"][0]["data"]["v"].clone()
             }
-            // Initial events by default and on request.
+            // The loop covers initial events by default and on request.
             2 => {
                 let query = format!("watch=1&fieldSelector=metadata.name%3Dx-{member}");
                 fixture.watch(&format!("{CONFIG_MAPS}?{query}")).await.soon().await["object"]["data"]["v"].clone()
@@ -55,9 +56,9 @@ async fn reads_of_the_newest_have_what_was_written_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_collection_that_does_not_change_is_confirmed() {
+async fn quorum_read_confirms_an_unchanged_collection() {
     let fixture = start(Partial::Deny).await;
-    // A write to another resource advances the member beyond the collection's cacher.
+    // A write to another resource advances the revision of the member beyond the version of the collection.
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let revision = fixture.member("a").apply(pod).unwrap();
@@ -66,9 +67,9 @@ async fn a_collection_that_does_not_change_is_confirmed() {
     assert!(reached >= revision, "{reached} {revision}");
 }
 
-/// A kube-apiserver does not cache events, so their watches get no bookmarks.
+/// A kube-apiserver has no watch cache for Events, so their watches get no bookmarks.
 #[tokio::test]
-async fn events_that_do_not_change_are_confirmed() {
+async fn quorum_read_confirms_unchanged_events() {
     let fixture = start(Partial::Deny).await;
     let path = "/api/v1/namespaces/default/events";
     fixture.get(path).await.ok();
@@ -78,7 +79,7 @@ async fn events_that_do_not_change_are_confirmed() {
         let list = fixture.get(path).await.ok();
         let reached: u64 = crate::harness::vector(&version(&list))["a"].as_str().unwrap().parse().unwrap();
         assert!(reached >= revision, "{reached} {revision}");
-        // The router lists the events anew at once, since a short watch would bring no answer.
+        // The router relists the Events immediately, because a short watch would bring no answer.
         let log = fixture.member("a").control().request_log();
         let watches: Vec<_> = log.iter().filter(|line| line.contains("/events?watch=1")).collect();
         assert!((1..=2).contains(&watches.len()), "{log:#?}");
@@ -87,7 +88,7 @@ async fn events_that_do_not_change_are_confirmed() {
 }
 
 #[tokio::test]
-async fn many_reads_share_few_questions() {
+async fn concurrent_quorum_reads_share_requests_to_members() {
     let fixture = start(Partial::Deny).await;
     fixture.put("a", "x", "");
     fixture.put("a", "y", "");
@@ -100,7 +101,7 @@ async fn many_reads_share_few_questions() {
     }
     let questions = control.requests_of(RequestKind::List, "configmaps");
     assert!((1..=20).contains(&questions), "{questions} questions for 200 reads");
-    // A read with a version, and one that accepts any version, cause no question.
+    // Reads at a version, and reads that accept any version, cause no request to the member.
     control.reset_counters();
     let list = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={}", version(&list))).await.ok();
@@ -112,7 +113,7 @@ async fn many_reads_share_few_questions() {
 }
 
 #[tokio::test]
-async fn a_get_finds_what_has_moved() {
+async fn quorum_get_finds_an_object_moved_to_another_cluster() {
     let fixture = start(Partial::Deny).await;
     let path = format!("{CONFIG_MAPS}/x");
     for round in 0..20 {
@@ -127,10 +128,10 @@ async fn a_get_finds_what_has_moved() {
     fixture.get(&path).await.refused(404);
 }
 
-/// If a cluster is unreachable, memory decides that a name is missing, and a Warning gives memory's age. A cluster that
-/// answers decides itself, however old memory is.
+/// If a cluster is unreachable, the router answers 404 from memory, with a Warning about the age of its objects. A
+/// reachable cluster answers itself, whatever the age of the objects in memory.
 #[tokio::test]
-async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_cannot_be_asked() {
+async fn quorum_404_warns_about_unreachable_clusters() {
     let fixture = start(Partial::Allow).await;
     fixture.put_and_see("b", "x", "").await;
     let held = format!("{CONFIG_MAPS}?resourceVersion=0");
@@ -139,7 +140,7 @@ async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_canno
     let kinds = vec![RequestKind::List, RequestKind::Watch];
     control.reject(Some(Rejection { kinds, resources: vec!["configmaps".to_owned()], ..Rejection::all(500) }));
     control.cut_streams();
-    // After 8 s without contact, memory counts as old.
+    // After 8 s without contact, the objects in memory count as outdated.
     pass(Duration::from_secs(8)).await;
     until(|| async { !fixture.get(&held).await.warnings().is_empty() }).await;
     let missing = fixture.get(&nothing).await;
@@ -156,7 +157,7 @@ async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_canno
 }
 
 #[tokio::test]
-async fn a_member_that_does_not_answer_is_named() {
+async fn quorum_read_names_the_failing_member() {
     for partial in [Partial::Deny, Partial::Allow] {
         let fixture = start(partial).await;
         fixture.put_and_see("b", "x", "").await;
@@ -174,13 +175,13 @@ async fn a_member_that_does_not_answer_is_named() {
             assert!(warnings.len() == 1 && warnings[0].contains("cluster b"), "{warnings:?}");
             assert!(warnings[0].contains("did not confirm"), "{warnings:?}");
         }
-        // Reads that accept memory's state get an answer as usual.
+        // Reads that accept any version are answered as usual.
         fixture.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     }
 }
 
 #[tokio::test]
-async fn quorum_reads_show_own_writes() {
+async fn quorum_reads_include_the_clients_own_writes() {
     let fixture = start(Partial::Deny).await;
     let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();

@@ -1,5 +1,5 @@
-//! Helm releases: a release's objects go to the cluster with its records, and objects that only look like records
-//! decide nothing.
+//! Tests of Helm releases: the objects of a release go to the cluster that contains the release's records. Objects that
+//! only look like records have no effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator};
 use crate::harness::{ANNOTATION, CONFIG_MAPS, Fixture, SOON, allow, cluster, config, config_map, router};
 use crate::writes::grounds::{config_map_of, forbid, namespace, values, with_one_never_seen};
 
-/// The path of the Secrets of the namespace `default`.
+/// The path of the Secrets in the namespace `default`.
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// The record of a release's revision, as Helm's driver for ConfigMaps writes it.
+/// Returns the record of a release's revision, as Helm's driver for ConfigMaps writes it.
 pub(crate) fn record(release: &str, revision: u32) -> Value {
     let mut object = config_map(&format!("sh.helm.release.v1.{release}.v{revision}"), "");
     object["metadata"]["labels"] = json!({"owner": "helm", "name": release, "version": revision.to_string()});
     object
 }
 
-/// An object that belongs to a release.
+/// Returns an object with the annotations of a release.
 pub(crate) fn released(name: &str, release: &str) -> Value {
     let mut object = config_map(name, "1");
     object["metadata"]["annotations"] =
@@ -31,7 +31,8 @@ pub(crate) fn released(name: &str, release: &str) -> Value {
     object
 }
 
-/// Policies with `a` as the default placement. The router caches all resources if `held`, and none otherwise.
+/// Returns policies with `a` as the default placement. The router caches all resources if `held` is true, and none
+/// otherwise.
 pub(crate) fn placed_in_a(held: bool) -> Policies {
     let placement = Some("a".parse().unwrap());
     let registered = if held { None } else { Some(Vec::new()) };
@@ -39,11 +40,11 @@ pub(crate) fn placed_in_a(held: bool) -> Policies {
 }
 
 #[tokio::test]
-async fn a_helm_release_stays_where_its_records_are() {
+async fn helm_release_stays_in_the_cluster_of_its_records() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
-        // The release is installed in b and upgraded through the merged view.
+        // The release is installed in `b` and upgraded through the merged view.
         let in_b = format!("/clusters/b{CONFIG_MAPS}");
         fixture.write("POST", &in_b, &record("rb", 1)).await.ok();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("rb", 2)).await.ok()), "b", "{held}");
@@ -52,10 +53,10 @@ async fn a_helm_release_stays_where_its_records_are() {
         fixture.put_and_see("a", "applied", "another's").await;
         let applied = fixture.patch(&path, "apply-patch+yaml", &released("applied", "rb")).await;
         assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"), "{held}");
-        // A new release goes to the default cluster and stays there.
+        // A new release goes to the default cluster, and its later objects follow it.
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("first", "ra")).await.ok()), "a", "{held}");
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("ra", 1)).await.ok()), "a", "{held}");
-        // The annotation overrides the release.
+        // The cluster annotation takes precedence over the release.
         let mut annotated = released("elsewhere", "rb");
         annotated["metadata"]["annotations"][ANNOTATION] = "a".into();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "a", "{held}");
@@ -63,7 +64,7 @@ async fn a_helm_release_stays_where_its_records_are() {
 }
 
 #[tokio::test]
-async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() {
+async fn upgrade_of_a_helm_release_in_several_clusters_is_refused() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
@@ -86,7 +87,7 @@ async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() 
     }
 }
 
-/// A hook. Helm writes no release name into it.
+/// Returns a Helm hook. Helm writes no release name into a hook.
 fn hook(name: &str, instance: Option<&str>) -> Value {
     let mut object = config_map(name, "1");
     object["metadata"]["annotations"] = json!({"helm.sh/hook": "pre-upgrade"});
@@ -97,7 +98,7 @@ fn hook(name: &str, instance: Option<&str>) -> Value {
 }
 
 #[tokio::test]
-async fn a_hook_goes_where_its_helm_release_is() {
+async fn helm_hook_goes_to_the_cluster_of_its_release() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
@@ -115,7 +116,7 @@ async fn a_hook_goes_where_its_helm_release_is() {
             "{message}"
         );
         assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
-        // Helm is upgrading the release in b.
+        // Helm is upgrading the release in `b`.
         let pending = |release: &str| {
             let mut object = record(release, 2);
             object["metadata"]["labels"]["status"] = "pending-upgrade".into();
@@ -130,14 +131,14 @@ async fn a_hook_goes_where_its_helm_release_is() {
         let mut of_test = hook("of-test", None);
         of_test["metadata"]["annotations"]["helm.sh/hook"] = "test".into();
         written(of_test).await.refused(409);
-        // Helm is now upgrading the release in a, too.
+        // Helm is now also upgrading the release in `a`.
         fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &pending("ra")).await.ok();
         crate::harness::until(|| async { written(hook("of-both", None)).await.code == 409 }).await;
         assert_eq!(values(&fixture, ["a", "b"], "of-test"), [Value::Null, Value::Null]);
     }
 }
 
-/// Helm 3 deletes an uninstalled release's objects even after a refusal to change its record.
+/// Helm 3 deletes the objects of an uninstalled release even if the change of its record is refused.
 #[tokio::test]
 async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
     for held in [true, false] {
@@ -155,21 +156,21 @@ async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
             let message = fixture.write("DELETE", path, &json!({})).await.refused(409);
             assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
         }
-        // Helm writes the newest record first, and only one cluster has it.
+        // Helm writes the newest record first, and only one cluster has this record.
         let message = fixture.write("PUT", &paths[1], &record("same", 2)).await.refused(409);
         assert!(message.starts_with("helm --kube-context a …"), "{message}");
         let merged = fixture.patch(&paths[0], "merge-patch+json", &json!({"data": {"v": "2"}})).await;
         assert_eq!(cluster(&merged.ok()), "b", "it can be changed");
         let uid = fixture.get(&paths[0]).await.ok()["metadata"]["uid"].clone();
         fixture.write("DELETE", &paths[0], &json!({"preconditions": {"uid": uid}})).await.ok();
-        // Objects of a release in one cluster may be deleted.
+        // The objects of a release that is in only one cluster may be deleted.
         fixture.write("DELETE", &format!("/clusters/a{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &json!({})).await.ok();
         crate::harness::until(|| async { fixture.write("DELETE", &paths[1], &json!({})).await.code == 200 }).await;
     }
 }
 
 #[tokio::test]
-async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
+async fn never_read_cluster_blocks_writes_of_a_helm_release() {
     let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
     let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
     let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \
@@ -181,7 +182,7 @@ async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
 }
 
-/// A record as a Secret, in the form of Helm's default driver.
+/// Returns a record as a Secret, in the form of Helm's default driver.
 fn record_in_secret(release: &str, revision: u32) -> Value {
     let mut object = record(release, revision);
     object["kind"] = "Secret".into();
@@ -191,7 +192,7 @@ fn record_in_secret(release: &str, revision: u32) -> Value {
 }
 
 #[tokio::test]
-async fn objects_that_resemble_helm_records_choose_no_cluster() {
+async fn objects_similar_to_helm_records_select_no_cluster() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -218,7 +219,7 @@ async fn objects_that_resemble_helm_records_choose_no_cluster() {
         }
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "a", "{held}");
         assert_eq!(cluster(&fixture.write("POST", SECRETS, &record_in_secret("r", 1)).await.ok()), "a", "{held}");
-        // An object with a record's labels but another name goes to the default cluster.
+        // An object with the labels of a record but another name goes to the default cluster.
         let own = named(record("q", 1), "own");
         fixture.write("POST", &format!("/clusters/b{SECRETS}"), &record_in_secret("q", 1)).await.ok();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &own).await.ok()), "a", "{held}");
@@ -227,13 +228,13 @@ async fn objects_that_resemble_helm_records_choose_no_cluster() {
 }
 
 #[tokio::test]
-async fn forbidden_helm_records_leave_the_other_grounds_in_force() {
+async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         namespace(&fixture, "b", "only-b").await;
         fixture.put_and_see("b", "x", "1").await;
         if held {
-            // The account may list ConfigMaps, which may be records, too.
+            // The account may list ConfigMaps, which may also be records.
             fixture.get(CONFIG_MAPS).await.ok();
         }
         for member in ["a", "b"] {
@@ -246,7 +247,7 @@ async fn forbidden_helm_records_leave_the_other_grounds_in_force() {
         let path = format!("{CONFIG_MAPS}/x?fieldManager=t&force=true");
         let applied = fixture.patch(&path, "apply-patch+yaml", &released("x", "r")).await;
         assert_eq!(cluster(&applied.ok()), "b", "{held}");
-        // The default placement alone would be a guess, because any cluster may have the release.
+        // Any cluster may contain the release, so the router does not use the default placement.
         let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
         let message = refused.refused(403);
         let expected = "kubectl --context <name> …, or set the annotation tributary.dev/cluster: configmaps \"new\" belongs \
@@ -255,16 +256,17 @@ async fn forbidden_helm_records_leave_the_other_grounds_in_force() {
         let mut annotated = released("new", "r");
         annotated["metadata"]["annotations"][ANNOTATION] = "b".into();
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "b", "{held}");
-        // A cluster without records says nothing about the other cluster.
+        // A cluster without records of the release does not imply that the other cluster has none.
         fixture.member("a").control().reject(None);
         let message = fixture.write("POST", CONFIG_MAPS, &released("more", "s")).await;
         assert!(message.refused(503).contains("may be in b, which cannot be asked"), "{held}: {message:?}");
     }
 }
 
-/// A user who may write a ConfigMap in one cluster must not attract another user's release.
+/// A user who may write a ConfigMap in one cluster must not redirect the objects of another user's release to this
+/// cluster.
 #[tokio::test]
-async fn forged_helm_record_attracts_no_write() {
+async fn forged_helm_record_redirects_no_write() {
     for held in [true, false] {
         let (fixture, _before) = with_one_never_seen(placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -274,7 +276,7 @@ async fn forged_helm_record_attracts_no_write() {
         fixture.member("b").apply(record_in_secret("r", 1)).unwrap();
         let decoy = format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1");
         crate::harness::until(|| async { fixture.get(&decoy).await.code == 200 }).await;
-        // The state of b is unknown, and it may have the release.
+        // The state of `b` is unknown, and it may contain the release.
         let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
         let message = refused.refused(503);
         assert!(message.contains("which anyone may make: b may have the records in Secrets"), "{message}");
@@ -294,7 +296,7 @@ async fn forged_helm_record_attracts_no_write() {
     }
 }
 
-/// Two in-process members, so that the clock can leap, and a router without caches.
+/// Starts two in-process members, so that the paused clock can leap, and a router without caches.
 async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
     let members = ["a", "b"].map(|name| Arc::new(Simulator::start_in_process(config(name)).unwrap()));
     let fixture = Fixture { members: Vec::new(), router: router(placed_in_a(false)) };
@@ -305,13 +307,13 @@ async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
     (fixture, members)
 }
 
-/// Number of lists of possible records that a member received.
+/// Returns the number of lists of possible records that a member has received.
 fn asked_for_records(member: &SimulatedCluster) -> u64 {
     ["secrets", "configmaps"].map(|resource| member.control().requests_of(RequestKind::List, resource)).iter().sum()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_member_delays_one_write_of_a_release_and_no_longer_than_3_s() {
+async fn slow_member_delays_one_helm_write_by_3_s() {
     let (fixture, [a, b]) = within_this_process().await;
     a.apply(record_in_secret("r", 1)).unwrap();
     b.control().hold_lists(true);
@@ -332,7 +334,7 @@ async fn a_slow_member_delays_one_write_of_a_release_and_no_longer_than_3_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_for_releases_take_turns_and_are_counted() {
+async fn helm_release_lookups_are_limited_and_counted() {
     let (fixture, [a, b]) = within_this_process().await;
     for member in [&a, &b] {
         member.control().hold_lists(true);
@@ -343,15 +345,16 @@ async fn questions_for_releases_take_turns_and_are_counted() {
         _ = writes => panic!("nobody has answered"),
         () = tokio::time::sleep(Duration::from_secs(1)) => {}
     }
-    // One client gets half of the 32 turns at a member.
+    // One client gets half of the 32 permits for lookups at a member.
     assert_eq!([asked_for_records(&a), asked_for_records(&b)], [16, 16]);
     let counted = r#"tributary_member_questions_total{about="helm_release"} 32"#;
     assert!(fixture.router.metrics().expose().contains(counted), "{}", fixture.router.metrics().expose());
 }
 
-/// A lack of turns is the router's own limit. The answer does not blame the cluster, and allows a retry at once.
+/// A lack of permits is the router's own limit. The response does not name the cluster as the cause, and allows an
+/// immediate retry.
 #[tokio::test(start_paused = true)]
-async fn release_lookup_without_a_turn_is_429_and_blames_no_cluster() {
+async fn helm_release_lookup_above_the_limit_gets_a_429() {
     let (fixture, [a, b]) = within_this_process().await;
     for member in [&a, &b] {
         member.control().hold_lists(true);
@@ -359,7 +362,7 @@ async fn release_lookup_without_a_turn_is_429_and_blames_no_cluster() {
     let objects: Vec<_> = (0..40).map(|number| released("x", &format!("r{number}"))).collect();
     let answers = join_all(objects.iter().map(|object| fixture.write("POST", CONFIG_MAPS, object))).await;
     let (asked, not_asked): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.code == 503);
-    // One client gets half of the 32 turns at a member, and each release takes two.
+    // One client gets half of the 32 permits for lookups at a member, and each release takes two permits.
     assert!(not_asked.len() >= 24, "{} of 40: {:?}", not_asked.len(), asked[0]);
     for answer in &not_asked {
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
@@ -371,9 +374,9 @@ async fn release_lookup_without_a_turn_is_429_and_blames_no_cluster() {
     }
 }
 
-/// The router does not remember an insufficient answer in place of a better one.
+/// The router does not cache the result of a lookup that a cluster did not answer.
 #[tokio::test(start_paused = true)]
-async fn cluster_that_did_not_answer_about_a_release_is_asked_again() {
+async fn unanswered_helm_release_lookup_is_repeated() {
     let (fixture, [a, b]) = within_this_process().await;
     a.apply(record("r", 1)).unwrap();
     b.control().hold_lists(true);
@@ -384,7 +387,7 @@ async fn cluster_that_did_not_answer_about_a_release_is_asked_again() {
 
 /// A user who may write a ConfigMap can forge a record of an upgrade in progress.
 #[tokio::test]
-async fn forged_config_map_record_attracts_no_hook_where_releases_are_secrets() {
+async fn forged_config_map_record_redirects_no_helm_hook() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -404,7 +407,7 @@ async fn forged_config_map_record_attracts_no_hook_where_releases_are_secrets() 
 }
 
 #[tokio::test]
-async fn single_cluster_is_not_asked_for_helm_records() {
+async fn single_cluster_gets_no_helm_release_lookups() {
     let fixture = Fixture::with(["a"].map(config), placed_in_a(false)).await;
     fixture.member("a").control().reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(403) }));
     fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok();
@@ -412,7 +415,7 @@ async fn single_cluster_is_not_asked_for_helm_records() {
 }
 
 #[tokio::test]
-async fn a_release_whose_records_are_deleted_together_is_nowhere_from_then_on() {
+async fn helm_release_without_records_returns_to_the_default_placement() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
     fixture.member("b").apply(record("r", 1)).unwrap();
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "b");
@@ -421,7 +424,7 @@ async fn a_release_whose_records_are_deleted_together_is_nowhere_from_then_on() 
 }
 
 #[tokio::test]
-async fn a_list_of_records_of_one_release_in_several_clusters_gets_a_warning() {
+async fn list_of_helm_records_in_several_clusters_has_a_warning() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         fixture.get(CONFIG_MAPS).await.ok();
@@ -432,7 +435,7 @@ async fn a_list_of_records_of_one_release_in_several_clusters_gets_a_warning() {
                     \\\"default\\\" is in more than one cluster, and this list has the records of all: a, b";
         for (selector, expected) in [
             ("owner%3Dhelm", same),
-            // The selectors of `helm history`, `status` and `get`.
+            // These are the selectors of `helm history`, `status` and `get`.
             ("name%3Dsame,owner%3Dhelm", same),
             ("name%3Donly-a,owner%3Dhelm", ""),
             ("owner%3Dhelm,tributary.dev/cluster%3Da", ""),

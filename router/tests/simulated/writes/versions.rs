@@ -1,4 +1,4 @@
-//! Updates and deletions: the router translates preconditions of every form into the member's own.
+//! Tests of updates and deletions: the router translates preconditions of every form into the member's form.
 
 use serde_json::{Value, json};
 use tributary_simulator::{Rejection, RequestKind};
@@ -6,13 +6,13 @@ use tributary_simulator::{Rejection, RequestKind};
 use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, composite, config_map, items, vector, version};
 use crate::writes::grounds::with_one_never_seen;
 
-/// The versions of an object that a client may send back: fresh, stale, of another cluster, a plain number, garbage.
+/// The resourceVersions that a client may send: fresh, outdated, of another cluster, a plain number, and malformed.
 struct Versions {
     fresh: Vec<String>,
     refused: Vec<String>,
 }
 
-/// Puts `x` into member `a` twice. Returns its fresh and its refused versions.
+/// Writes `x` twice to member `a`. Returns the accepted resourceVersions and the refused ones.
 async fn versions(fixture: &Fixture) -> Versions {
     let stale = fixture.put("a", "x", "1").to_string();
     fixture.put("b", "other", "1");
@@ -33,7 +33,7 @@ async fn versions(fixture: &Fixture) -> Versions {
 }
 
 #[tokio::test]
-async fn an_update_needs_the_version_that_was_read() {
+async fn update_with_an_outdated_version_is_refused() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let body = |version: &str, value: &str| {
@@ -60,12 +60,12 @@ async fn an_update_needs_the_version_that_was_read() {
 }
 
 #[tokio::test]
-async fn an_events_version_will_do_for_an_update() {
+async fn update_accepts_the_version_of_a_watch_event() {
     let fixture = Fixture::start(["a", "b"]).await;
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Dx")).await;
     fixture.put("a", "x", "1");
     let mut object = events.soon().await["object"].clone();
-    // A later write to another object advances the member's revision beyond the object's own.
+    // A later write to another object advances the revision of the member beyond the revision of this object.
     fixture.put("a", "other", "1");
     object["data"]["v"] = "2".into();
     assert_eq!(vector(&version(&object)).as_object().unwrap().len(), 2);
@@ -74,11 +74,11 @@ async fn an_events_version_will_do_for_an_update() {
 }
 
 #[tokio::test]
-async fn a_version_that_memory_has_not_seen_yet_is_fresh_all_the_same() {
+async fn update_accepts_a_version_newer_than_memory() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "0").await;
     for round in 1..30 {
-        // The version of a live read or of another process.
+        // The resourceVersion is from a live read or from another process.
         let revision = fixture.put("a", "x", &round.to_string());
         let mut object = config_map("x", "mine");
         object["metadata"]["resourceVersion"] = composite(&json!({"a": revision.to_string()})).into();
@@ -87,7 +87,7 @@ async fn a_version_that_memory_has_not_seen_yet_is_fresh_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_deletion_takes_preconditions_in_body_and_query() {
+async fn delete_accepts_preconditions_in_body_and_query() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let options = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
@@ -112,7 +112,7 @@ async fn a_deletion_takes_preconditions_in_body_and_query() {
 }
 
 #[tokio::test]
-async fn a_graceful_deletion_gives_the_object_with_its_cluster() {
+async fn graceful_deletion_returns_the_object_with_its_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -125,7 +125,7 @@ async fn a_graceful_deletion_gives_the_object_with_its_cluster() {
 }
 
 #[tokio::test]
-async fn a_collection_is_deleted_everywhere() {
+async fn collection_delete_applies_to_all_clusters() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
         let mut object = config_map(name, "");
@@ -147,7 +147,7 @@ async fn a_collection_is_deleted_everywhere() {
 }
 
 #[tokio::test]
-async fn status_and_scale_are_of_the_owner() {
+async fn status_and_scale_writes_go_to_the_objects_cluster() {
     let fixture = Fixture::start(["a", "b"]).await;
     let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
@@ -167,7 +167,7 @@ async fn status_and_scale_are_of_the_owner() {
 }
 
 #[tokio::test]
-async fn bodies_that_cannot_be_read_are_refused_in_kubernetes_words() {
+async fn malformed_bodies_get_the_messages_of_kubernetes() {
     let fixture = Fixture::start(["a"]).await;
     fixture.put("a", "x", "");
     let send = |method: &'static str, path: &'static str, media_type: &'static str, body: &'static str| {
@@ -192,7 +192,7 @@ async fn bodies_that_cannot_be_read_are_refused_in_kubernetes_words() {
 }
 
 #[tokio::test]
-async fn impersonation_is_for_members_to_judge() {
+async fn merged_view_refuses_impersonation_in_personal_mode() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "");
     fixture.get(CONFIG_MAPS).await.ok();
@@ -208,12 +208,12 @@ async fn impersonation_is_for_members_to_judge() {
     control.reset_counters();
     let object: Value = as_other(format!("{CONFIG_MAPS}/x")).await.ok();
     assert_eq!(cluster(&object), "a");
-    // A new connection first asks for the cluster's identity.
+    // A new connection begins with a request for the cluster's identity.
     let asked: Vec<_> = control.request_log().into_iter().filter(|line| !line.ends_with("/kube-system")).collect();
     assert_eq!(asked, [format!("GET {CONFIG_MAPS}/x")], "asked of the member, not of memory");
     assert_eq!(items_of(&as_other(format!("/clusters/a{CONFIG_MAPS}")).await.ok()), ["x"]);
     as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(404);
-    // A user without the right to get an object must not learn that it does not exist.
+    // A user without the right to get an object must not learn that the object does not exist.
     let kinds = vec![RequestKind::Get];
     fixture.member("b").control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));
     let message = as_other(format!("{CONFIG_MAPS}/nothing")).await.refused(403);
@@ -221,14 +221,14 @@ async fn impersonation_is_for_members_to_judge() {
     as_other(format!("{CONFIG_MAPS}/x")).await.ok();
 }
 
-/// The names of the tests' own items.
+/// Returns the names of the items that the tests create.
 fn items_of(list: &Value) -> Vec<String> {
     let all = items(list).into_iter().map(|item| item.trim_start_matches('/').to_owned());
     all.filter(|name| name != "kube-root-ca.crt").collect()
 }
 
 #[tokio::test]
-async fn member_status_answers_are_yaml_on_request() {
+async fn member_errors_are_returned_in_yaml_on_request() {
     let fixture = Fixture::start(["a"]).await;
     let yaml = [("accept", "application/yaml"), ("content-type", "application/json")];
     let object = crate::harness::config_map("x", "1").to_string();
@@ -240,16 +240,16 @@ async fn member_status_answers_are_yaml_on_request() {
     assert!(text.contains("kind: Status\n") && text.contains("reason: AlreadyExists\n"), "{text}");
     let in_json = fixture.client().send("POST", CONFIG_MAPS, &yaml[1..], &object).await;
     assert!(in_json.refused(409).contains("already exists"));
-    // A Status also answers a deletion.
+    // The response to a deletion may be a Status.
     let path = format!("{CONFIG_MAPS}/x");
     let deleted = fixture.client().send("DELETE", &path, &yaml[..1], "").await;
     let text = String::from_utf8(deleted.body.to_vec()).unwrap();
     assert!(deleted.code == 200 && text.contains("kind: Status\n") && text.contains("status: Success\n"), "{text}");
 }
 
-/// The router deletes nothing if it cannot delete the whole collection.
+/// If the router cannot delete the collection in all clusters, it deletes nothing.
 #[tokio::test]
-async fn a_collection_is_not_deleted_in_part_where_a_cluster_is_out_of_reach() {
+async fn collection_delete_is_refused_if_a_cluster_is_unreachable() {
     let fixture = Fixture::start(["a", "b"]).await;
     for member in ["a", "b"] {
         fixture.put_and_see(member, "x", "").await;
@@ -259,15 +259,15 @@ async fn a_collection_is_not_deleted_in_part_where_a_cluster_is_out_of_reach() {
     let message = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await.refused(503);
     assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: b (for "), "{message}");
     assert!(fixture.member("a").get("configmaps", "default", "x").is_some(), "it is deleted in part");
-    // The message suggests this selector.
+    // The error message suggests this selector.
     let others = format!("{CONFIG_MAPS}?labelSelector=tributary.dev/cluster!%3Db");
     fixture.client().send("DELETE", &others, &[], "").await.ok();
     assert!(fixture.member("a").get("configmaps", "default", "x").is_none());
 }
 
-/// A cluster without known discovery may have the collection, as a known cluster that is unreachable.
+/// A cluster without known discovery may serve the collection, like a known cluster that is unreachable.
 #[tokio::test]
-async fn a_collection_is_not_deleted_in_part_where_a_cluster_was_never_seen() {
+async fn collection_delete_is_refused_if_a_cluster_was_never_read() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let answer = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await;
     let message = answer.refused(503);

@@ -1,4 +1,4 @@
-//! Bodies in YAML: their cost is bounded, and they have the meaning of their JSON.
+//! Tests of YAML bodies: their cost is limited, and they have the same meaning as JSON bodies.
 
 use serde_json::json;
 use tributary_simulator::RequestKind;
@@ -9,14 +9,14 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 const EXCESSIVE: &str = "error converting YAML to JSON: document contains excessive aliasing";
 
-/// A map of 2,000 keys that is merged a hundred times: 200,000 values in 18 KB.
+/// Returns a map of 2,000 keys that is merged a hundred times: 200,000 values in 18 KB.
 fn merges(head: &str) -> String {
     let keys: Vec<_> = (0..2_000).map(|key| format!("k{key}: v")).collect();
     let merges: String = (0..100).map(|at| format!("c{at}: {{<<: *b}}\n")).collect();
     format!("{head}b: &b {{{}}}\n{merges}", keys.join(","))
 }
 
-/// One text that aliases expand from 60 KB to 6 MB.
+/// Returns one text that aliases expand from 60 KB to 6 MB.
 fn repeated(head: &str) -> String {
     let data: Vec<_> = (0..99).map(|at| format!("k{at}: *d")).collect();
     format!("{head}binaryData: {{d: &d \"{}\"}}\ndata: {{{}}}\n", "x".repeat(60_000), data.join(","))
@@ -42,12 +42,12 @@ async fn body_whose_yaml_aliases_expand_too_far_is_refused_on_every_path() {
         ("DELETE", &x, "application/yaml", options),
         ("DELETE", CONFIG_MAPS, "application/yaml", options),
         ("POST", REVIEWS, "application/yaml", review),
-        // A body with the merged view's annotation needs a conversion.
+        // A body with an annotation of the merged view must be converted.
         ("POST", &own, "application/yaml", object),
     ] {
         for body in [merges(head), repeated(head)] {
             let answer = fixture.client().send(method, path, &[("content-type", media_type)], &body).await;
-            // The limits for the options of a collection's deletion, and for a review, are lower.
+            // The size limits for the options of a collection's deletion, and for a review, are lower.
             let message = if answer.code == 413 { EXCESSIVE.to_owned() } else { answer.refused(400) };
             assert!(message.starts_with(EXCESSIVE), "{method} {path}: {message}");
         }
@@ -58,7 +58,7 @@ async fn body_whose_yaml_aliases_expand_too_far_is_refused_on_every_path() {
 }
 
 #[tokio::test]
-async fn a_body_in_yaml_has_the_meaning_of_its_json() {
+async fn yaml_body_has_the_meaning_of_its_json() {
     let fixture = Fixture::start(["a", "b"]).await;
     let yaml = [("content-type", "application/yaml")];
     let object = "data: &data {v: &one '1', w: *one}\nkind: ConfigMap\napiVersion: v1\nmetadata:\n  name: x\n  \

@@ -1,9 +1,9 @@
 //! Computes the expected answer from the members' own answers to the user.
 //!
 //! * A collection is the join of the members' lists. If a member refuses to list all namespaces, its part is the join
-//!   of the namespaces that the user may list. Roles decide which namespaces Tributary tries, even if another authorizer
-//!   also decides. Roles may allow a list of all namespaces that the member refuses. Then a list of all namespaces has no
-//!   object of this member (`docs/shared-mode.md`, "By what a cluster is judged").
+//!   of the namespaces that the user may list. Roles decide which namespaces Tributary tries, even if another
+//!   authorizer also decides. Roles may allow a list of all namespaces that the member refuses. Then a list of all
+//!   namespaces has no object of this member (`docs/shared-mode.md`, "By what a cluster is judged").
 //! * A watch reports the objects that the user may list. It is refused if the user may not watch some of these objects.
 //! * If only one member shows an object to the user, the answer is that member's. If several members do, the name is
 //!   ambiguous. If no member does, the answer is 404 or 403.
