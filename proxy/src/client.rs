@@ -416,8 +416,8 @@ impl ClusterClient {
     /// goes to a second endpoint. A request with a body is retried if at most 64 KiB of the body were sent.
     ///
     /// Cancellation: dropping the future or the response body cancels the request at the cluster. Over HTTP/2, a short
-    /// request is cancelled only if its response does not end within [`ClientTuning::given_up_patience`]. Until then the
-    /// request occupies the permit of the context.
+    /// request is cancelled only if its response does not end within [`ClientTuning::given_up_patience`]. Until then
+    /// the request occupies the permit of the context.
     ///
     /// # Errors
     /// [`ForwardError`], by the failed step. An error status of the cluster is not an error, except redirects, and a
