@@ -15,7 +15,7 @@ const OF_APIS: [&str; 4] =
 pub(crate) fn confine<T>(response: &mut Response<T>) {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_of_an_api(response.headers()) {
         let headers = response.headers_mut();
-        // Appended to an existing policy of the answer: browsers apply every policy.
+        // The header is added to an existing Content-Security-Policy of the answer: browsers apply every policy.
         headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }

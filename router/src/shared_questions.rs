@@ -2,9 +2,9 @@
 //! lookup.
 //!
 //! A lookup that began earlier does not count for a later request: a client may have created the object in between,
-//! directly in the cluster. So no result is cached; requests share a lookup that has not begun. A lookup without a
-//! result is repeated after [`PAUSE`] at the earliest. So a client that requests a missing name very often costs each
-//! member only a few small requests a second.
+//! directly in the cluster. So Tributary caches no result, and requests share only a lookup that has not begun. A
+//! lookup without a result is repeated after [`PAUSE`] at the earliest. So a client that requests a missing name very
+//! often costs each member only a few small requests a second.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -158,7 +158,7 @@ mod tests {
                 asked.ask(|_| false).await
             }
         };
-        // The first lookup begins at once; the requests during the first lookup share the second.
+        // The first lookup begins at once. The requests that arrive during the first lookup share the second lookup.
         assert_eq!(join_all([late(0), late(1), late(5), late(9), late(12)]).await, [1, 2, 2, 2, 3]);
     }
 

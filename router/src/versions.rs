@@ -132,8 +132,8 @@ impl Versions {
     /// Decodes a resourceVersion: a composite version in either form, or an integer if objects carry integers.
     ///
     /// # Errors
-    /// The reason why Tributary did not issue the text as a version. A number is never garbage. A number is foreign if
-    /// objects carry no integers, if its index belongs to no cluster, or if the client may not know its cluster.
+    /// The reason why Tributary did not issue the text as a version. A number is never malformed. A number is foreign
+    /// if objects carry no integers, if its index belongs to no cluster, or if the client may not know its cluster.
     pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
@@ -222,8 +222,8 @@ impl Versions {
     /// Decodes the requested state of a read.
     ///
     /// # Errors
-    /// 429 if the version is [undecided](Self::undecided) yet; otherwise the result of `refuse` for the text and its
-    /// error.
+    /// 429 if the version is [undecided](Self::undecided) yet; otherwise the error that `refuse` makes of the text and
+    /// the decoding error.
     pub(crate) fn read_wanted(
         &self,
         resource: &GroupVersionResource,
@@ -294,13 +294,14 @@ impl ReadVersion {
     }
 }
 
-/// Returns the version that a read with a single object's version waits for: the write of the object, which may be only
-/// a part of its revision.
+/// Returns the version that a read waits for, if the client gives the version of a single object: the write of this
+/// object, which may be only a part of its revision.
 pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
     [(cluster.clone(), CollectionVersion::begun(version))].into_iter().collect()
 }
 
-/// Makes the refusal of a watch, sent in the stream: clients do not treat an HTTP 410 as an answer.
+/// Makes the refusal of a watch, which is sent in the stream: after an HTTP 410, clients repeat a watch with the same
+/// version.
 pub(crate) fn refuse_watch(_text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::ForeignToWatch(error)
 }

@@ -108,7 +108,7 @@ impl ClientRequest<'_> {
                 true => {
                     self.router.readable_cache().get(rights, configuration.for_readable(), (verb, place.clone()), find)
                 }
-                // A selector matches few clusters, so the search is cheap.
+                // A selector matches few clusters, so finding the rights without the cache is cheap.
                 false => find(&place),
             }
         };

@@ -23,7 +23,7 @@ pub(super) enum CollectionSource {
     Memory,
     /// Lists that Tributary forwards to each cluster. Memory has no version of these clusters to continue from.
     Clusters(Vec<ClusterName>),
-    /// No source: memory cannot watch this cluster's objects.
+    /// No source: memory cannot watch the objects of this cluster.
     Nobody(ClusterName),
 }
 
@@ -96,7 +96,7 @@ mod tests {
         let clusters = |text| CollectionSource::Clusters(names(text));
         let nobody = |text| CollectionSource::Nobody(names(text).remove(0));
         let custom = GroupVersionResource::new("projectcalico.org", "v3", "networksets");
-        // The clusters are a, b and c; in the third column, c is reachable.
+        // The clusters are a, b and c. The boolean tells whether c is reachable.
         for (standings, can_ask_c, expected) in [
             ("fresh fresh fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
             ("fresh stale fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),

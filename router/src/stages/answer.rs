@@ -170,7 +170,7 @@ impl Router {
         }
     }
 
-    /// Sends a get to clusters for an object that memory does not show, also to clusters outside of memory.
+    /// Sends a get to clusters for an object that memory does not show, also to clusters that memory does not cache.
     async fn get_elsewhere(
         &self,
         request: ClientRequest<'_>,

@@ -68,7 +68,7 @@ impl Router {
                     view.warnings.add_to(response.headers_mut());
                 }
             }
-            // client-go hides the message of such a Status (`newUnstructuredResponseError`), but prints Warnings.
+            // client-go hides the message of a 503 for discovery (`newUnstructuredResponseError`), but prints Warnings.
             // kubectl reads discovery before any other request.
             None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
                 response.headers_mut().extend(

@@ -60,8 +60,8 @@ fn join(cluster: &ClusterName) -> String {
     format!("tributary join CONTEXT --name {cluster}")
 }
 
-/// Hint to run `join` again. Each profile lets users read only the kinds that the cluster served at the last run of
-/// `join`.
+/// Hint to run `tributary join` again. Each profile lets users read only the kinds that the cluster served at the last
+/// run of `join`.
 const AGAIN: &str = ", which names the kinds that were added since";
 
 impl NotLet {

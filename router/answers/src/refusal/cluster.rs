@@ -53,7 +53,7 @@ pub enum ClusterRefusal {
         resource: GroupVersionResource,
         /// Name of the object; empty if the cluster generates the name.
         name: String,
-        /// Ground for the reachable cluster.
+        /// Ground (reason) to choose the reachable cluster.
         ground: Ground,
         /// The reachable cluster that may be the owner.
         known: ClusterName,
@@ -72,8 +72,8 @@ pub enum ClusterRefusal {
         /// Unreachable clusters, with reasons.
         unknown: Vec<Trouble>,
     },
-    /// A write belongs to a Helm release whose records the client may not read, and only a default names a cluster:
-    /// 403.
+    /// A write belongs to a Helm release whose records the client may not read, and only the configuration's placement
+    /// names a cluster: 403.
     ReleaseForbidden {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -185,7 +185,7 @@ pub enum ClusterRefusal {
         namespace: Arc<str>,
         /// Cluster of the new object.
         cluster: ClusterName,
-        /// Ground for the cluster.
+        /// Ground (reason) to choose the cluster.
         ground: Ground,
         /// Clusters that have the namespace and serve the resource.
         elsewhere: Vec<ClusterName>,

@@ -49,7 +49,8 @@ pub struct LargeBodies(Arc<FairLine>);
 pub struct BodyTurn(Option<Permit>);
 
 impl Default for LargeBodies {
-    /// Half of the cores, and at least one slot. The other half serves small requests.
+    /// The default has slots for half of the cores, and at least one slot. The other half of the cores serves small
+    /// requests.
     fn default() -> Self {
         Self(FairLine::new(available_parallelism().map_or(1, NonZero::get) / 2))
     }

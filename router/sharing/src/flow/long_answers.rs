@@ -232,7 +232,7 @@ impl WriteTurn {
 }
 
 impl WriteTurn {
-    /// Gives the write permit to the next request.
+    /// Gives the write permit to the next waiting request.
     fn give_back(&self) {
         let waits = {
             let mut state = self.turns.state.lock();

@@ -26,7 +26,7 @@ const READ_AHEAD_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub(super) struct ListQuery {
     info: RequestInfo,
-    /// Query without the member's own token and without a limit.
+    /// Query without `limit` and without the member's own continue token, which differ by member.
     query: String,
     limit: u64,
     accept: HeaderValue,
@@ -34,8 +34,8 @@ pub(super) struct ListQuery {
 }
 
 impl ListQuery {
-    /// Makes the members' request from the client's request. `labels` is its selector without the selection of
-    /// clusters.
+    /// Makes the members' request from the client's request. `labels` is the client's label selector without the
+    /// selection of clusters.
     pub(super) fn new(request: ClientRequest<'_>, table: bool, labels: &str, limit: u64) -> Self {
         let accept = match table {
             true => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -110,7 +110,7 @@ pub(super) struct End {
 #[derive(Default)]
 struct Texts {
     text: Vec<u8>,
-    /// End of each text, and whether the text is a row.
+    /// End of each item's text, and whether the item is a row of a Table.
     ends: Vec<(usize, bool)>,
     next: usize,
 }
@@ -203,8 +203,8 @@ impl MemberList {
         Some(if is_row { Item::Row(text) } else { Item::Object(text) })
     }
 
-    /// Replaces the written part of the list by the next part. Returns false after the end. Waits for the member, never
-    /// for the client.
+    /// Drops the written part of the list, and reads the next part. Returns false after the end. Waits for the member,
+    /// never for the client.
     ///
     /// # Errors
     /// The cause if the list broke off.

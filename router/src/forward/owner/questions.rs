@@ -85,8 +85,8 @@ fn object_path(request: ClientRequest<'_>) -> String {
 }
 
 /// Returns whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual
-/// machines list only subresources. Each cluster that serves the subresource may have it, and a read tries several
-/// clusters.
+/// machines list only subresources. Each cluster that serves the subresource may have the object, and a read tries
+/// several clusters.
 fn is_subresource_alone(request: ClientRequest<'_>) -> bool {
     request.resource.subresource.is_some()
         && !request.resource.resource.is_built_in()

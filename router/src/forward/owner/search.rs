@@ -151,8 +151,8 @@ impl<'a> Search<'a> {
     }
 
     /// Waits until memory is as new as the client's versions. The client may have the object from a live read, an event
-    /// of another process, or a write directly to the cluster. Without the wait a fresh version would look stale. A
-    /// version that does not appear is no error: the member judges the write.
+    /// of another process, or a write directly to the cluster. Without the wait, memory would have an older object than
+    /// the client. A version that does not appear is no error: the member judges the write.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).

@@ -109,7 +109,7 @@ impl<'a> Searched<'a> {
     }
 }
 
-/// A search in which each cluster that matters to the claim has answered or counts as unknown.
+/// A search that is complete for its claim: each cluster that matters has answered, or counts as unknown.
 pub(crate) struct Complete<'a> {
     searched: Searched<'a>,
     claim: Claim<'a>,
@@ -138,8 +138,9 @@ impl Complete<'_> {
         found.or_else(|| Some(FoundObject { cluster: to_make()?, object: None })).ok_or(NoOwner::Nowhere)
     }
 
-    /// Makes the answer without an owner. First choice is the 429 of a lookup that was not sent, which a client may
-    /// repeat, then the 403 of a cluster that forbids the get. Otherwise the answer is 404, 409 or 503.
+    /// Makes the answer to a request whose object has no owner. First choice is the 429 of a lookup that was not sent,
+    /// which a client may repeat, then the 403 of a cluster that forbids the get. Otherwise the answer is 404, 409 or
+    /// 503.
     pub(crate) fn refuse(&self, none: NoOwner) -> Refusal {
         let Searched { request, answers, doubtful } = &self.searched;
         if let Some(not_put) = answers.not_put.as_ref().filter(|_| none.depends_on_unknown()) {

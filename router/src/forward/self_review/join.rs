@@ -72,12 +72,12 @@ pub(super) fn joined(
 /// Answers of clusters, and the missing clusters with their causes.
 type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 
-/// Separates answers and reasons for missing answers. A cluster that forbids the user's impersonation is excluded
-/// without a reason.
+/// Separates the clusters' answers from the reasons for missing answers. A cluster that forbids the user's
+/// impersonation is excluded without a reason.
 ///
 /// # Errors
-/// A cluster's refusal of the request itself (400, 403, 422): the other clusters would refuse it, too. 403 if every
-/// cluster forbids the user's impersonation.
+/// A cluster's refusal of the request itself (400, 403, 422): the other clusters would refuse the request, too. 403 if
+/// every cluster forbids the user's impersonation.
 fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown, mut forbidden) = (Vec::new(), Vec::new(), None);
     for (cluster, said) in said {
@@ -133,8 +133,9 @@ fn is_allowed(answer: &Value) -> bool {
     answer["status"]["allowed"] == Value::Bool(true)
 }
 
-/// Merges decisions into the first answer. The action is allowed if every cluster allows it, or for reads if one does.
-/// The reason names the clusters that do not allow the action.
+/// Merges the clusters' decisions into the first answer. A write is allowed if every cluster allows it. A read is
+/// allowed if, by `joining`, one cluster or every cluster allows it. The reason names the clusters that do not allow
+/// the action.
 fn join_decisions(mut answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     if let Some(place) =
         answers.iter().position(|(_, answer)| is_allowed(answer)).filter(|_| joining == Joining::AnyRead)

@@ -13,8 +13,9 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Time between the last bookmark and the deadline (kube-apiserver's `time_budget.go`: about 2 s).
 const BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Delay between an event and its bookmark, if events carry the integer versions of single objects, which are not
-/// versions of the merged view. The documentation promises 250 ms, which leaves 50 ms for the network.
+/// Delay between an event and its bookmark. Such bookmarks are needed if events carry the integer versions of single
+/// objects, which are not versions of the merged view. The documentation promises 250 ms, which leaves 50 ms for the
+/// network.
 const AFTER_EVENT: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +87,8 @@ impl BookmarkSchedule {
         Due::Bookmark { repeated: !after_events }
     }
 
-    /// Forgets the last bookmark after an object's event. If revisions went back, the next version may equal an earlier
-    /// one, and is written again.
+    /// Forgets the last bookmark after an object's event. If a cluster's revisions went back, the next version may
+    /// equal the forgotten one, and its bookmark is written again.
     pub(super) fn forget_told(&mut self) {
         self.told = None;
     }

@@ -30,7 +30,8 @@ use super::source::LogPosition;
 use crate::response::watch::{EventWriter, Prepared};
 
 pub(super) enum StreamPhase {
-    /// Sends the present state: the initial events, or clusters that a version lacks. Needs a write permit.
+    /// Sends the present state: the initial events, or the objects of clusters that the client's version lacks. Needs a
+    /// write permit.
     Initial(AnswerTurn),
     /// The log may have more events.
     Behind,
@@ -65,7 +66,7 @@ enum Wake {
     Timer,
     /// The rights or the policies of the watch may have changed.
     Rights,
-    /// Memory has reached the client's version, or will never reach the version.
+    /// The wait for the client's version is over: memory has reached the version, or will never reach it.
     Caught(Option<Refusal>),
 }
 
@@ -169,7 +170,8 @@ impl WatchStream {
     /// thousands of watches at each event.
     async fn wake(&mut self) -> Wake {
         tokio::select! {
-            // In this order: an event does not pay for a check of the timer, which is polled when no event is left.
+            // The order of the branches matters. The timer is polled only if no event is left, so that an event does
+            // not pay for a check of the timer.
             biased;
             () = self.source.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
@@ -182,7 +184,8 @@ impl WatchStream {
     /// Writes a batch of new events, or handles the end of the wait for the client's version.
     async fn follow(&mut self) {
         self.source.look();
-        // Precedes the member's later events: the log does not know that memory was behind the client's version.
+        // The end of the wait precedes later events of the member, because the log does not know that memory was behind
+        // the client's version.
         if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
             let refusal = over(&mut self.ahead).await;
             self.caught(refusal);
@@ -265,8 +268,8 @@ impl WatchStream {
     }
 
     /// Schedules the bookmark that follows a batch of events. After a repeated object the bookmark is written
-    /// immediately: the object carries the integer of an earlier event, so a client that lost the connection there
-    /// would have to list again.
+    /// immediately. The object carries the integer of an earlier event, so a client that lost the connection before the
+    /// bookmark would have to list again.
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.is_repeat);
         if self.events.iter().any(again) {
@@ -318,8 +321,8 @@ impl WatchStream {
     }
 
     /// Ends the stream with a bookmark, so that the client can resume at another process or view. Events since the last
-    /// batch are not sent: the other view may send these events after events of other clusters. A client that lost the
-    /// connection after such an event and resumed by its number would miss the events of the other clusters.
+    /// batch are not sent: the other view may send these events after events of other clusters. A client that resumed
+    /// by the integer version of such an event would miss the events of the other clusters.
     fn hand_over(&mut self) {
         let told = self.source.vector();
         let may_look = matches!(self.phase, StreamPhase::CaughtUp) && self.bookmarks.are_taken();

@@ -18,7 +18,7 @@ pub(crate) struct KnownReleases(Mutex<ReleaseAnswers>);
 #[derive(Default)]
 struct ReleaseAnswers {
     answers: HashMap<ReleaseKey, (Instant, Evidence)>,
-    /// Number of invalidations. The answer to a lookup of an earlier generation lacks later writes.
+    /// Number of invalidations. A lookup that began before the last invalidation may have missed a write.
     generation: u64,
 }
 
@@ -44,12 +44,13 @@ impl KnownReleases {
         known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
     }
 
-    /// Returns the generation of a lookup that begins now, for [`insert`](Self::insert).
+    /// Returns the number of invalidations at the start of a lookup, for [`insert`](Self::insert).
     pub(crate) fn generation(&self) -> u64 {
         self.0.lock().generation
     }
 
-    /// Caches the answer to a lookup of this generation, unless the cache is full, or an invalidation has followed.
+    /// Caches the answer to a lookup, unless the cache is full, or has been invalidated since the lookup began.
+    /// `asked_at` is the [`generation`](Self::generation) at the lookup's start.
     pub(crate) fn insert(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
         let mut known = self.0.lock();
         known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);

@@ -26,8 +26,8 @@ use crate::request::ClientRequest;
 
 /// Finds the clusters that have records of a release. With a single cluster, no search is needed.
 ///
-/// Several clusters may have a release to which a hook without a release name may belong. The hook then belongs to the
-/// release with a pending status.
+/// A hook without a release name may belong to releases in several clusters. The hook then belongs to the release with
+/// a pending status.
 ///
 /// Takes 3 s at most: the lookups in all clusters run in parallel, for Secrets and ConfigMaps together.
 pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, release: &Release) -> Gathered {
@@ -66,8 +66,8 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     };
     let may = all(|own| &own.may).into_iter().chain(undiscovered).collect::<BTreeSet<_>>();
     let names = |all: BTreeSet<&ClusterName>| -> Vec<_> { all.into_iter().cloned().collect() };
-    // A client that may write ConfigMaps can create one that looks like a record. Only Helm creates Secrets of the
-    // record type.
+    // A client that may write ConfigMaps can create a ConfigMap that looks like a record. Only Helm creates Secrets of
+    // the record type.
     let in_secrets =
         served.iter().zip(&found).find(|(served, own)| has_type(&served.resource) && !own.evidence.has.is_empty());
     let (has, is_weak) = match in_secrets {
@@ -77,7 +77,8 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     let forbidden = names(all(|own| &own.forbidden));
     let evidence = Evidence { has: names(has), may: names(may), forbidden, is_weak, is_one_hidden: false };
     if !evidence.has.is_empty() && !evidence.is_weak {
-        // Silent clusters cannot change this result, so later objects need no new lookup.
+        // Clusters without an answer cannot change this result. The cached result spares lookups for the other objects
+        // of the release.
         for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
             request.router.releases().insert(key, asked_at, evidence);
         }
@@ -90,7 +91,7 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     Gathered { evidence, troubles, not_put }
 }
 
-/// Answer to a lookup that some clusters did not answer.
+/// Result of a lookup that some clusters did not answer.
 struct Unsure {
     key: ReleaseKey,
     asked_at: u64,
@@ -130,8 +131,8 @@ async fn find_records_of_resource(
     (found, unsure)
 }
 
-/// Moves clusters that forbid the lookup to the clusters that may have records, unless all `clusters` forbid it: a
-/// client without the right in any cluster does not depend on records.
+/// Moves the clusters that forbid the lookup to the clusters that may have records. If all `clusters` forbid the
+/// lookup, nothing changes: a client without the right in any cluster does not depend on records.
 fn forgive_denials(found: &mut Gathered, clusters: usize) {
     let Evidence { may, forbidden, .. } = &mut found.evidence;
     let cause = || "it forbids to ask for the records of the release".to_owned();
@@ -281,8 +282,8 @@ const REMEMBERED_WITHIN: Duration = Duration::from_secs(1);
 /// Number of objects between two yields. The check of an object reads only a few labels.
 const LOOKED_AT: usize = 256;
 
-/// Maximal size of an answer, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations may
-/// take a few hundred KiB.
+/// Maximal size of an answer, in bytes. A hundred records have about 1 KiB of metadata each, and annotations may add a
+/// few hundred KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

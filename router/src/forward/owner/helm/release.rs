@@ -21,7 +21,7 @@ pub(crate) struct Release {
     state: RecordState,
 }
 
-/// Status of a release's records that count.
+/// Required status of a release's records. Other records do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
     Any,
@@ -41,8 +41,8 @@ const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollb
 /// without these labels belongs to no release.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
 
-/// Maximum of records in an answer. A single record would suffice, but objects with a record's labels and another name
-/// may precede it; such objects are few.
+/// Maximum of records in an answer. A single record would suffice. But objects with the labels of a record and another
+/// name may precede the record in the answer. Such objects are few.
 const ASKED_FOR: usize = 100;
 
 /// Returns whether the answer to a write may be a record of a release. An answer without a name may be one.
@@ -70,7 +70,7 @@ impl Release {
             (None, Some(_)) => (own?, said.instance.clone(), RecordState::PendingIfSeveral),
             _ => return None,
         };
-        // The namespace becomes a part of a path.
+        // The namespace becomes a part of a URL's path, so it must be a valid name.
         is_namespace_name(&namespace).then_some(Self { namespace, name, records: None, state })
     }
 
@@ -83,7 +83,8 @@ impl Release {
         Self::from_facts(request, Some(object.name()), &facts.release)
     }
 
-    /// Returns the records that decide if several clusters have records, or `None`.
+    /// Returns the release with the requirement that its records are pending. This requirement decides if several
+    /// clusters have records of a release whose name is unknown. `None` for other releases.
     pub(crate) fn if_several(&self) -> Option<Self> {
         (self.state == RecordState::PendingIfSeveral && self.name.is_none())
             .then(|| Self { state: RecordState::Pending, ..self.clone() })
@@ -155,7 +156,7 @@ impl Release {
     }
 }
 
-/// Returns whether only `helm test` creates the hook, at any time, by the list of events in its annotation.
+/// Returns whether the hook's annotation names only events of `helm test`, which may create the hook at any time.
 fn is_test_hook(events: &str) -> bool {
     events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
 }
