@@ -76,7 +76,7 @@ impl PolicySender {
         Self { acting, authenticated, counted }
     }
 
-    /// Makes the sender in personal mode. Only the acting user counts, impersonated or not.
+    /// Makes the sender in personal mode. Policies match only the acting user, impersonated or not.
     pub(crate) fn alone(acting: PolicyUser) -> Self {
         Self { acting, authenticated: None, counted: Counted::Acting }
     }

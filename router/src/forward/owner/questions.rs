@@ -16,8 +16,8 @@ use crate::request::ClientRequest;
 /// Time limit for a cluster whose objects memory lacks.
 pub(super) const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Looks up the object in each chosen cluster that serves the resource, in the client's name. The lookup starts now: no
-/// earlier answer counts. A cluster that does not answer in time is unknown.
+/// Looks up the object in each chosen cluster that serves the resource, in the client's name. The lookup starts now:
+/// Tributary reuses no earlier answer. A cluster that does not answer in time is unknown.
 pub(super) async fn ask_for_object(
     request: ClientRequest<'_>,
     within: Duration,

@@ -21,10 +21,10 @@ pub(crate) enum Depth {
     /// No cluster: memory is sufficient.
     Memory,
     /// The reachable clusters, because a client may have created the object recently, directly in the cluster. For a
-    /// cluster that does not answer, memory counts.
+    /// cluster that does not answer, the cached objects decide.
     Existing,
     /// The reachable clusters, because the request creates a missing object. A reachable cluster that does not answer
-    /// is unknown. For an unreachable cluster memory counts, as for a create.
+    /// is unknown. For an unreachable cluster, the cached objects decide, as for a create.
     ToMake,
     /// All clusters. A cluster that does not answer is unknown, whatever memory has.
     AllClusters,
@@ -203,13 +203,13 @@ async fn search_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Searche
     Ok((view, Searched { request, answers, doubtful }))
 }
 
-/// Looks up the object in all reachable clusters. For unreachable clusters, memory counts.
+/// Looks up the object in all reachable clusters. For unreachable clusters, the cached objects decide.
 async fn ask_reachable<'a>(request: ClientRequest<'a>, in_memory: Searched<'a>) -> Searched<'a> {
     let mut asked = ask_for_object_everywhere(request, ASKED_WITHIN, |cluster| cluster.can_be_asked()).await;
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
     let Searched { answers: Answers { unknown, troubles, .. }, mut doubtful, .. } = in_memory;
     asked.unknown.extend(unknown.into_iter().filter(is_out_of_reach));
-    // For an unreachable cluster, the last discovery counts, as cached objects do.
+    // For an unreachable cluster, the last known discovery and the cached objects decide.
     let serves_none = |cluster: &Arc<Cluster>| {
         cluster.is_out_of_reach() && request.configuration.is_unserved(cluster, request.served)
     };

@@ -18,7 +18,7 @@ use crate::request::ClientRequest;
 pub(crate) struct Searched<'a> {
     pub(super) request: ClientRequest<'a>,
     pub(super) answers: Answers,
-    /// Clusters for which memory counts, although memory is stale or incomplete. A 404 warns of these clusters.
+    /// Clusters whose cached objects decide, although the cache is stale or incomplete. A 404 warns of these clusters.
     pub(super) doubtful: Vec<(ClusterName, Standing)>,
 }
 
@@ -85,8 +85,8 @@ impl<'a> Searched<'a> {
         answers.room.extend(asked.room);
     }
 
-    /// Adds the answers of lookups, if memory has no object of the name. For a cluster with cached objects that does
-    /// not answer, memory counts.
+    /// Adds the answers of lookups, if memory has no object of the name. For a cluster that does not answer, the cached
+    /// objects decide, if the cluster has any.
     pub(super) fn learn(&mut self, asked: Answers, is_asked: impl Fn(&ClusterName) -> bool) {
         let was_unknown = std::mem::take(&mut self.answers.unknown);
         let is_new = |name: &ClusterName| was_unknown.contains(name);

@@ -221,7 +221,7 @@ async fn unread_logs_of_all_clusters_have_one_limit() {
 }
 
 async fn have_one_bound(http2: bool) {
-    // One client may use half of three quarters of the 32 responses.
+    // One client may have 12 unread responses, three eighths of the 32 responses that the limit allows.
     let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
     let members = ["a", "b"].map(|name| SimulatorConfig { http2, pods: 1, ..config(name) });
     let fixture = Fixture::within(limits, members, allow()).await;
@@ -249,7 +249,7 @@ async fn have_one_bound(http2: bool) {
         }
         assert!(!message.contains("watch without"), "{message}");
     }
-    // Other clients get responses, and short requests do not count.
+    // Other clients get responses, and requests that are not long-running do not count.
     assert_eq!(call(&fixture, 2, Request::get(&paths[0]), body::empty()).await.status(), 200);
     let short = format!("/clusters/b{CONFIG_MAPS}");
     let unread = call(&fixture, 1, Request::get(&short), body::empty()).await;

@@ -177,7 +177,7 @@ async fn version_from_before_membership_changes_resumes_a_watch() {
     fixture.set_clusters(&["a", "c"]).await;
     until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok()) == ["a/of-a", "c/of-c"] })
         .await;
-    // A client that was disconnected during the changes receives them.
+    // A client that was disconnected during the changes receives these changes when it resumes.
     let mut events = fixture.watch(&open).await;
     let mut told = [events.brief().await, events.brief().await];
     told.sort();

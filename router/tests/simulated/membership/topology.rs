@@ -656,8 +656,8 @@ async fn watch_sends_the_remaining_object_after_its_twin_is_deselected() {
             seen.push(event);
         }
         assert_eq!(by_name(&seen), Vec::<String>::new(), "cut after {cut}: {seen:#?}");
-        // A DELETED event has a version before its deletion, so that a client which resumes after it receives the
-        // following ADDED event.
+        // A DELETED event has a version before its deletion. A client that resumes after the DELETED event therefore
+        // receives the ADDED event that follows.
         if brief(&told[cut]).starts_with("DELETED") && cut + 1 < told.len() {
             assert_eq!(brief(&seen[cut + 1]), brief(&told[cut]), "cut after {cut}");
             assert_eq!(brief(&seen[cut + 2]), brief(&told[cut + 1]), "cut after {cut}");

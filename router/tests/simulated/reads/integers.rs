@@ -114,7 +114,7 @@ async fn read_at_an_integer_waits_only_for_its_cluster() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
-        // A write directly to the member. The router has not received its event.
+        // The test writes directly to the member, and the router has not received the event of this write.
         let number = integer("b", fixture.put("b", "x", &round.to_string()));
         let path = if round % 2 == 0 {
             format!("{CONFIG_MAPS}/x?resourceVersion={number}")
@@ -409,8 +409,8 @@ async fn removed_cluster_sends_deletions_with_integers() {
     fixture.set_clusters(&["a"]).await;
     let gone = events.soon().await;
     assert_eq!((brief(&gone).as_str(), version(&gone["object"])), ("DELETED b/x", integer("b", 1)));
-    // A client with this integer, or with the object's own, must list again, because the cluster was removed. This is
-    // also true after the cluster has been added again.
+    // A client with this integer, or with the object's own integer, must list again, because the cluster was removed.
+    // This is also true after the cluster has been added again.
     for clusters in [&["a"][..], &["a", "b"]] {
         fixture.set_clusters(clusters).await;
         for revision in [1, revision] {
@@ -644,7 +644,8 @@ async fn integer_of_a_substitute_view_expires_in_a_namespace_view() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// The next process may have older objects of other clusters when it sends the same events.
+/// After a drain the client resumes at the next process. The next process may have older objects of other clusters when
+/// it sends the same events.
 #[tokio::test]
 async fn drained_watch_sends_no_later_events() {
     let fixture = start().await;

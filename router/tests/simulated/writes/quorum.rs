@@ -79,7 +79,7 @@ async fn quorum_read_confirms_unchanged_events() {
         let list = fixture.get(path).await.ok();
         let reached: u64 = crate::harness::vector(&version(&list))["a"].as_str().unwrap().parse().unwrap();
         assert!(reached >= revision, "{reached} {revision}");
-        // The router relists the Events immediately, because a short watch would bring no answer.
+        // The router relists the Events immediately, because a short watch of Events would bring no bookmark.
         let log = fixture.member("a").control().request_log();
         let watches: Vec<_> = log.iter().filter(|line| line.contains("/events?watch=1")).collect();
         assert!((1..=2).contains(&watches.len()), "{log:#?}");

@@ -41,7 +41,7 @@ pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, 
     {
         let mut pending = find_records_until(request, &pending, end).await;
         let Evidence { has, is_weak, .. } = &pending.evidence;
-        // A ConfigMap, which any client can create, does not count if the releases are in Secrets.
+        // A ConfigMap, which any client can create, is ignored if the releases are in Secrets.
         let is_one = has.len() == 1 && (found.evidence.is_weak || !is_weak);
         if is_one || (has.is_empty() && pending.not_put.is_some()) {
             // A cluster that may have a release may have a pending release.

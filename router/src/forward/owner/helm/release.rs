@@ -25,10 +25,10 @@ pub(crate) struct Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
     Any,
-    /// All records count. If several clusters have records, only records with a pending status count: Helm creates
-    /// hooks during an operation.
+    /// Any status is sufficient. But if several clusters have records, only records with a pending status matter: Helm
+    /// creates hooks during an operation.
     PendingIfSeveral,
-    /// Only records with a pending status count.
+    /// The status must be pending.
     Pending,
 }
 
