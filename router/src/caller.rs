@@ -231,8 +231,8 @@ impl Caller {
         self.dispatched.as_ref()?.denied_clusters()
     }
 
-    /// Returns the end of a long-running request that begins now, and the cause of the end. `None` if the request has
-    /// no end.
+    /// Returns the deadline of a long-running request that begins now, and the cause of the end. `None` for a request
+    /// without a deadline.
     pub(crate) fn stream_end(&self) -> Option<(Instant, StreamOver)> {
         let expiry = self.authenticated_until.map(|until| (until.instant(), StreamOver::Expired));
         let age = self.rights().and_then(CallerRights::max_stream_age);

@@ -128,7 +128,7 @@ fn decide(
     let is_who = plan == ResourcePlan::SelfReview
         && &*resource.resource.resource == "selfsubjectreviews"
         && rights.actor().impersonated_user().is_none();
-    // Tributary refuses an action that no cluster allows before it searches the object, as kube-apiserver does.
+    // Before the search for the object, Tributary refuses an action that no cluster allows, as kube-apiserver does.
     let may_ask = |doing: Candidates| !doing.is_empty() || doing.is_one_unknown();
     if is_who || (!candidates.is_empty() && may_ask(doing)) {
         return Ok(candidates);

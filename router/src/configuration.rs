@@ -104,15 +104,15 @@ impl ConfigurationSnapshot {
         Versions::new(Arc::clone(&self.epochs), self.items(resource), Arc::clone(&self.clusters))
     }
 
-    /// Returns a codec as [`versions`](Self::versions), for an object of an unknown resource. Integer versions are
-    /// valid if any resource has integer versions.
+    /// Returns a codec like [`versions`](Self::versions), but for an object of an unknown resource. Integer versions
+    /// are valid if any resource has integer versions.
     pub(crate) fn versions_of_any(&self) -> Versions {
         let any = self.policies.any_integer();
         let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
         Versions::new(Arc::clone(&self.epochs), items, Arc::clone(&self.clusters))
     }
 
-    /// Returns a codec as [`versions`](Self::versions), for composite versions only. A plain number counts as a
+    /// Returns a codec like [`versions`](Self::versions), but for composite versions only. A plain number counts as a
     /// member's own version.
     pub(crate) fn composite_versions(&self) -> Versions {
         Versions::new(Arc::clone(&self.epochs), ItemResourceVersions::Composite, Arc::clone(&self.clusters))

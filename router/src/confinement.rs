@@ -21,9 +21,9 @@ pub(crate) fn confine<T>(response: &mut Response<T>) {
     }
 }
 
-/// Returns whether the answer has a single media type, and the type belongs to an API. Of several types, in one line or
-/// in several, browsers take the last (WHATWG Fetch, "extract a MIME type"). Browsers read each type that ends in
-/// `+xml` as XML.
+/// Returns whether the answer has a single media type, and the type belongs to an API. If an answer has several types,
+/// in one header line or in several lines, browsers use the last type (WHATWG Fetch, "extract a MIME type"). Browsers
+/// read each type that ends in `+xml` as XML.
 fn is_of_an_api(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(Ok(value)), None) = (types.next().map(HeaderValue::to_str), types.next()) else { return false };

@@ -125,9 +125,9 @@ fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusa
     }
 }
 
-/// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to its one cluster,
-/// which decides: memory has the objects that the kubeconfig's user may see. Resources that are not in memory are read
-/// live, too.
+/// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to the object's
+/// cluster, which decides about the rights: memory has the objects that the kubeconfig's user may see. Resources that
+/// are not in memory are read live, too.
 fn by_what_is_held(
     plan: ResourcePlan,
     served: &ServedResource,

@@ -94,7 +94,7 @@ where
             if let Some(before) = *vain {
                 tokio::time::sleep_until(before + PAUSE).await;
             }
-            // Later requests get the next lookup.
+            // Requests that arrive after this line share the next lookup.
             let put_now = questions.upgrade().and_then(|all| all.topics.lock().by_key.get_mut(&key)?.next.take());
             drop(put_now);
             let begun = Instant::now();

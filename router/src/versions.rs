@@ -198,9 +198,9 @@ impl Versions {
         Ok(())
     }
 
-    /// Refuses a composite version with an unknown list of clusters, while the identity of a cluster is unknown. Once
-    /// the identity is known, the list may turn out to be valid, and a client that listed again would miss the cluster.
-    /// The refusal names only clusters that the caller may know.
+    /// Refuses a composite version whose list of clusters (epoch) is unknown, while the identity of a cluster is
+    /// unknown. Once the identity is known, the list may turn out to be valid. A client that listed again now would
+    /// miss the cluster. The refusal names only clusters that the caller may know.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
         let untold = self.clusters.values().filter(|cluster| match &*cluster.identity() {

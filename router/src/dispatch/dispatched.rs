@@ -163,7 +163,7 @@ impl Dispatched {
                 _ => drop(denied.others.insert(cluster.clone())),
             }
         }
-        // Each request passes the clusters' policies once.
+        // The clusters' policies are applied once for each request, so the value is not set yet.
         let _is_first = self.denied.set(denied);
     }
 

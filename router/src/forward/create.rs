@@ -40,7 +40,7 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
 /// in the view's log of changes, and a log that begins later lacks the creation.
 async fn cache_resource(request: ClientRequest<'_>) {
     if request.is_held() {
-        // A cluster whose objects cannot be read may still accept a new object.
+        // The result is ignored: a cluster whose objects cannot be read may still accept a new object.
         let held = request.view();
         let _ = tokio::time::timeout(HELD_WITHIN, held).await;
     }

@@ -208,7 +208,7 @@ mod tests {
                 Some(Lacking::ThisInTheirName),
             ),
             (secrets, r#"secrets is forbidden: User "ann" cannot list resource "secrets""#, None),
-            // Refusals of the user, with any name and cause.
+            // Refusals of the user, in contrast to refusals of Tributary's account, with any name and cause.
             (pod, r#"pods "cannot impersonate:" is forbidden: User "ann" cannot get resource "pods""#, None),
             (
                 pod,

@@ -94,7 +94,8 @@ async fn taken_back<'a>(
 ) -> TakenBack<'a> {
     let candidates = asked::candidates_of([cluster], caller, resource, "get").await;
     let key = resource.key();
-    // The cached view of all namespaces has no objects of a cluster that forbids reading all namespaces.
+    // The cached view of all namespaces has no objects of a cluster that forbids reading all namespaces, so the view of
+    // the requested namespace is searched, too.
     let namespaces = [None, resource.namespace.as_deref()].into_iter();
     let mut views = namespaces.filter_map(|namespace| router.views().get(&resource.resource, namespace));
     let known = views.find_map(|view| {

@@ -163,7 +163,7 @@ fn note_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>)
     caller.trace.as_ref().map(|trace| trace.begin_question(cluster.name(), request.headers_mut())).unwrap_or_default()
 }
 
-/// Sets path and query of a request to a cluster, unless they are already set. Returns the client of the cluster.
+/// Sets path and query of a request to a cluster, unless they are already set. Returns the HTTP client for the cluster.
 fn addressed<'a>(
     cluster: &'a Cluster,
     request: &mut Request<Body>,

@@ -38,7 +38,8 @@ pub(crate) enum Interrupted {
     NoRoom(Exceeded),
 }
 
-/// Step by which the reservation for an answer grows, in bytes: a member decides how small its frames are.
+/// Step by which the reservation for an answer grows, in bytes. A member may send very small frames, and a reservation
+/// for each frame would be slow.
 const STEP_BYTES: usize = 16 << 10;
 
 /// Memory for one answer of [`WHOLE_BODY_BYTES_MAX`]. The answers to one request use this memory beyond the limit of
@@ -49,7 +50,8 @@ pub(crate) struct Reserve {
     until: Instant,
 }
 
-/// Divisor of the limit of body bytes: a [`Reserve`] takes at most a quarter. A single client may have three eighths.
+/// Divisor of the limit of body bytes: a [`Reserve`] takes at most a quarter of the limit. A single client may use
+/// three eighths of the limit.
 const RESERVED: usize = 4;
 
 impl Reserve {

@@ -200,7 +200,7 @@ impl LongAnswer {
                 return Ok(Some(packed.finish().into()));
             };
             packed.push(&frame);
-            // If a long search found little text, the frame is sent now.
+            // A frame with little text is sent now, because a long search has found only this text.
             if packed.is_full() || frame.len() < FRAME_BYTES / 4 {
                 return Ok(Some(packed.end().into()));
             }

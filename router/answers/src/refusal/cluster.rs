@@ -326,7 +326,7 @@ fn unsure(
     let (aim, doubt) = match ground {
         Ground::Kind => (to_create, format!("may serve {}, too", resource.group_resource())),
         Ground::Namespace => (to_create, "may have its namespace, too".to_owned()),
-        // This branch concerns records in ConfigMaps: records in Secrets would have decided the cluster.
+        // The release's records are in ConfigMaps: records in Secrets would have decided the cluster.
         Ground::Release => (
             format!("if you mean the Helm release in {known}, whose records are ConfigMaps, which anyone may make"),
             "may have the records in Secrets".to_owned(),

@@ -49,7 +49,7 @@ enum Origin {
     /// A version that the merged view did not issue. The cluster accepts or refuses the version.
     Native,
     Given(ClientVersion, CollectionVersion),
-    /// A version of an object of the cluster that is not a number, in the cluster's own text.
+    /// The cluster's own version of one of its objects. The version is not a number.
     Opaque(String),
     /// A version of the merged view without a component for the cluster.
     Other,

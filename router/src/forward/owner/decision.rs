@@ -1,4 +1,4 @@
-//! Decision which cluster owns an object, by pure functions for tables of tests.
+//! Pure functions that decide which cluster owns an object. Tables of tests cover the functions.
 
 use tributary_answers::ground::Ground;
 use tributary_apimachinery::ClusterName;

@@ -1,4 +1,4 @@
-//! Cluster of a write to a name whose object may exist.
+//! Choice of the cluster for a write to a name that may already have an object.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ impl<'a> Write<'a> {
     }
 
     /// Returns the cluster of a write whose object is missing: an apply or an update creates the object. For a kind
-    /// that an update does not create, the member answers 404. An update without a ground is 404, too.
+    /// that an update does not create, the member answers 404. An update without a ground also gets 404.
     async fn owner_of_missing(self, complete: &Complete<'_>) -> Result<OwnerTarget, Refusal> {
         let ClientRequest { info, resource, .. } = self.request;
         let is_update = info.verb == Verb::Update;

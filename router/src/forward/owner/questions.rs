@@ -13,7 +13,7 @@ use super::answers::{Answers, FoundObject, QuestionKey};
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::request::ClientRequest;
 
-/// Time limit for a cluster whose objects memory lacks.
+/// Time limit of a lookup in a cluster whose objects memory lacks.
 pub(super) const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Looks up the object in each chosen cluster that serves the resource, in the client's name. The lookup starts now:

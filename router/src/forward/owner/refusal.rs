@@ -56,7 +56,7 @@ impl<'a> OwnerQuestion<'a> {
     }
 }
 
-/// Returns whether all clusters hide the Helm release of a new object from the client.
+/// Returns whether a refusal means that all clusters hide the Helm release of a new object from the client.
 pub(super) fn is_of_hidden_release(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Cluster(refusal) if matches!(**refusal, ClusterRefusal::ReleaseForbidden { .. }))
 }

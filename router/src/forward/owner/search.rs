@@ -45,22 +45,22 @@ pub(crate) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Searches any object of the name.
+    /// Creates a search for any object of the name.
     pub(crate) fn new(request: ClientRequest<'a>, depth: Depth) -> Self {
         Self { request, depth, uid: None, lost_by: None, seen: &[], asks_unknown: false }
     }
 
-    /// Searches only for the object with this uid.
+    /// Restricts the search to the object with this uid.
     pub(super) fn with_uid(self, uid: Option<&'a str>) -> Self {
         Self { uid, ..self }
     }
 
-    /// Searches all clusters except the one that has just lost the object.
+    /// Excludes the cluster that has just lost the object, and includes all other clusters.
     pub(crate) fn outside(self, lost_by: &'a ClusterName) -> Self {
         Self { lost_by: Some(lost_by), ..self }
     }
 
-    /// Waits until memory is as new as the client's versions.
+    /// Makes the search wait until memory is as new as the client's versions.
     pub(crate) fn with_versions(self, seen: &'a [ClientVersion]) -> Self {
         Self { seen, ..self }
     }
@@ -70,8 +70,8 @@ impl<'a> Search<'a> {
         Self { asks_unknown: true, ..self }
     }
 
-    /// Searches memory, then looks up the object in clusters that memory lacks. If no cluster has the object, renews
-    /// the clusters' discovery, and looks up the object in new clusters.
+    /// Searches memory, then looks up the object in clusters whose objects memory lacks. If no cluster has the object,
+    /// renews the clusters' discovery, and looks up the object in new clusters.
     ///
     /// # Errors
     /// 504 if Tributary's own writes of the object do not appear in memory within 3 s; 429 at the limit of namespace
@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
     /// Looks up an object in clusters, if memory lacks the object.
     async fn ask_clusters(self, mut searched: Searched<'a>) -> Searched<'a> {
         let request = self.request;
-        // A single cluster needs no lookup, unless memory does not know the cluster's objects.
+        // A single cluster needs no lookup, unless memory lacks the cluster's objects.
         let is_open = request.clusters().len() > 1 || !searched.answers.unknown.is_empty();
         match self.depth {
             Depth::Existing => {

@@ -1,4 +1,4 @@
-//! Result of a search: first in part, then complete.
+//! Result of a search: first a part of the clusters' answers, then all answers that a claim needs.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl<'a> Searched<'a> {
         self.answers.replace_objects(asked);
     }
 
-    /// Looks up the name in the reachable clusters that memory lacks.
+    /// Looks up the name in the reachable clusters whose objects memory lacks.
     pub(super) async fn ask_unknown(&mut self) {
         let (request, answers) = (self.request, &mut self.answers);
         if answers.is_nowhere() || !request.is_held() || answers.unknown.is_empty() {
@@ -98,8 +98,8 @@ impl<'a> Searched<'a> {
         self.answers.replace_objects(asked);
     }
 
-    /// Adds the lookups that this claim needs. A write that names no cluster needs two kinds of clusters: clusters that
-    /// memory does not know, and clusters that forbid the get and may allow the write.
+    /// Adds the lookups that this claim needs. A write that names no cluster needs the answers of two kinds of
+    /// clusters: clusters whose objects memory lacks, and clusters that forbid the get and may allow the write.
     pub(crate) async fn complete(mut self, claim: Claim<'a>) -> Complete<'a> {
         if claim == Claim::OnlyOne {
             self.ask_unknown().await;

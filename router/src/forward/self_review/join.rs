@@ -94,7 +94,7 @@ fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     }
 }
 
-/// Makes the answer for a caller who may know no cluster by this review.
+/// Makes the answer for a caller to whom this review may show no cluster.
 pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_unknown: bool) -> Value {
     let api_version = resource.resource.group_version().to_string();
     let (kind, spec, status) = match &*resource.resource.resource {
@@ -113,7 +113,7 @@ pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_u
     review
 }
 
-/// Adds to the review that the rights in some clusters are unknown.
+/// Adds a note to the review: the rights in some clusters are unknown.
 pub(super) fn note_unknown(review: &mut Value) {
     let status = &mut review["status"];
     if status["allowed"] == json!(true) {

@@ -155,8 +155,8 @@ impl WatchStream {
     /// Waits for the next reason to wake, and handles it. The loop of `next` then writes events and checks the rights.
     async fn wait(&mut self) {
         match self.wake().await {
-            // With endless events the branch of the timer never runs. Events of other watches also advance the log,
-            // without waking this watch before its timer fires.
+            // A stream that always has new events never reaches the branch of the timer. Events of other watches also
+            // advance the log, without waking this watch before its timer fires.
             Wake::Head if self.timer.deadline() <= Instant::now() => self.timer_fired(),
             Wake::Head => self.phase = StreamPhase::Behind,
             Wake::Timer => self.timer_fired(),
@@ -166,8 +166,8 @@ impl WatchStream {
         }
     }
 
-    /// Waits for the next reason to wake. A drain also advances the log's head: one wait instead of two is cheaper for
-    /// thousands of watches at each event.
+    /// Waits for the next reason to wake. A drain also advances the log's head, so the stream needs no separate wait
+    /// for the drain. One wait is cheaper than two for thousands of watches at each event.
     async fn wake(&mut self) -> Wake {
         tokio::select! {
             // The order of the branches matters. The timer is polled only if no event is left, so that an event does
@@ -203,7 +203,8 @@ impl WatchStream {
         self.ahead = None;
         match refusal {
             Some(refusal) => self.fail(&refusal),
-            // The clusters may have reached the version without an event, and their events may have been delayed.
+            // The stream reads the log again: the clusters may have reached the version without an event, and their
+            // events may have been delayed.
             None if matches!(self.phase, StreamPhase::CaughtUp) => self.phase = StreamPhase::Behind,
             None => {}
         }

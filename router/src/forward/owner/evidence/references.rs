@@ -112,7 +112,8 @@ async fn find_reference(
     }
 }
 
-/// Reads the request for the object of a reference, and the resource. `None` if its names are not valid in a path.
+/// Makes the request for the object that a reference names, and finds the served resource. `None` if the names in the
+/// reference are not valid in a path.
 fn read_reference(request: ClientRequest<'_>, reference: &Reference) -> Option<(ResourceRequest, Arc<ServedResource>)> {
     let union = request.router.fleet().union();
     let group_version = GroupVersion::parse(&reference.api_version);

@@ -35,7 +35,7 @@ pub(crate) struct ReleaseKey {
 /// once.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// Maximum of cached answers: more than clients upgrade releases in 10 s.
+/// Maximum of cached answers. Clients upgrade fewer releases within 10 s.
 const KEPT_MAX: usize = 1_000;
 
 impl KnownReleases {

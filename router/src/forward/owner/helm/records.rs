@@ -143,7 +143,7 @@ fn forgive_denials(found: &mut Gathered, clusters: usize) {
     }
 }
 
-/// Finds the records in memory, after Tributary's own writes have appeared.
+/// Finds the records in memory, after Tributary's own writes have appeared in memory.
 async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
     let (view, mut before) = request.view().await?;
     view.newest(WrittenBy::Anybody, &mut before, Consistency::Cached).await?;
@@ -273,7 +273,7 @@ struct RecordMetadata {
     name: String,
 }
 
-/// Time limit of the search, which delays a write.
+/// Time limit of the search for Helm records. The write waits for the search.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Time limit of the search in memory, before the lookups in clusters. 1 s leaves most of the time for the clusters.

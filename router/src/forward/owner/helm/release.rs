@@ -10,7 +10,7 @@ use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, is_n
 use tributary_answers::helm_record::{KEY_BEGIN, TYPE, are_records, has_type, is_record, release_of, resources};
 use tributary_answers::refusal::ReleaseName;
 
-/// Release that an object belongs to, or is a record of.
+/// Helm release of an object. The object belongs to the release, or is a record of the release.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
     namespace: String,
@@ -45,7 +45,7 @@ const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed
 /// name may precede the record in the answer. Such objects are few.
 const ASKED_FOR: usize = 100;
 
-/// Returns whether the answer to a write may be a record of a release. An answer without a name may be one.
+/// Returns whether the answer to a write may be a record of a Helm release. An answer without a name may be a record.
 pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
     let answered =
         || json::find(answer, 0, &["metadata", "name"]).and_then(|place| json::string_contents(answer, &place));
