@@ -354,7 +354,7 @@ mod tests {
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test]
-    async fn begun_deletion_gets_its_answer_despite_crowded_rights_reviews() {
+    async fn begun_deletion_is_answered_although_too_many_rights_reviews_wait() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let share = FairSemaphore::new("questions", 2, ShareMetrics::default());
         let exceeded = share.acquire(Holder::Unknown, 3).unwrap_err();

@@ -386,7 +386,7 @@ mod tests {
 
     /// Tests long-running requests of Kubernetes, and tunnels to an aggregated server.
     #[tokio::test]
-    async fn switched_connection_keeps_its_flow_control_permits() {
+    async fn upgraded_connection_keeps_its_flow_control_permits() {
         for path in [
             "/api/v1/namespaces/default/pods/web/exec",
             "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console",

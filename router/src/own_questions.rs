@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_token_review_names_the_remedy() {
+    fn error_of_a_refused_token_review_names_the_remedy() {
         let eu = ClusterName::new("eu").unwrap();
         let refused = unanswered(&eu, TOKEN_REVIEWS, 403);
         assert!(refused.ends_with("tokenreviews; tributary join CONTEXT --name eu --tokens lets it"), "{refused}");

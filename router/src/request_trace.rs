@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_of_a_request_are_listed_up_to_a_limit() {
+    fn matched_policies_of_a_request_are_listed_up_to_a_limit() {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.dispatched_by(), None);
         for number in 0..100 {

@@ -363,7 +363,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn integers_are_versions_only_if_objects_carry_integers() {
+    fn integer_is_a_valid_version_only_if_objects_carry_integers() {
         let (integer, composite) = (versions(ItemResourceVersions::Integer), versions(ItemResourceVersions::Composite));
         assert_eq!(integer.decode("12340003"), Ok(ClientVersion::Item(name("a"), ResourceVersion(1234))));
         assert_eq!(integer.decode("50000"), Ok(ClientVersion::Item(name("b"), ResourceVersion(5))));
@@ -378,7 +378,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn composite_version_stands_for_the_object_that_it_includes() {
+    fn composite_version_that_covers_the_cached_object_becomes_the_objects_version() {
         let vector = |a: u64| {
             ClientVersion::Vector([(name("a"), CollectionVersion::from(ResourceVersion(a)))].into_iter().collect())
         };
@@ -399,7 +399,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hidden_cluster_in_a_version_counts_as_unknown() {
+    fn hidden_cluster_in_a_composite_version_counts_as_unknown() {
         let told = Candidates::default().except([name("a")].iter(), |_| false);
         let versions = versions(ItemResourceVersions::Composite).of_candidates(told);
         let wanted = |unknown: usize, last: &str| {
@@ -438,7 +438,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn item_versions_survive_a_round_trip(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
+        fn object_version_is_decoded_as_it_was_encoded(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
             let items = if integer { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
             let (versions, owner) = (versions(items), name(if of_first { "a" } else { "b" }));
             let mut text = String::new();

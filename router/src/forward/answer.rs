@@ -327,7 +327,7 @@ mod tests {
     const LARGE_BYTES: usize = 1 << 20;
 
     #[test]
-    fn media_types_of_objects_never_pass_untranslated() {
+    fn media_type_tells_json_other_encodings_and_opaque_bodies_apart() {
         for (media_type, kind) in [
             ("application/json", BodyKind::Json),
             ("Application/JSON", BodyKind::Json),

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yaml_conversion_waits_for_a_cpu_slot_by_its_cost() {
+    async fn expensive_yaml_conversion_waits_for_a_cpu_slot() {
         let turns = LargeBodies::one_at_a_time();
         let occupied = turns.turn(Holder::Unknown, usize::MAX).await;
         let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pod_connections_need_the_verbs_of_the_members_version() {
+    fn exec_and_attach_need_the_verbs_of_the_members_kubernetes_version() {
         let pod = "/api/v1/namespaces/n/pods/p";
         let (old, new) = (Some((1, 34, 9)), Some((1, 35, 0)));
         for (method, path, version, expected) in [

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_verb_distinguishes_the_account_from_the_user() {
+    fn text_of_a_403_distinguishes_tributarys_account_from_the_user() {
         let cluster = ClusterName::new("a").unwrap();
         let pod = "/api/v1/namespaces/n/pods/x";
         let secrets = "/api/v1/namespaces/n/secrets?labelSelector=x";

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uri_is_kept_only_if_its_path_and_query_match() {
+    fn request_uri_is_reused_only_if_its_path_and_query_match() {
         let has = |uri: &str, path: &str, query: Option<&str>| is_for(&uri.parse().unwrap(), path, query);
         for (path, query) in [
             ("/", None),

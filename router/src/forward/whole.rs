@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answer_is_read_whole_or_ends_with_a_cause() {
+    async fn member_answer_is_read_whole_or_fails_with_a_cause() {
         assert_eq!(whole(body::full("x")).await.unwrap(), "x");
         assert_eq!(whole(body::empty()).await.unwrap(), "");
         assert_eq!(whole(body_of(vec![chunk(3), chunk(4)])).await.unwrap().len(), 7);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_answers_release_the_reserve_before_the_request_ends() {
+    async fn slow_answers_release_the_memory_reserve_before_the_request_ends() {
         let (share, _) = share(80 << 10);
         let room = Mutex::new(share.acquire(Holder::Unknown, 20 << 10).unwrap());
         let until = Instant::now() + Duration::from_secs(60);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_answers_are_examined_in_time_without_a_free_cpu_slot() {
+    async fn large_answers_are_examined_before_the_deadline_without_a_cpu_slot() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let _of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_releases_the_reserve_while_waiting_for_a_cpu_slot() {
+    async fn answer_releases_the_memory_reserve_while_waiting_for_a_cpu_slot() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_of_an_answer_count_until_their_release() {
+    async fn bytes_of_an_answer_use_the_limit_until_their_release() {
         let (share, metrics) = share(80 << 10);
         let room = || share.acquire(Holder::Unknown, 1 << 10).unwrap();
         let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn source_of_a_collection_follows_from_the_states_of_clusters() {
+    fn states_of_clusters_decide_whether_memory_or_clusters_answer_a_list() {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         let memory = CollectionSource::Memory;
         let clusters = |text| CollectionSource::Clusters(names(text));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn non_numeric_versions_leave_built_in_resources_in_memory() {
+    fn non_numeric_versions_of_one_member_leave_built_in_resources_cached() {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         for (group, version, resource) in
             [("", "v1", "pods"), ("apps", "v1", "deployments"), ("storage.k8s.io", "v1", "storageclasses")]

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_indented_as_by_go() {
+    fn json_is_indented_like_gos_json_indent() {
         let text = br#"{"a":[],"b":{},"c":[1, {"d":"x\\\"{,:}"}],"e":1.50}"#;
         let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\\\\\"{,:}\"\n    }\n  ],\n  \"e\": 1.50\n}";
         assert_eq!(laid_out(&[text, b"\n"]), expected);

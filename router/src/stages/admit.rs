@@ -160,7 +160,7 @@ mod tests {
     /// An aggregated server may switch the connection of a request whose path is not long-running. The request is in
     /// flight until the switch, and long-running afterwards.
     #[tokio::test]
-    async fn tunnel_keeps_its_permits_until_its_end() {
+    async fn tunnel_keeps_its_request_permits_until_its_end() {
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, ..RouterConfig::default() });
         let shares = router.long_running().unwrap();

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_go_to_clients_round_robin() {
+    fn slots_of_the_fair_line_go_to_clients_round_robin() {
         let line = FairLine::new(2);
         let (first, _) = ask(&line, client(1), 1);
         let (second, _) = ask(&line, client(2), 1);

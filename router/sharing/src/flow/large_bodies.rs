@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cpu_slots_go_to_connections_round_robin() {
+    async fn cpu_slots_for_large_bodies_go_to_connections_round_robin() {
         let bodies = LargeBodies::one_at_a_time();
         let ask = |port| Box::pin(bodies.turn(client(port), LARGE_BYTES));
         let reading = ask(1).await;

@@ -277,14 +277,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_get_only_query_parameters_about_objects() {
+    fn members_get_only_list_parameters_that_tributary_does_not_rewrite() {
         let query = "limit=3&label%53elector=a%3Db&fieldSelector=x%3Dy&resourceVersion=eyJ&timeoutSeconds=5&continue=t&pretty=1";
         assert_eq!(kept_parameters(Some(query)), ["fieldSelector=x%3Dy", "timeoutSeconds=5"]);
         assert!(kept_parameters(None).is_empty());
     }
 
     #[test]
-    fn item_texts_record_the_end_of_each_item() {
+    fn list_buffer_records_the_end_of_each_item() {
         let mut texts = Texts::default();
         texts.push(b"{1}", false);
         texts.push(b"{22}", true);

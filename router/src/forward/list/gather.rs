@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_parallel_lists_follows_the_need_of_the_page() {
+    fn live_list_sends_as_many_parallel_requests_as_a_page_needs() {
         let seen = |members, items, longest, before| GatherProgress { members, items, longest, before, bytes: 0 };
         for (seen, limit, expected) in [
             // Without a limit the page needs every member: the shorter their lists, the more parallel requests.

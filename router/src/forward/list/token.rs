@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_continue_tokens_survive_a_round_trip() {
+    fn live_list_continue_token_is_decoded_as_it_was_encoded() {
         let token = LiveContinueToken { cluster: "b".into(), token: Some("x".into()), version: None, members: 3 };
         let back = LiveContinueToken::decode(&token.encode("v")).unwrap();
         assert_eq!(back, LiveContinueToken { version: Some("v".into()), ..token });

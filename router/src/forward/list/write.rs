@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_row_keeps_no_object_with_a_forged_cluster() {
+    fn table_row_contains_no_forged_cluster_annotation() {
         let name = ClusterName::new("own").unwrap();
         let served = ServedResource {
             resource: GroupVersionResource::new("", "v1", "configmaps"),

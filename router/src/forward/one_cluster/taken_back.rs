@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn body_without_the_cluster_annotation_stays_byte_for_byte() {
+    fn body_without_the_cluster_annotation_stays_byte_for_byte_equal() {
         for (format, body) in [
             (Format::Json, r#"{"metadata":{"name":"x","resourceVersion":"1234"}}"#),
             (Format::Json, r#"{"metadata":{"annotations":{"a":"a\nb"}}"#),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn composite_versions_become_versions_of_the_cluster() {
+    fn composite_version_at_a_clusters_path_becomes_the_clusters_version() {
         let vector = |components: &[(&str, u64)]| {
             let components = components.iter().map(|(name, version)| {
                 (ClusterName::new(name).unwrap(), CollectionVersion::from(ResourceVersion(*version)))

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn release_hidden_by_every_cluster_is_forbidden_unless_a_cluster_is_unknown() {
+    fn helm_release_hidden_in_some_clusters_is_decided_by_other_clusters() {
         for (has, may, expected) in [
             ("", "", Err(NoOwner::Forbidden(names("a b")))),
             ("", "c", Err(NoOwner::Unknown(names("c")))),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn configmap_record_decides_only_without_unknown_clusters() {
+    fn helm_record_in_a_configmap_decides_only_without_unknown_clusters() {
         for (may, placement, expected) in
             [("", "", Ok(name("a"))), ("b", "", Err(unsure("a", "b"))), ("b", "a", Err(unsure("a", "b")))]
         {

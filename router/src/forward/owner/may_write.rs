@@ -98,7 +98,7 @@ mod tests {
     use tributary_sharing::flow::holder::Holder;
 
     #[test]
-    fn cluster_lacks_the_object_only_if_its_review_forbids_the_write() {
+    fn cluster_that_forbids_get_and_write_counts_as_without_the_object() {
         let share = FairSemaphore::new("bytes", 1024, ShareMetrics::default());
         for (code, text, expected) in [
             (201, r#"{"status": {"allowed": false, "denied": true}}"#, None),

@@ -150,7 +150,7 @@ mod tests {
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test(start_paused = true)]
-    async fn cluster_without_a_lookup_is_unknown() {
+    async fn cluster_that_got_no_lookup_counts_as_unknown() {
         let name = ClusterName::new("a").unwrap();
         let setup = ClusterSetup {
             name: name.clone(),

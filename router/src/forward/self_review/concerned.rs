@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn service_account_precedes_the_namespace_of_a_review() {
+    fn service_account_of_a_review_takes_precedence_over_its_namespace() {
         let names = |text: &str| -> Option<BTreeSet<ClusterName>> {
             (text != "-").then(|| text.split(' ').map(|name| ClusterName::new(name).unwrap()).collect())
         };

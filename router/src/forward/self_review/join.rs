@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_review_has_common_rules_and_reads_of_any_cluster() {
+    fn rules_review_has_common_rules_and_read_rules_of_any_cluster() {
         let rules = |rules: &[(&[&str], &str)]| {
             let rule = |(verbs, resource): &(&[&str], &str)| json!({"verbs": verbs, "apiGroups": [""], "resources": [resource]});
             json!({"resourceRules": rules.iter().map(rule).collect::<Vec<_>>(), "nonResourceRules": [], "incomplete": false})
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_review_has_only_rules_of_every_cluster() {
+    fn rules_review_has_only_rules_that_every_cluster_returns() {
         let rules = |verbs: &[&str]| {
             let rules: Vec<_> =
                 verbs.iter().map(|verb| json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]})).collect();

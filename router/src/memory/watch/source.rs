@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn watch_takes_no_changes_after_the_end_of_its_view() {
+    async fn watch_reads_no_changes_after_its_cached_view_has_ended() {
         let view = View::for_tests();
         let watcher = Watcher::now(&view.log(), filter(&view, None));
         let mut source = LogPosition::new(&view, None, watcher, false);

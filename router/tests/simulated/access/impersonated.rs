@@ -163,7 +163,7 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
 
 /// The audit log must not record an impersonation that no member allows.
 #[tokio::test]
-async fn impersonation_that_no_member_allows_is_recorded_as_undecided() {
+async fn impersonation_that_no_member_allows_is_flagged_for_the_audit_log() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
@@ -188,7 +188,7 @@ async fn impersonation_that_no_member_allows_is_recorded_as_undecided() {
 
 /// Public paths need no right under any identity. The details of health checks are not public.
 #[tokio::test]
-async fn public_paths_need_no_right_to_impersonate_but_check_details_do() {
+async fn public_paths_need_no_impersonation_right_but_health_details_do() {
     let (fixture, _rbac) = fixture(&["list"]).await;
     let ann = fixture.user("ann", &[]);
     for (path, is_told_to_all) in [

@@ -190,7 +190,7 @@ async fn rights_in_a_member_are_unknown_until_all_its_roles_are_read() {
 }
 
 #[tokio::test]
-async fn rights_without_role_watches_expire_after_five_minutes() {
+async fn rights_expire_five_minutes_after_watches_of_roles_break() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     grant(fixture.member("a"), "", "ann");
     grant(fixture.member("b"), "", "ann");
@@ -404,7 +404,7 @@ async fn warning_about_unknown_rights_does_not_name_the_member() {
 }
 
 #[tokio::test]
-async fn member_with_live_authorization_is_served_only_at_its_path() {
+async fn member_with_live_authorization_is_served_only_at_its_own_path() {
     let fixture = ann().await;
     let root = fixture.user("root", &[]);
     let mut watch = root.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&root.get(ALL).await.ok()))).await;

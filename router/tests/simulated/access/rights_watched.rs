@@ -68,7 +68,7 @@ async fn watch_sends_only_objects_that_its_user_may_list() {
 
 /// A watch of all objects omits an object that the user may list and not watch.
 #[tokio::test]
-async fn watch_of_only_unwatchable_objects_is_refused() {
+async fn watch_of_an_object_with_only_list_rights_is_refused() {
     let fixture = ann().await;
     let (b, ann) = (fixture.member("b"), fixture.user("ann", &[]));
     b.apply(role("", "one", [&["list"], &[""], &["configmaps"], &["one-b"]])).unwrap();

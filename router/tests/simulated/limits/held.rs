@@ -179,7 +179,7 @@ async fn upload_at_a_clusters_path_has_no_size_limit() {
 }
 
 #[tokio::test]
-async fn executed_write_without_response_memory_gets_a_502() {
+async fn executed_write_whose_response_exceeds_free_memory_gets_a_502() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(250 << 10)).await;
@@ -311,7 +311,7 @@ fn held_now(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test]
-async fn missing_name_causes_few_lookups_per_second() {
+async fn requests_for_a_missing_name_cause_few_lookups_per_second() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let begun = tokio::time::Instant::now();

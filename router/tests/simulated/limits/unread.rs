@@ -97,7 +97,7 @@ fn switching(method: &str, path: &str) -> http::request::Builder {
 
 /// If the target does not switch protocols, a member answers an upgrade request like any other request.
 #[tokio::test]
-async fn upgrade_without_a_switch_occupies_a_connection() {
+async fn upgrade_request_without_a_protocol_switch_occupies_a_connection() {
     let fixture = with_few_connections().await;
     // Only an aggregated API server could accept the upgrade, and the member has none.
     let own = "/clusters/a/apis/example.com/v1/namespaces/default/widgets/w";

@@ -73,7 +73,7 @@ async fn deletion_of_a_repeated_name_is_followed_by_the_remaining_object() {
 }
 
 #[tokio::test]
-async fn metric_counts_names_that_several_clusters_have() {
+async fn metric_counts_object_names_that_several_clusters_have() {
     let fixture = Fixture::start(["a", "b"]).await;
     let metric = || {
         let exposition = fixture.router.metrics().expose();
@@ -100,7 +100,7 @@ fn full_name(object: &Value) -> String {
 }
 
 #[tokio::test]
-async fn annotation_selects_among_objects_of_one_name() {
+async fn cluster_annotation_of_a_write_selects_among_objects_of_one_name() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -163,7 +163,7 @@ async fn reconfigured_cluster_sends_no_events_to_open_watches() {
 }
 
 #[tokio::test]
-async fn version_from_before_membership_changes_resumes_a_watch() {
+async fn watch_resumes_from_a_version_before_clusters_were_added_or_removed() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
     fixture.set_clusters(&["a", "b"]).await;

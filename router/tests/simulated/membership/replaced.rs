@@ -250,7 +250,7 @@ async fn watch_at_the_path_of_a_replaced_cluster_ends() {
 
 /// A load balancer in front of two clusters must not make the router drop all objects again and again.
 #[tokio::test]
-async fn address_alternating_between_two_clusters_replaces_ever_more_rarely() {
+async fn address_alternating_between_two_clusters_drops_objects_ever_more_rarely() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
     listed(&fixture, "a", "root", "all").await;

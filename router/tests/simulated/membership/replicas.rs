@@ -130,7 +130,7 @@ async fn paged_list_continues_at_another_replica() {
 }
 
 #[tokio::test]
-async fn deletion_is_sent_despite_an_idle_lagging_collection() {
+async fn deletion_is_sent_although_an_idle_collection_is_behind_the_client() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     let other = fixture.restarted(allow()).await;

@@ -56,7 +56,7 @@ async fn quorum_reads_include_writes_that_bypass_the_router() {
 }
 
 #[tokio::test]
-async fn quorum_read_confirms_an_unchanged_collection() {
+async fn quorum_read_confirms_with_the_member_that_a_collection_is_unchanged() {
     let fixture = start(Partial::Deny).await;
     // A write to another resource advances the revision of the member beyond the version of the collection.
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
@@ -69,7 +69,7 @@ async fn quorum_read_confirms_an_unchanged_collection() {
 
 /// A kube-apiserver has no watch cache for Events, so their watches get no bookmarks.
 #[tokio::test]
-async fn quorum_read_confirms_unchanged_events() {
+async fn quorum_read_confirms_with_the_member_that_events_are_unchanged() {
     let fixture = start(Partial::Deny).await;
     let path = "/api/v1/namespaces/default/events";
     fixture.get(path).await.ok();

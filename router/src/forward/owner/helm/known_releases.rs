@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_release_answer_is_valid_only_for_its_clusters() {
+    fn cached_helm_release_lookup_is_valid_only_for_its_clusters() {
         let known = KnownReleases::default();
         known.insert(key(&["a"]), known.generation(), Evidence::default());
         assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn release_lookup_that_began_before_a_write_is_not_cached() {
+    fn helm_release_lookup_that_began_before_a_write_is_not_cached() {
         let known = KnownReleases::default();
         let before = known.generation();
         known.forget("n");

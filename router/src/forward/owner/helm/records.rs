@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn search_for_release_records_yields_to_other_tasks() {
+    async fn search_for_helm_release_records_yields_to_other_tasks() {
         let resource = GroupVersionResource::new("", "v1", "configmaps");
         let release = Release::named("n", "r");
         let others = objects((0..100_000).map(|number| format!("a-{number}")), "{}");

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn release_record_matches_by_name_labels_and_type() {
+    fn helm_release_record_is_recognized_by_name_labels_and_type() {
         let object = |name: &str, labels: &str, of_type: &str| {
             let text = format!(
                 r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"1",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_a_release_record_only_with_a_records_name() {
+    fn written_object_may_be_a_helm_record_by_its_name() {
         for (path, answer, expected) in [
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, true),
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"mine"}}"#, false),
