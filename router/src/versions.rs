@@ -438,7 +438,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn object_version_is_decoded_as_it_was_encoded(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
+        fn object_version_decodes_to_its_origin(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
             let items = if integer { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
             let (versions, owner) = (versions(items), name(if of_first { "a" } else { "b" }));
             let mut text = String::new();
