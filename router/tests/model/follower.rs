@@ -54,9 +54,9 @@ pub(crate) struct Expectations {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Follower {
     pub(crate) selection: Selection,
-    /// The objects by cluster and key, as a client stores them that distinguishes clusters.
+    /// The objects by cluster and key, as stored by a client that distinguishes clusters.
     pub(crate) objects: BTreeMap<(String, String), State>,
-    /// The cluster of each name, as a client stores objects that identifies them only by name.
+    /// The cluster of each name, as stored by a client that identifies objects only by name.
     pub(crate) names: BTreeMap<String, String>,
     /// The version to resume from; `None` before the first list or the end of the initial events.
     pub(crate) version: Option<Vector>,

@@ -148,7 +148,8 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
         everywhere.contains("impersonate-on:user-info:list") && everywhere.contains("cluster scope"),
         "{everywhere}"
     );
-    // The member forbids another verb, another user, and additional groups of the impersonated user.
+    // The member forbids requests with another verb, as another user, or with additional groups of the impersonated
+    // user.
     for path in [format!("{SHOP}?watch=1"), format!("/clusters/a{SHOP}?watch=1")] {
         assert_eq!(as_root(&ann, "GET", &path).await.refused(403), words("watch", "shop"));
     }
@@ -353,7 +354,7 @@ async fn impersonation_without_read_rights_is_handled_like_a_write_only_user() {
     let as_root = write(&ann, ROOT, APPLY, "new").await;
     let [own, expected] = [&as_root, &plain].map(|answer| {
         let mut told = answer.json();
-        // The scope in a version depends on the caller.
+        // The scope of rights in a version depends on the caller, so the comparison omits the version.
         told["metadata"]["resourceVersion"].take();
         told
     });

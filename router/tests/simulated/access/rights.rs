@@ -17,7 +17,8 @@ use crate::harness::{Fixture, SOON, allow, config_map, items, pass, until, vecto
 
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// A little more than the time for which old rights are used after only the watches of roles and bindings have failed.
+/// A little more than five minutes: the time for which the router uses old rights if only the watches of roles and
+/// bindings fail.
 const BEHIND: Duration = Duration::from_secs(5 * 60 + 30);
 
 /// Returns a role with one rule of these strings: a Role, or a ClusterRole if `namespace` is empty.

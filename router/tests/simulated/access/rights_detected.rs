@@ -253,7 +253,7 @@ async fn webhook_authorizer_that_denies_one_of_many_users_stays_detected() {
     }
     let why = decided(&fixture, "b", RightsDecider::Review).await;
     assert!(why.contains("it does not allow what its roles and bindings do: user \"u50\""), "{why}");
-    // Reviews of other users that match the roles do not end the detected state.
+    // Reviews of other users, whose results match the roles, do not end the detected state.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert!(is_asked().await);

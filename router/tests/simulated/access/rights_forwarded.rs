@@ -160,7 +160,7 @@ async fn bob() -> (Fixture, Client) {
     (fixture, bob)
 }
 
-/// Two clusters have the namespace, and Bob may get it in only one of them.
+/// Two clusters have the namespace. Bob may get the namespace in only one of these clusters.
 #[tokio::test]
 async fn create_is_refused_if_a_hidden_namespace_makes_it_ambiguous() {
     let (fixture, bob) = bob().await;

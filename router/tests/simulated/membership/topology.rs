@@ -684,7 +684,7 @@ async fn watch_sends_the_remaining_object_after_a_cluster_is_removed() {
     assert_eq!(briefs, ["DELETED a/one", "ADDED b/one", "DELETED a/own", "DELETED a/two", "ADDED b/two"]);
     assert_eq!(by_name(&told), ["b/one", "b/two"]);
     events.nothing().await;
-    // A deletion that a relist discovers has the same effect.
+    // A deletion that a relist discovers has the same effect as a deletion that a watch delivers.
     fixture.set_clusters(&["a", "b"]).await;
     told.clear();
     for _ in 0..3 {

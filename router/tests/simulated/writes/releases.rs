@@ -53,7 +53,7 @@ async fn helm_release_stays_in_the_cluster_of_its_records() {
         fixture.put_and_see("a", "applied", "another's").await;
         let applied = fixture.patch(&path, "apply-patch+yaml", &released("applied", "rb")).await;
         assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"), "{held}");
-        // A new release goes to the default cluster, and its later objects follow it.
+        // A new release goes to the default cluster, and its later objects go to the same cluster.
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("first", "ra")).await.ok()), "a", "{held}");
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("ra", 1)).await.ok()), "a", "{held}");
         // The cluster annotation takes precedence over the release.
