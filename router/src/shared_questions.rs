@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lookup_without_requests_is_cancelled_and_its_key_removed() {
+    async fn lookup_without_waiting_requests_is_cancelled_and_its_key_removed() {
         let asked = Asked::default();
         let leaving = (0..3).map(|_| tokio::time::timeout(Duration::from_millis(5), asked.ask(|_| true)));
         assert!(join_all(leaving).await.iter().all(Result::is_err));

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_and_clusters_with_the_name_decide_the_owner() {
+    fn write_claim_and_clusters_with_the_object_decide_the_owner() {
         let nowhere = || Err(NoOwner::Nowhere);
         let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
         let several = |clusters| Err(NoOwner::Several(names(clusters)));

@@ -283,7 +283,7 @@ async fn list_shows_and_names_only_permitted_objects() {
 }
 
 #[tokio::test]
-async fn continue_token_is_valid_only_for_unchanged_rights() {
+async fn continue_token_is_valid_only_while_rights_are_unchanged() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let first = root.get(&format!("{ALL}?limit=5")).await.ok();
@@ -581,7 +581,7 @@ async fn rights_in_a_member_with_too_large_roles_are_unknown() {
 
 /// A ResourceRegistry may refuse lists that the user's rights would limit, with a message like a cluster's 403.
 #[tokio::test]
-async fn registry_can_refuse_lists_that_rights_would_limit() {
+async fn resource_registry_can_refuse_lists_that_rights_would_limit() {
     let fixture = ann().await;
     fixture.router.set_policies(denying_limited());
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));

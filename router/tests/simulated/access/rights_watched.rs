@@ -198,7 +198,7 @@ async fn watch_without_the_watch_right_is_refused() {
 /// A watch of all clusters needs the right to list in each cluster. A Warning names the clusters in which the user may
 /// only watch.
 #[tokio::test]
-async fn warning_names_clusters_with_the_right_to_watch_only() {
+async fn warning_names_clusters_where_the_user_may_watch_but_not_list() {
     let fixture = ann().await;
     let bob = fixture.user("bob", &[]);
     let b = fixture.member("b");

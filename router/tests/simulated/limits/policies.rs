@@ -350,7 +350,7 @@ async fn open_watch_ends_when_policies_change_its_objects() {
 }
 
 #[tokio::test]
-async fn watch_without_a_denied_cluster_resumes_with_an_added_cluster() {
+async fn watch_that_omits_a_denied_cluster_resumes_with_an_added_cluster() {
     let fixture = fixture(["a", "b", "c"]).await;
     fixture.set_clusters(&["a", "b"]).await;
     until(async || names(&fixture).await == ["a/of-a", "b/of-b"]).await;

@@ -33,7 +33,7 @@ async fn open_watch_receives_added_and_removed_clusters() {
 }
 
 #[tokio::test]
-async fn host_of_a_cluster_serves_the_path_of_the_cluster() {
+async fn host_name_of_a_cluster_serves_the_clusters_own_view() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "of a");
     fixture.put("b", "y", "of b");

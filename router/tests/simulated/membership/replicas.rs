@@ -162,7 +162,7 @@ async fn deletion_is_sent_although_an_idle_collection_is_behind_the_client() {
 }
 
 #[tokio::test]
-async fn watch_ahead_of_a_reconfigured_cluster_gets_the_members_410() {
+async fn watch_newer_than_a_reconfigured_clusters_memory_gets_the_members_410() {
     let fixture = Fixture::start(["a"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut ahead = vector(&version(&list));
