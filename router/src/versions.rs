@@ -1,4 +1,4 @@
-//! resourceVersions in clients' requests.
+//! Decoding and checks of the resourceVersions in clients' requests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

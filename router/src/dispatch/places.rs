@@ -134,7 +134,7 @@ impl CompiledPolicies {
         });
         let (unmatched, compile): (_, fn(Vec<Policy>) -> DispatchPolicies) = match list {
             PolicyList::Dispatch => (counter(String::new(), "unmatched"), DispatchPolicies::new),
-            // A request that no global policy matches passes, and no counter counts the request.
+            // A request that matches no global policy passes, and Tributary does not count the request.
             PolicyList::Global => (Counter::default(), DispatchPolicies::global),
         };
         Self {

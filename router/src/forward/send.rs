@@ -39,7 +39,7 @@ pub(crate) async fn send(
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
     let tunnel_end = lasting.as_mut().filter(|_| is_upgrade).map(Lasting::tunnel_end);
     let message = OutgoingRequest { request, info, query, endpoints, tunnel_end };
-    // The future is pinned here, because each move would copy the future.
+    // The future stays in one place, because each move would copy the future.
     let answer = pin!(send_and_wait(cluster, caller, message));
     match lasting {
         None => answer.await,

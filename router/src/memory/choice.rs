@@ -80,8 +80,8 @@ impl ClientRequest<'_> {
     /// Returns the cached view for a read of the selected clusters, and the state of the clusters.
     ///
     /// # Errors
-    /// (beside the view) 429 if clusters are unknown and the policy forbids partial answers, or if the limit of
-    /// namespace views is reached.
+    /// The state is an error, beside a valid view: 429 if clusters are unknown and the policy forbids partial answers,
+    /// or if the limit of namespace views is reached.
     pub(crate) async fn read(
         &self,
         wanted: &ClusterSelector,
@@ -108,8 +108,8 @@ impl ViewRead<'_> {
     /// all namespaces and the request names a namespace, the result is the view of the namespace.
     ///
     /// # Errors
-    /// (beside the view) 429 if clusters are unknown and the policy forbids partial answers, or if the limit of
-    /// namespace views is reached.
+    /// The state is an error, beside a valid view: 429 if clusters are unknown and the policy forbids partial answers,
+    /// or if the limit of namespace views is reached.
     async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
         let (view, standings) = self.cached_view(views).await;

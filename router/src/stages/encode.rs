@@ -60,7 +60,7 @@ impl Router {
         let status = &refusal.status();
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
-            // Warnings name clusters, and a user may not know every cluster.
+            // A user in shared mode may not know every cluster, and Warnings name clusters.
             Some(_) if self.rights.is_some() => {}
             Some(request) if info.cluster.is_none() && !matches!(refusal, Refusal::NoRoute | Refusal::Route(_)) => {
                 // Refused reads get the Warning about a deprecated version, too.

@@ -33,7 +33,7 @@ pub enum LimitRefusal {
     ClusterPlaces {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Client's share of the limit, and the use of the limit.
+        /// Client's share of the limit, and the part of the limit that is in use.
         exceeded: Exceeded,
         /// True if the request is long-running.
         is_lasting: bool,
@@ -43,14 +43,14 @@ pub enum LimitRefusal {
     MemberUnread {
         /// Cluster of the request.
         cluster: ClusterName,
-        /// Client's share of the limit, and the use of the limit.
+        /// Client's share of the limit, and the part of the limit that is in use.
         exceeded: Exceeded,
     },
     /// The client's share of body bytes cannot take a cluster's answer about an object: 429.
     ClusterAnswer {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Client's share of the limit, and the use of the limit.
+        /// Client's share of the limit, and the part of the limit that is in use.
         exceeded: Exceeded,
     },
     /// Too many concurrent lookups of objects in a cluster: 429.

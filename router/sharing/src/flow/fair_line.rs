@@ -259,7 +259,7 @@ mod tests {
                 break;
             }
         }
-        // [`Turn::First`] still has most slots.
+        // Requests of [`Turn::First`] still have most slots.
         assert!(line.state.lock().taken_first > 25);
     }
 

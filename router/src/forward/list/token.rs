@@ -19,7 +19,7 @@ pub(super) struct LiveContinueToken {
     /// Versions of the clusters on earlier pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
-    /// Number of clusters on the previous page, which is the number of parallel requests for the next page.
+    /// Number of clusters on the previous page, which determines the number of parallel requests for the next page.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) members: usize,
 }
