@@ -45,7 +45,8 @@ pub(super) async fn start(
     versions.in_scope(options.resource_version.as_deref(), &wanted)?;
     says_its_rights(request, &wanted, options)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
-    // The log is locked after the states are read: a task that has locked the states may wait for the log.
+    // The log is locked after this call, which may lock the view's clusters: a task that has locked the clusters may
+    // wait for the log.
     let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let held = Arc::clone(log.head());
