@@ -34,7 +34,8 @@ pub(crate) async fn candidates_of<'a>(
     }
 }
 
-/// Returns the clusters without discovery whose names an answer may contain.
+/// Returns the clusters that the caller may know, among clusters that have not answered discovery yet. The caller may
+/// know a cluster where the caller may do the action.
 pub(crate) async fn may_know(
     clusters: &[&Arc<Cluster>],
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! Clusters that a request waits for, so that a refusal after the time limit can name them.
+//! Clusters whose answers a request awaits. A refusal after the time limit names these clusters.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tributary_apimachinery::ClusterName;
 
-/// Clusters that have not yet answered a request, usually only one. Clones belong to one request.
+/// Clusters that have not yet answered a request, usually only one. Clones share the list of clusters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Awaited(Arc<Mutex<SmallVec<[ClusterName; 1]>>>);
 

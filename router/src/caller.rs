@@ -44,7 +44,7 @@ pub(crate) struct Caller {
     pub(crate) holder: Holder,
     /// Clusters that have got this request, and have not answered yet.
     pub(crate) awaited: Awaited,
-    /// Decision of the dispatch policies; `None` for a short request without policies.
+    /// Decision of the dispatch policies. `None` without policies, for a request that cannot become long-running.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
     /// Permit of the request in its flow-control schema, set on admission. A member may work on the request after the
     /// client has gone, so the permit lasts until the member's answer ends. Empty without a schema.
@@ -55,7 +55,7 @@ pub(crate) struct Caller {
     pub(crate) upgrade: Option<ClientUpgrade>,
     /// Set once Tributary has sent a part of a write to a cluster.
     written: OnceLock<()>,
-    /// Set once the answer lacks objects because rights are unknown.
+    /// Set once the answer lacks objects because the user's rights in some clusters are unknown.
     lacks_rights: OnceLock<()>,
 }
 
@@ -74,7 +74,7 @@ async fn gone(rights: Option<CallerRights>) -> StreamOver {
     }
 }
 
-/// Resolves at the end of a stream's time. Never resolves without such an end.
+/// Resolves at the deadline of a stream, with the cause of the end. Never resolves for a stream without a deadline.
 pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
     let passed = async |(at, why): (Instant, StreamOver)| {
         sleep_until(at).await;
@@ -84,8 +84,8 @@ pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
 }
 
 impl Caller {
-    /// Makes the caller from a request's headers and the server's stages. `mirror` has the rights of users in members,
-    /// in shared mode.
+    /// Makes the caller from a request's headers and the results of the server's stages. `mirror` has the rights of
+    /// users in members; `None` in personal mode.
     ///
     /// # Errors
     /// 400 for `Impersonate-*` headers that are ambiguous to a member; 431 for more impersonated values than the limit;
@@ -215,8 +215,8 @@ impl Caller {
         }
     }
 
-    /// Returns the length of the names and groups of the user and the impersonated user, in bytes. Zero in personal
-    /// mode, which does not count texts.
+    /// Returns the length in bytes of the names and groups of the user and the impersonated user. Zero in personal
+    /// mode.
     pub(crate) fn text_bytes(&self) -> usize {
         self.rights().map_or(0, |rights| rights.actor().bytes())
     }
@@ -231,8 +231,8 @@ impl Caller {
         self.dispatched.as_ref()?.denied_clusters()
     }
 
-    /// Returns the end of a long-running request that begins now, and the cause of the end. `None` if the request has
-    /// no end.
+    /// Returns the deadline of a long-running request that begins now, and the cause of the end. `None` for a request
+    /// without a deadline.
     pub(crate) fn stream_end(&self) -> Option<(Instant, StreamOver)> {
         let expiry = self.authenticated_until.map(|until| (until.instant(), StreamOver::Expired));
         let age = self.rights().and_then(CallerRights::max_stream_age);
@@ -252,10 +252,10 @@ impl Caller {
         })
     }
 
-    /// Runs `answer` until the number of waiting reviews of rights exceeds the caller's share. Without the reviews, an
-    /// answer would lack objects that the caller may see. No request has gone to the cluster with unknown rights. If a
-    /// write has already gone to another cluster, the answer reports the outcome of the write. Cancellation is as safe
-    /// as for `answer`.
+    /// Runs `answer` until the number of waiting reviews of rights exceeds the caller's share. Without these reviews,
+    /// an answer would lack objects that the caller may see. Tributary has not sent the request to a cluster whose
+    /// review waits. If Tributary has already sent a write to another cluster, `answer` runs on, and reports the
+    /// outcome of the write. Cancellation is as safe as for `answer`.
     ///
     /// # Errors
     /// 429; those of the answer.
@@ -273,8 +273,8 @@ impl Caller {
         answer.await
     }
 
-    /// Checks that the caller may get a non-resource path that describes all clusters. Such a path may be one part of
-    /// an answer, so too many waiting reviews for the path do not refuse the whole request.
+    /// Checks that the caller may get a non-resource path that describes all clusters. If too many reviews of rights
+    /// wait, only this check fails, not the whole request: the path's contents may be only a part of the answer.
     ///
     /// # Errors
     /// 403; 429 if too many reviews of rights wait.
@@ -286,7 +286,7 @@ impl Caller {
         }
     }
 
-    /// Returns the identity under which a cluster sees the request `sent`. No other function decides the identity.
+    /// Returns the identity under which a cluster sees the request. No other function decides the identity.
     ///
     /// # Errors
     /// In shared mode, the reason why the cluster must not get the request at all.
@@ -354,7 +354,7 @@ mod tests {
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test]
-    async fn begun_deletion_gets_its_answer_despite_crowded_rights_reviews() {
+    async fn begun_deletion_is_answered_although_too_many_rights_reviews_wait() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let share = FairSemaphore::new("questions", 2, ShareMetrics::default());
         let exceeded = share.acquire(Holder::Unknown, 3).unwrap_err();

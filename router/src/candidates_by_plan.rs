@@ -56,14 +56,15 @@ pub(crate) async fn candidates_by_plan(
     }
 }
 
-/// Returns whether a list that is forwarded to the clusters may exclude clusters with unknown rights, as a list from
-/// memory does.
+/// Returns whether a list that is forwarded to the clusters may exclude clusters where the caller's rights are unknown,
+/// as a list from memory does.
 fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest, plan: ResourcePlan) -> bool {
     plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }
 
-/// Returns the action that makes a cluster a candidate although the cluster's policy refuses the request. Tributary can
-/// then find the object's owner there, and refuse with the policy's message. `None` if refusing clusters are excluded.
+/// Returns the action that the caller must be allowed to do in a cluster whose policy refuses the request. If the
+/// action is allowed, the cluster stays a candidate: Tributary can find the object's owner in the cluster, and refuse
+/// with the policy's message. `None` if such clusters are no candidates.
 fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceAttributes<'_>> {
     match plan {
         ResourcePlan::Owner(_) => {
@@ -127,7 +128,7 @@ fn decide(
     let is_who = plan == ResourcePlan::SelfReview
         && &*resource.resource.resource == "selfsubjectreviews"
         && rights.actor().impersonated_user().is_none();
-    // Tributary refuses an action that no cluster allows before it searches the object, as kube-apiserver does.
+    // Before the search for the object, Tributary refuses an action that no cluster allows, as kube-apiserver does.
     let may_ask = |doing: Candidates| !doing.is_empty() || doing.is_one_unknown();
     if is_who || (!candidates.is_empty() && may_ask(doing)) {
         return Ok(candidates);
@@ -135,7 +136,8 @@ fn decide(
     if let Some(refusal) = rights.nobody(clusters, &request) {
         return Err(refusal);
     }
-    // The refusal ignores clusters that are not selected, and clusters whose policies refuse the request.
+    // The refusal for missing rights ignores clusters that are not selected, and clusters whose policies refuse the
+    // request.
     let wanted = wanted_clusters(configuration.policy(&resource.resource), plan, query);
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
     let is_one_unknown = match &wanted {

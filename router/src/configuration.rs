@@ -44,10 +44,10 @@ impl ConfigurationSnapshot {
         self.policies.policy_for(resource)
     }
 
-    /// Returns whether a cluster's discovery is available: the cluster has answered, and the merged discovery contains
-    /// the answer. The merged discovery is updated up to a tenth of a second later; until then the cluster must not
-    /// seem to serve nothing. For a cluster configured under two names, the merged discovery has the answer under the
-    /// other name.
+    /// Returns whether the merged discovery contains a cluster's discovery. The merged discovery is updated up to a
+    /// tenth of a second after the cluster's answer. Until the update, the cluster must not count as a cluster that
+    /// serves nothing. If one cluster is configured under two names, the merged discovery contains its discovery under
+    /// the first name only.
     pub(crate) fn has_told(&self, cluster: &Cluster) -> bool {
         cluster.discovery().is_some() && (self.union.tells_of(cluster.name()) || cluster.twin().is_some())
     }
@@ -58,7 +58,7 @@ impl ConfigurationSnapshot {
         !self.has_told(cluster) || self.is_unserved(cluster, served)
     }
 
-    /// Returns whether a cluster's discovery lacks a resource, and is out of date.
+    /// Returns whether a cluster's discovery lacks a resource and is out of date.
     pub(crate) fn is_unserved(&self, cluster: &Cluster, served: &ServedResource) -> bool {
         self.has_told(cluster) && !served.is_had_by(cluster.name()) && cluster.outdated(&served.resource).is_some()
     }
@@ -104,15 +104,15 @@ impl ConfigurationSnapshot {
         Versions::new(Arc::clone(&self.epochs), self.items(resource), Arc::clone(&self.clusters))
     }
 
-    /// Returns a codec as [`versions`](Self::versions), for an object of an unknown resource. Integer versions are
-    /// valid if any resource has integer versions.
+    /// Returns a codec like [`versions`](Self::versions), but for an object of an unknown resource. Integer versions
+    /// are valid if any resource has integer versions.
     pub(crate) fn versions_of_any(&self) -> Versions {
         let any = self.policies.any_integer();
         let items = if any { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
         Versions::new(Arc::clone(&self.epochs), items, Arc::clone(&self.clusters))
     }
 
-    /// Returns a codec as [`versions`](Self::versions), for composite versions only. A plain number counts as a
+    /// Returns a codec like [`versions`](Self::versions), but for composite versions only. A plain number counts as a
     /// member's own version.
     pub(crate) fn composite_versions(&self) -> Versions {
         Versions::new(Arc::clone(&self.epochs), ItemResourceVersions::Composite, Arc::clone(&self.clusters))
@@ -149,7 +149,7 @@ impl ConfigurationSnapshot {
         all.filter(|own| served.is_had_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())
     }
 
-    /// Returns the remedy for a watch of a resource that memory does not cache.
+    /// Returns the text that tells a client how to watch a resource that memory does not cache.
     pub(crate) fn remedy(&self, resource: &GroupVersionResource) -> String {
         match &self.policy(resource).namespaces {
             Some(held) if self.policies.is_registered(resource) => {

@@ -15,15 +15,15 @@ const OF_APIS: [&str; 4] =
 pub(crate) fn confine<T>(response: &mut Response<T>) {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_of_an_api(response.headers()) {
         let headers = response.headers_mut();
-        // Appended to an existing policy of the answer: browsers apply every policy.
+        // The header is added to an existing Content-Security-Policy of the answer: browsers apply every policy.
         headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
 }
 
-/// Returns whether the answer has a single media type, and the type belongs to an API. Of several types, in one line or
-/// in several, browsers take the last (WHATWG Fetch, "extract a MIME type"). Browsers read each type that ends in
-/// `+xml` as XML.
+/// Returns whether the answer has a single media type, and the type belongs to an API. If an answer has several types,
+/// in one header line or in several lines, browsers use the last type (WHATWG Fetch, "extract a MIME type"). Browsers
+/// read each type that ends in `+xml` as XML.
 fn is_of_an_api(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(Ok(value)), None) = (types.next().map(HeaderValue::to_str), types.next()) else { return false };

@@ -1,9 +1,9 @@
 //! Flow-control schema of a request, and the permit that the request keeps until its end. A request passes the schema
-//! before the plan.
+//! before Tributary plans the answer.
 //!
 //! A request to the merged view passes schemas of the merged view, also for a read from memory. A request to a
 //! cluster's own path passes schemas of the cluster, unless a global policy names a schema of the merged view. A
-//! request to several clusters counts once.
+//! request that Tributary sends to several clusters counts once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -72,7 +72,7 @@ pub enum FlowSettingsProblem {
         /// Name of the missing schema.
         name: Arc<str>,
     },
-    /// A header cannot contain the schema's name.
+    /// The schema's name contains a character that an HTTP header must not contain.
     #[error("schema \"{name}\" has a name that no header can carry; give it one of visible ASCII characters")]
     Name {
         /// Name of the schema.
@@ -230,9 +230,9 @@ impl PassedSchema {
         &self.header
     }
 
-    /// Admits a request, immediately or after waiting in the schema's queue. `union` has the known resources. The
-    /// answer's body keeps the returned permit. The caller also passes the permit on to the members, and to the tunnel
-    /// of a switched connection.
+    /// Admits a request, immediately or after waiting in the schema's queue. `union` is the merged discovery, which
+    /// lists the served resources. The answer's body keeps the returned permit. The caller also passes the permit on to
+    /// the members, and to the tunnel of an upgraded connection.
     ///
     /// Cancellation is safe: the request leaves the queue.
     ///
@@ -264,7 +264,8 @@ impl PassedSchema {
 const UNSERVED: FlowResource<'static> = FlowResource { group: "", resource: "", subresource: None };
 
 /// Returns the attributes by which a schema counts a request. The user is the authenticated user, also of an
-/// impersonated request. In personal mode flows are connections. `is_served`: a cluster serves the resource.
+/// impersonated request. In personal mode each connection is a flow. `is_served` tells whether a cluster serves the
+/// resource.
 fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller: &Caller) -> Attributes<'a> {
     let member = match &user.authority.reach {
         Reach::Member(member) => Some(member.as_str()),
@@ -303,9 +304,9 @@ fn is_served(info: &RequestInfo, union: &Union) -> bool {
     }
 }
 
-/// Returns the flow of a waiting request. All users that only one member authenticates share a flow, as they share one
-/// part of each limit (`ShareHolder::group`). Otherwise an account that may create users in the member could get
-/// thousands of flows. Within the shared flow, the users are served round robin.
+/// Returns the flow (fair share of a queue) of a waiting request. Users whom only one member authenticates share one
+/// flow, as they share one part of each limit (`ShareHolder::group`). Otherwise an account that may create users in the
+/// member could get thousands of flows. Within the shared flow, the users are served round robin.
 fn flow_of(holder: Holder) -> Flow {
     match holder.member() {
         Some(member) => Flow::of_one_among(&member, &holder),
@@ -325,7 +326,7 @@ struct SchemaLabels {
 struct DecisionLabels {
     cluster: String,
     schema: String,
-    /// `admitted`, or the reason of the refusal.
+    /// `admitted`, or the reason for the refusal.
     decision: &'static str,
 }
 
@@ -383,9 +384,9 @@ mod tests {
     use super::*;
     use tributary_answers::negotiate::Preferences;
 
-    /// Covers long-running requests, and tunnels of an aggregated server.
+    /// Tests long-running requests of Kubernetes, and tunnels to an aggregated server.
     #[tokio::test]
-    async fn switched_connection_keeps_its_flow_control_permits() {
+    async fn upgraded_connection_keeps_its_flow_control_permits() {
         for path in [
             "/api/v1/namespaces/default/pods/web/exec",
             "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console",

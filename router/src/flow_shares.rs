@@ -28,7 +28,7 @@ impl FlowShares {
         Self { governed, whole: Mutex::new(whole) }
     }
 
-    /// Replaces the schemas, divided by the number of replicas.
+    /// Replaces the schemas. Each limit is divided by the number of replicas.
     ///
     /// # Errors
     /// [`FlowSettingsError`]. On an error, nothing changes.

@@ -31,11 +31,12 @@ impl Router {
     /// The context has the results of the server's stages.
     pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, context: &RequestContext) -> Answer {
         let (arrival, user) = (&context.arrival, &context.sender.user);
-        // Observe. First and last, so that metrics count every request, also requests with an unreadable path.
+        // Observe. This stage is the first and the last, so that metrics count every request, also requests with an
+        // unreadable path.
         let observation = Observation::begin(&arrival.trace, message.headers());
         // Parse. The server has parsed the path, and all later stages use the parsed request.
         let parsed = ParsedRequest::new(&arrival.reading, &message);
-        // Configure. One snapshot, so that a request does not see two configurations.
+        // Configure. One snapshot serves all later stages, so that a request does not see two configurations.
         let configuration = self.configuration();
         let (counted, response) = match parsed.received(&mut message) {
             Ok(received) => {
@@ -65,18 +66,18 @@ async fn pass_stages(
     context: &RequestContext,
 ) -> Result<Response<Body>, Refusal> {
     let admitting = request.trace.stage("admit");
-    // Admit. Precedes all costly stages. A long-running request keeps its permit until the body ends.
+    // Admit. This stage precedes all costly stages. A long-running request keeps its permit until the body ends.
     let Admitted { mut caller, place } = admit_request(request, message.headers(), context)?;
-    // Dispatch. Precedes the schema, which a policy may choose.
+    // Dispatch. This stage precedes the choice of the schema, because a policy may choose the schema.
     apply_policies(request, message.headers(), &mut caller)?;
     let answer = {
         let (request, caller) = (&*request, &caller);
         let answer = pin!(async {
-            // Limit. Precedes the plan, because the wait could make a plan outdated.
+            // Limit. This stage precedes the plan, because the wait for a permit could make a plan outdated.
             let place = wait_for_place(request, caller).await?;
             drop(admitting);
-            // Authorize. Surrounds plan and answer, because plan and answer may need the rights. The answer reports
-            // unknown rights.
+            // Authorize. This stage surrounds plan and answer, because plan and answer may need the rights. The answer
+            // reports unknown rights.
             let answer = pin!(async {
                 // Plan. A pure function decides by the path, the media types and the objects in memory.
                 let planned = plan_answer(request, caller, message.headers()).await?;
@@ -86,7 +87,7 @@ async fn pass_stages(
             let answer = answer_by_rights(request, caller, answer).await;
             place.keep_for_body(answer)
         });
-        // Deadline. Surrounds the later stages, because the wait for a permit counts.
+        // Deadline. This stage surrounds the later stages, because the wait for a permit counts.
         answer_in_time(request, caller, answer).await
     };
     note_denied_clusters(request, &caller);
@@ -109,7 +110,8 @@ mod tests {
     const FUTURE_BYTES_MAX: usize = 31 << 8;
 
     /// Maximal size of the additional future of a forwarded request, in bytes. The future is allocated and copied for
-    /// each request. With the whole state of a dial it had 32 KB, two thirds of a core's L1 cache.
+    /// each request. When the future contained the whole state of a new connection, its size was 32 KB, two thirds of a
+    /// core's L1 cache.
     const PASSED_BYTES_MAX: usize = 9 << 10;
 
     #[tokio::test]

@@ -12,8 +12,8 @@ use tributary_merge::Epochs;
 
 use crate::{KeepEpochs, Router};
 
-/// Interval between checks for expired marks. After a cluster takes over another's name, a mark distinguishes its
-/// versions for an hour.
+/// Interval between checks for expired marks. A mark belongs to a cluster that has taken over the name of another
+/// cluster. For an hour, the mark distinguishes the versions of the two clusters.
 const MARKS_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Router {
@@ -58,8 +58,8 @@ impl Router {
         });
     }
 
-    /// Updates the list of the clusters' identities, once each cluster has answered or its identity is stored from an
-    /// earlier run. Until then, a composite version contains the names of its clusters.
+    /// Updates the list of the clusters' identities (epoch). Does nothing until each cluster has answered, or has a
+    /// stored identity from an earlier run. Until the update, a composite version contains the names of its clusters.
     ///
     /// A cluster that has not answered keeps its stored identity, because no versions of the cluster arrive meanwhile.
     /// A cluster that answers without a uid has no identity.

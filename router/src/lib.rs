@@ -117,16 +117,17 @@ pub struct RouterConfig {
     pub policies: Policies,
     /// Lists of clusters that compact resourceVersions may refer to, as read from the data directory.
     pub epochs: Epochs,
-    /// Callback that stores the lists after a change.
+    /// Callback that stores the lists of clusters after a change.
     pub keep_epochs: Option<KeepEpochs>,
     /// Discovery and OpenAPI answers of clusters, as read from the data directory.
     pub last_heard: LastHeard,
-    /// Callback that stores the answers, some seconds after a change.
+    /// Callback that stores the discovery and OpenAPI answers, some seconds after a change.
     pub keep_last_heard: Option<KeepLastHeard>,
     /// Limits of memory, bodies and requests.
     pub limits: Limits,
     /// True if no other process serves the same clients. Only then can a watch resume from the integer version of a
-    /// single object: this process's log has the positions of the other clusters, and another process has another log.
+    /// single object. The watch needs the position of the other clusters at that object's event. This position is only
+    /// in the log of the process that sent the event.
     pub alone: bool,
     /// Settings of shared mode, in which each user sees only objects that the user's rights in each cluster allow.
     /// `None` in personal mode: one person uses the endpoint, and sees the objects that the kubeconfig's user sees.
@@ -428,7 +429,8 @@ impl Router {
     }
 
     pub(crate) fn configuration(&self) -> ConfigurationSnapshot {
-        // Loaded before the schemas: a removed schema stays in force a moment longer than the policies that name it.
+        // The policies are loaded before the schemas: a removed schema stays in force a moment longer than the policies
+        // that name it.
         let dispatch = self.dispatch.current();
         ConfigurationSnapshot {
             policies: self.policies.load_full(),
@@ -440,10 +442,10 @@ impl Router {
         }
     }
 
-    /// Returns whether the resourceVersion of one cluster is a version of the whole fleet, because this process and its
-    /// data directory have never known another cluster. A client with an older version may not know yet that a cluster
-    /// was removed. A cluster without the resource counts, because another process may know that the cluster serves the
-    /// resource.
+    /// Returns whether the resourceVersion of one cluster is a version of the whole fleet. This is so if this process
+    /// and its data directory have never known another cluster. A removed cluster counts, because a client with an
+    /// older version may not know yet that the cluster was removed. A cluster without the resource counts, because
+    /// another process may know that the cluster serves the resource.
     pub(crate) fn is_whole(&self, cluster: &ClusterName) -> bool {
         self.fleet.has_only(cluster) && self.epochs().contain_only(cluster)
     }

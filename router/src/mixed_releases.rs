@@ -1,5 +1,5 @@
-//! Warning of a list with Helm's records of one release name from several clusters. Helm identifies a release by
-//! namespace and name: `helm history` would show the revisions of two clusters as revisions of one release.
+//! Warning for a list that contains Helm's records of one release name from several clusters. Helm identifies a release
+//! by namespace and name: `helm history` would show the revisions of two clusters as revisions of one release.
 
 use std::collections::BTreeMap;
 

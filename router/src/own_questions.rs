@@ -42,8 +42,8 @@ impl Router {
 
     /// Posts a TokenReview to a cluster, and returns the TokenReview in its answer. The request gets a connection even
     /// if clients occupy all other connections. The caller limits the number of concurrent reviews, and their time. A
-    /// cluster with `dispatch: DenyAll` gets reviews, too: its users stay authenticated in other clusters, and one of
-    /// them may have to repair this cluster. Cancellation is safe.
+    /// cluster with `dispatch: DenyAll` gets reviews, too. Its users stay authenticated in other clusters, and one of
+    /// these users may have to repair the cluster. Cancellation is safe.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -51,8 +51,8 @@ impl Router {
         self.ask_in_own_name(cluster, (Method::POST, TOKEN_REVIEWS, JSON), body::full(Bytes::from(review))).await
     }
 
-    /// Returns the keys of a cluster's ServiceAccounts, as a JSON Web Key Set. Otherwise as
-    /// [`review_token`](Self::review_token).
+    /// Returns the keys of a cluster's ServiceAccounts, as a JSON Web Key Set. The request has a connection, limits and
+    /// cancellation as in [`review_token`](Self::review_token).
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_token_review_names_the_remedy() {
+    fn error_of_a_refused_token_review_names_the_remedy() {
         let eu = ClusterName::new("eu").unwrap();
         let refused = unanswered(&eu, TOKEN_REVIEWS, 403);
         assert!(refused.ends_with("tokenreviews; tributary join CONTEXT --name eu --tokens lets it"), "{refused}");

@@ -125,9 +125,9 @@ fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusa
     }
 }
 
-/// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to its one cluster,
-/// which decides: memory has the objects that the kubeconfig's user may see. Resources that are not in memory are read
-/// live, too.
+/// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to the object's
+/// cluster, which decides about the rights: memory has the objects that the kubeconfig's user may see. Resources that
+/// are not in memory are read live, too.
 fn by_what_is_held(
     plan: ResourcePlan,
     served: &ServedResource,
@@ -251,7 +251,8 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
     }
     let cached = !served.cacheable.is_empty();
     match verb {
-        // Leader election writes a lease with the version that it has read: a stale copy would cost a leader its lease.
+        // Leader election writes a Lease with the resourceVersion that it has read. An outdated cached Lease would cost
+        // a leader its leadership, so the get goes to the object's cluster.
         Verb::Get if !cached || is_lease(request) => Ok(ResourcePlan::Owner(OwnerRequest::Object)),
         Verb::Get => Ok(ResourcePlan::Get { or_elsewhere: false }),
         Verb::List if cached => Ok(ResourcePlan::List),

@@ -81,8 +81,8 @@ impl<'a> ClientRequest<'a> {
         clusters.values().filter(|cluster| self.candidates.has(cluster.name())).cloned().collect()
     }
 
-    /// Returns whether a cluster that serves the resource answers all reads itself, in shared mode: memory shows none
-    /// of its objects. Cost: linear in the number of clusters.
+    /// Returns whether, in shared mode, a cluster that serves the resource answers all reads itself, because memory
+    /// shows none of its objects. Cost: linear in the number of clusters.
     pub(crate) fn is_live_somewhere(&self) -> bool {
         let is_live = |cluster: &Arc<Cluster>| cluster.setup.authorization == ClusterAuthorization::Live;
         self.caller.rights().is_some()
@@ -171,7 +171,7 @@ impl ClientRequest<'_> {
     /// time of the answer would reveal a cluster that is hidden from the caller.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
         let Self { router, served, candidates, .. } = *self;
-        // A twin is a second configured name of a cluster, which gets the request under its first name.
+        // A twin is a second configured name of a cluster. The cluster gets the request under its first name.
         let lacks = |cluster: &Arc<Cluster>| {
             candidates.has(cluster.name())
                 && !served.is_had_by(cluster.name())

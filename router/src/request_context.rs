@@ -82,7 +82,7 @@ pub struct Answer {
     pub response: Response<Body>,
     /// Class of the request. The listener limits by the class how slowly the client may read.
     pub class: RequestClass,
-    /// True if the body is a cluster's own watch. Such a watch does not end by itself when the server drains.
+    /// True if the body is a watch of a cluster's own view. Such a watch does not end by itself when the server drains.
     pub is_forwarded_watch: bool,
     /// True if the handler panicked. The server sets this field.
     pub has_panicked: bool,

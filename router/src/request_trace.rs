@@ -26,7 +26,7 @@ const NAMED_MAX: usize = 50;
 /// counted.
 const STAGES_MAX: usize = 100;
 
-/// Facts about one request. Clones belong to one request.
+/// Facts about one request. Clones share the facts.
 #[derive(Clone, Debug, Default)]
 pub struct RequestTrace(Arc<Inner>);
 
@@ -152,7 +152,7 @@ impl RequestTrace {
         found.decision == Some(Decision::Own) && !found.by_clusters
     }
 
-    /// Records that rights in clusters decided about the request, although no cluster got the request.
+    /// Records that the rights in clusters decided about the request, although no cluster got the request.
     pub(crate) fn note_by_clusters(&self) {
         self.0.found.lock().by_clusters = true;
     }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_of_a_request_are_listed_up_to_a_limit() {
+    fn matched_policies_of_a_request_are_listed_up_to_a_limit() {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.dispatched_by(), None);
         for number in 0..100 {

@@ -73,7 +73,7 @@ impl ObjectFilter for Selection {
         self.filter.scope()
     }
 
-    /// Clusters that are hidden from the caller do not count: a list without these clusters is still complete.
+    /// Clusters that are hidden from the caller are ignored: a list without these clusters is still complete.
     fn is_whole_namespace(&self) -> bool {
         let Filter { name, labels, fields, clusters, .. } = &self.filter;
         let selects = name.is_some() || !labels.is_empty() || !fields.is_empty() || clusters.has_requirements();

@@ -2,9 +2,9 @@
 //! lookup.
 //!
 //! A lookup that began earlier does not count for a later request: a client may have created the object in between,
-//! directly in the cluster. So no result is cached; requests share a lookup that has not begun. A lookup without a
-//! result is repeated after [`PAUSE`] at the earliest. So a client that requests a missing name very often costs each
-//! member only a few small requests a second.
+//! directly in the cluster. So Tributary caches no result, and requests share only a lookup that has not begun. A
+//! lookup without a result is repeated after [`PAUSE`] at the earliest. So a client that requests a missing name very
+//! often costs each member only a few small requests a second.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -94,7 +94,7 @@ where
             if let Some(before) = *vain {
                 tokio::time::sleep_until(before + PAUSE).await;
             }
-            // Later requests get the next lookup.
+            // Requests that arrive after this line share the next lookup.
             let put_now = questions.upgrade().and_then(|all| all.topics.lock().by_key.get_mut(&key)?.next.take());
             drop(put_now);
             let begun = Instant::now();
@@ -158,7 +158,7 @@ mod tests {
                 asked.ask(|_| false).await
             }
         };
-        // The first lookup begins at once; the requests during the first lookup share the second.
+        // The first lookup begins at once. The requests that arrive during the first lookup share the second lookup.
         assert_eq!(join_all([late(0), late(1), late(5), late(9), late(12)]).await, [1, 2, 2, 2, 3]);
     }
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lookup_without_requests_is_cancelled_and_its_key_removed() {
+    async fn lookup_without_waiting_requests_is_cancelled_and_its_key_removed() {
         let asked = Asked::default();
         let leaving = (0..3).map(|_| tokio::time::timeout(Duration::from_millis(5), asked.ask(|_| true)));
         assert!(join_all(leaving).await.iter().all(Result::is_err));

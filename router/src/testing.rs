@@ -9,7 +9,8 @@ use tributary_authorization::{RbacUser, Visible};
 
 use crate::Router;
 
-/// Returns the rights of a user in a cluster, as the mirror has them; `None` if the mirror has no valid rights.
+/// Returns the rights of a user in a cluster, as read from the cluster's roles and bindings; `None` if no valid rights
+/// are known.
 pub fn rights_in(
     router: &Router,
     cluster: &ClusterName,

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn timeout_parameter_below_the_servers_limit_counts() {
+    fn timeout_parameter_applies_if_it_is_below_the_servers_limit() {
         for (path, query, limit) in [
             ("/api/v1/pods", "limit=500", Some(60)),
             ("/api/v1/pods", "timeout=", Some(60)),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_timeout_is_refused_only_where_a_limit_applies() {
+    fn invalid_timeout_is_refused_only_for_requests_with_a_time_limit() {
         let refusal = r#"invalid timeout specified in the request URL - time: missing unit in duration "5""#;
         assert_eq!(asked("/api/v1/pods", "timeout=5"), Err(refusal.to_owned()));
         for (path, query) in [("/api/v1/pods", "watch=1&timeout=5"), ("/api/v1/namespaces/a/pods/b/log", "timeout=5")] {

@@ -11,8 +11,8 @@ use crate::caller::Caller;
 /// Text of the Warning for users who may not know all clusters, so it names no cluster.
 const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";
 
-/// Adds the Warning to an answer, and records it in the caller: callers who may know all clusters get the clusters'
-/// names later.
+/// Adds the Warning to an answer. Also records in the caller that the answer lacks clusters: callers who may know all
+/// clusters get the names of these clusters later.
 pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
     answer.headers_mut().extend(warning_header(RIGHTS_UNKNOWN).map(|warning| (header::WARNING, warning)));
     caller.note_unknown_rights();

@@ -1,4 +1,4 @@
-//! resourceVersions in clients' requests.
+//! Decoding and checks of the resourceVersions in clients' requests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -132,8 +132,8 @@ impl Versions {
     /// Decodes a resourceVersion: a composite version in either form, or an integer if objects carry integers.
     ///
     /// # Errors
-    /// The reason why Tributary did not issue the text as a version. A number is never garbage. A number is foreign if
-    /// objects carry no integers, if its index belongs to no cluster, or if the client may not know its cluster.
+    /// The reason why Tributary did not issue the text as a version. A number is never malformed. A number is foreign
+    /// if objects carry no integers, if its index belongs to no cluster, or if the client may not know its cluster.
     pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
@@ -198,9 +198,9 @@ impl Versions {
         Ok(())
     }
 
-    /// Refuses a composite version with an unknown list of clusters, while the identity of a cluster is unknown. Once
-    /// the identity is known, the list may turn out to be valid, and a client that listed again would miss the cluster.
-    /// The refusal names only clusters that the caller may know.
+    /// Refuses a composite version whose list of clusters (epoch) is unknown, while the identity of a cluster is
+    /// unknown. Once the identity is known, the list may turn out to be valid. A client that listed again now would
+    /// miss the cluster. The refusal names only clusters that the caller may know.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
         let untold = self.clusters.values().filter(|cluster| match &*cluster.identity() {
@@ -222,8 +222,8 @@ impl Versions {
     /// Decodes the requested state of a read.
     ///
     /// # Errors
-    /// 429 if the version is [undecided](Self::undecided) yet; otherwise the result of `refuse` for the text and its
-    /// error.
+    /// 429 if the version is [undecided](Self::undecided) yet; otherwise the error that `refuse` makes of the text and
+    /// the decoding error.
     pub(crate) fn read_wanted(
         &self,
         resource: &GroupVersionResource,
@@ -294,13 +294,14 @@ impl ReadVersion {
     }
 }
 
-/// Returns the version that a read with a single object's version waits for: the write of the object, which may be only
-/// a part of its revision.
+/// Returns the version that a read waits for, if the client gives the version of a single object: the write of this
+/// object, which may be only a part of its revision.
 pub(crate) fn seen(cluster: &ClusterName, version: ResourceVersion) -> CompositeResourceVersion {
     [(cluster.clone(), CollectionVersion::begun(version))].into_iter().collect()
 }
 
-/// Makes the refusal of a watch, sent in the stream: clients do not treat an HTTP 410 as an answer.
+/// Makes the refusal of a watch, which is sent in the stream: after an HTTP 410, clients repeat a watch with the same
+/// version.
 pub(crate) fn refuse_watch(_text: &str, error: VersionDecodeError) -> VersionRefusal {
     VersionRefusal::ForeignToWatch(error)
 }
@@ -362,7 +363,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn integers_are_versions_only_if_objects_carry_integers() {
+    fn integer_is_a_valid_version_only_if_objects_carry_integers() {
         let (integer, composite) = (versions(ItemResourceVersions::Integer), versions(ItemResourceVersions::Composite));
         assert_eq!(integer.decode("12340003"), Ok(ClientVersion::Item(name("a"), ResourceVersion(1234))));
         assert_eq!(integer.decode("50000"), Ok(ClientVersion::Item(name("b"), ResourceVersion(5))));
@@ -377,7 +378,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn composite_version_stands_for_the_object_that_it_includes() {
+    fn composite_version_that_covers_the_cached_object_becomes_the_objects_version() {
         let vector = |a: u64| {
             ClientVersion::Vector([(name("a"), CollectionVersion::from(ResourceVersion(a)))].into_iter().collect())
         };
@@ -398,7 +399,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hidden_cluster_in_a_version_counts_as_unknown() {
+    fn hidden_cluster_in_a_composite_version_counts_as_unknown() {
         let told = Candidates::default().except([name("a")].iter(), |_| false);
         let versions = versions(ItemResourceVersions::Composite).of_candidates(told);
         let wanted = |unknown: usize, last: &str| {
@@ -437,7 +438,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn item_versions_survive_a_round_trip(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
+        fn object_version_decodes_to_its_origin(version in 0..u64::from(u32::MAX), of_first: bool, integer: bool) {
             let items = if integer { ItemResourceVersions::Integer } else { ItemResourceVersions::Composite };
             let (versions, owner) = (versions(items), name(if of_first { "a" } else { "b" }));
             let mut text = String::new();

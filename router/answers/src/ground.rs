@@ -29,8 +29,8 @@ pub enum Ground {
 }
 
 impl Ground {
-    /// Grounds for the cluster of a new object, in order of precedence. A precondition of a new object counts only by a
-    /// resourceVersion, which names the cluster of an earlier object.
+    /// Grounds for the cluster of a new object, in order of precedence. For a new object, a precondition is a ground
+    /// only if it contains a resourceVersion: the resourceVersion names the cluster of an earlier object.
     pub const OF_NEW: [Self; 8] = [
         Self::Annotation,
         Self::Precondition,
@@ -45,8 +45,8 @@ impl Ground {
     /// Grounds in a write to an existing name, in order of precedence.
     pub const OF_EXISTING: [Self; 5] = [Self::Annotation, Self::Precondition, Self::Owner, Self::Release, Self::Node];
 
-    /// Returns whether the ground applies only while no other cluster has the object. An unreachable cluster may then
-    /// be the owner as well.
+    /// Returns whether the ground applies only if no other cluster has the object. An unreachable cluster could then be
+    /// the owner, too.
     pub fn rests_on_others(self) -> bool {
         matches!(self, Self::Name | Self::Node | Self::Kind | Self::Namespace)
     }

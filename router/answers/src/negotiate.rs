@@ -271,8 +271,8 @@ impl Preferences {
     }
 
     fn accept(&self) -> &str {
-        // Replaces a header with bytes above ASCII. Such a header matches no media type, in contrast to a missing
-        // header.
+        // Substitute for the value of a header with bytes above ASCII. The substitute matches no media type, in
+        // contrast to a missing header.
         const UNKNOWN: &str = "\u{fffd}";
         self.accept.as_ref().map_or("", |value| std::str::from_utf8(value.as_bytes()).unwrap_or(UNKNOWN))
     }

@@ -140,7 +140,7 @@ impl Refusal {
         }
     }
 
-    /// Returns whether a cluster outside the caller's visible part of memory may still have the object.
+    /// Returns whether a cluster whose objects memory does not show to the caller may still have the object.
     pub fn may_be_elsewhere(&self) -> bool {
         match self {
             Self::Cluster(refusal) => {

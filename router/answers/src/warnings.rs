@@ -55,8 +55,8 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderV
     told.chain(count).filter_map(|text| warning_header(&text)).collect()
 }
 
-/// Returns the `Warning` headers of an answer without some clusters: at most ten causes, and a count of further
-/// clusters.
+/// Returns the `Warning` headers of an answer in which some clusters are missing: at most ten causes, and a count of
+/// further clusters.
 pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
     let more = clusters.len().saturating_sub(TOLD_MAX);
     let told = clusters.iter().take(TOLD_MAX).map(|cluster| format!("the answer is given without cluster {cluster}"));

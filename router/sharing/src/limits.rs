@@ -114,8 +114,8 @@ pub const IMPERSONATED_BYTES: usize = 64 << 10;
 
 /// Default: 4,000. A single client may have 1,500 requests of its 2,000 streams, which clients do not reach in
 /// practice, and dozens of clients share the remainder. Each request costs about 10 KiB. kube-apiserver's 400 and 200
-/// (`--max-requests-inflight`, `--max-mutating-requests-inflight`) protect etcd, which Tributary does not have.
-/// Requests to a frozen member last for a minute, without refusals for other members.
+/// (`--max-requests-inflight`, `--max-mutating-requests-inflight`) protect etcd, which Tributary does not have. If a
+/// member stops answering, its requests last for a minute, and requests to other members are still admitted.
 const REQUESTS_IN_FLIGHT: usize = 4_000;
 
 /// Default: 40,000. A single user may have 15,000, and each of 64 users can always have 156; consoles and controllers
@@ -155,20 +155,20 @@ const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Bytes of members' answers that Tributary gathers before it begins the client's answer: some thousand pods, or the
-/// metrics of twenty thousand.
+/// metrics of twenty thousand pods.
 pub const GATHERED_BYTES_MAX: usize = 8 << 20;
 
 /// Maximum of unknown clusters in a client's composite version: removed clusters, or invented names. Each costs several
 /// searches. After the removal of more clusters at once, clients list again.
 pub const UNKNOWN_CLUSTERS: usize = 1024;
 
-/// Maximum of written objects for each cluster and resource whose versions reads wait for individually, until the
-/// member's watch shows the write. With more objects, each read waits for all of them. The watch shows writes within
-/// milliseconds, so only a lagging watch reaches the maximum. 1,024 entries take 100 KB.
+/// Maximum of written objects that Tributary remembers for each cluster and resource, until the member's watch shows
+/// the write. A read waits only for the writes of its own objects. Beyond the maximum, each read waits for all writes.
+/// The watch shows writes within milliseconds, so only a lagging watch reaches the maximum. 1,024 entries take 100 KB.
 pub const FENCE_OBJECTS: usize = 1024;
 
 /// Number of past states of a resource that Tributary keeps for the next pages of lists. 16, as many as concurrently
-/// written answers. A past state keeps the objects that changed since.
+/// written answers. A past state keeps the objects that have changed since that state.
 pub const PAST_STATES: usize = 16;
 
 /// Metric label of the limit of requests in flight.
@@ -177,7 +177,7 @@ pub const REQUESTS: &str = "requests_in_flight";
 /// Metric label of the limit of long-running requests.
 pub const LONG_RUNNING: &str = "long_running_requests";
 
-/// Metric label of the limit of switched connections.
+/// Metric label of the limit of upgraded connections.
 pub const UPGRADES: &str = "upgraded_connections";
 
 /// Metric label of the limit of body bytes in memory.
@@ -190,9 +190,9 @@ pub const MEMBER_UNREAD: &str = "member_unread_bytes";
 pub const OBJECTS: &str = "total_collection_bytes";
 
 /// Default: 256 namespaces, more than a person or a controller visits. In a cluster that forbids a watch of all
-/// namespaces, 256 watches are 11 % of the 2,400 streams for them over HTTP/2. Over HTTP/1.1 only 64 to 128 connections
-/// are available, so further namespaces of the cluster stay unknown. Clients share the views; a single client may have
-/// 96.
+/// namespaces, each namespace needs a watch. 256 watches are 11 % of the 2,400 HTTP/2 streams that Tributary has for
+/// watches of a cluster. Over HTTP/1.1 only 64 to 128 connections are available, so further namespaces of the cluster
+/// stay unknown. Clients share the views; a single client may have 96.
 const NAMESPACE_VIEWS: usize = 256;
 
 /// Time after which an unused namespace view ends. 2 minutes: a client that visits many namespaces does not return to

@@ -18,7 +18,7 @@ use crate::request_trace::RequestTrace;
 #[derive(Debug)]
 pub(crate) struct Dispatched {
     gate: Arc<DispatchGate>,
-    /// Policies at the request's arrival. All parts of the request use these policies.
+    /// Policies at the request's arrival. The decision uses these policies for all parts of the request.
     dispatch: Option<Arc<Dispatch>>,
     sender: PolicySender,
     user_agent: String,
@@ -31,12 +31,12 @@ pub(crate) struct Dispatched {
 /// Flow-control schema that the policies choose for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaName {
-    /// No policy is in force.
+    /// No policy chooses a schema, because no policy is in force.
     Unsaid,
     None,
-    /// The request passes this schema of its entry point (the merged view or a cluster).
+    /// Name of a schema of the request's entry point (the merged view or a cluster).
     Named(Box<str>),
-    /// The request passes this schema of the MergedEndpoint, because a global policy names the schema.
+    /// Name of a schema of the MergedEndpoint, which a global policy has chosen.
     Global(Box<str>),
 }
 
@@ -49,8 +49,8 @@ impl SchemaName {
         }
     }
 
-    /// Adds the outcome of a further list of policies. A schema of a global policy replaces the schema of the entry
-    /// point, so that a request passes a single schema.
+    /// Combines this choice with the outcome of the next list of policies. A schema that a global policy chooses
+    /// replaces the schema of the entry point, so that a request passes a single schema.
     fn with_outcome(self, list: PolicyList, outcome: Option<&Outcome>) -> Self {
         match (list, self, Self::from_outcome(outcome)) {
             (PolicyList::Global, _, Self::Named(name)) => Self::Global(name),
@@ -91,8 +91,8 @@ impl DeniedClusters {
 
 impl Dispatched {
     /// Applies the global policies, and the policies of the entry point: a cluster or the merged view. `may_act`
-    /// returns whether the caller may impersonate the user in the request, or `None` if unknown. Called only if a
-    /// policy depends on the result.
+    /// returns whether the caller may impersonate the user in the request, or `None` if the right is unknown. The
+    /// function calls `may_act` only if a policy depends on its result.
     ///
     /// # Errors
     /// The refusal of a policy, or of a cluster with `dispatch: DenyAll`.
@@ -163,7 +163,7 @@ impl Dispatched {
                 _ => drop(denied.others.insert(cluster.clone())),
             }
         }
-        // Each request passes the clusters' policies once.
+        // The clusters' policies are applied once for each request, so the value is not set yet.
         let _is_first = self.denied.set(denied);
     }
 
@@ -176,8 +176,8 @@ impl Dispatched {
         self.denied.get().filter(|denied| !denied.refusals.is_empty())
     }
 
-    /// Returns whether the global policies or a cluster's policies refuse the caller a second request, for an object
-    /// that this request depends on.
+    /// Returns whether the global policies or a cluster's policies refuse the caller a lookup of an object that this
+    /// request depends on.
     pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
         let Some(dispatch) = &self.dispatch else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;

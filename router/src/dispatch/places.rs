@@ -41,7 +41,8 @@ pub struct DispatchSettings {
 pub struct PlacePolicies {
     /// Policies in order. The first policy that matches a request decides. Without policies every request passes.
     pub policies: Vec<Policy>,
-    /// True if the cluster gets no requests (`dispatch: DenyAll`). Memory still answers with its objects.
+    /// True if the cluster gets no requests (`dispatch: DenyAll`). Answers from memory still contain the cluster's
+    /// cached objects.
     pub denies_all: bool,
 }
 
@@ -133,7 +134,7 @@ impl CompiledPolicies {
         });
         let (unmatched, compile): (_, fn(Vec<Policy>) -> DispatchPolicies) = match list {
             PolicyList::Dispatch => (counter(String::new(), "unmatched"), DispatchPolicies::new),
-            // A request that no global policy matches passes, and is not counted.
+            // A request that matches no global policy passes, and Tributary does not count the request.
             PolicyList::Global => (Counter::default(), DispatchPolicies::global),
         };
         Self {
@@ -188,9 +189,9 @@ impl CompiledPolicies {
     }
 
     /// Applies the policies to a request at its entry point, counts the request, and records the decision in the trace.
-    /// Returns the outcome for the [counted](super::sender) user; `None` also if no user counts yet. `may_act` returns
-    /// whether the authenticated user is known to have the right to impersonate. Called only if the outcome depends on
-    /// the result.
+    /// Returns the outcome for the user whose requests [count](super::sender); `None` without a matching policy, or if
+    /// no user counts yet. `may_act` returns whether the authenticated user is known to have the right to impersonate.
+    /// The function calls `may_act` only if the outcome depends on its result.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -225,7 +226,7 @@ impl CompiledPolicies {
     /// Returns the verdict on a request, without the choice of a schema or a log mode.
     fn decide(&self, asked: &PolicyQuestion<'_>) -> PolicyDecision<'_> {
         let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
-        // The right to impersonate is not checked again.
+        // These policies do not check the right to impersonate again.
         let counted = match (authenticated, &asked.counted) {
             (None, Counted::Less(counted)) => self.policies.decide(counted).verdict,
             _ => acting.verdict,
@@ -237,8 +238,8 @@ impl CompiledPolicies {
         asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
     }
 
-    /// Returns the verdict on the counted user, who decides the schema and the log mode. If no user counts yet, the
-    /// verdict is `Ungoverned`: the request passes the schema of all requests, if there is one, and is logged normally.
+    /// Returns the verdict that chooses the schema and the access-log mode. If no user counts yet, the verdict is
+    /// `Ungoverned`: the request passes the schema of all requests, if there is one, and is logged normally.
     fn counted<'a>(
         &'a self,
         (acting, authenticated): (Verdict<'a>, Option<Verdict<'a>>),
@@ -255,8 +256,9 @@ impl CompiledPolicies {
         }
         match may_act() {
             Some(true) => acting,
-            // A refusal at this point would leave the right unknown, because only the request itself starts a review.
-            // But an unproven name must choose no schema, because a client can invent any number of names.
+            // If this policy refused the request, the right to impersonate would stay unknown, because only the request
+            // itself starts a review of the right. But an unproven name must choose no schema, because a client can
+            // invent any number of names.
             None if is_refusal(&counted) => Verdict::Ungoverned,
             Some(false) | None => counted,
         }
@@ -348,7 +350,7 @@ fn subset(policy: &Policy) -> Option<EndpointSubset> {
     }
 }
 
-/// Returns the requested action for people, for example `create pods/exec`.
+/// Formats the requested action for a message to people, for example `create pods/exec`.
 fn shown(asked: &DispatchAttributes<'_>) -> String {
     match &asked.target {
         DispatchTarget::NonResource(path) => format!("{} {path}", asked.verb),

@@ -46,7 +46,7 @@ pub(crate) enum Counted<User> {
     Acting,
     /// The authenticated user, because the right to impersonate is not known yet.
     Authenticated,
-    /// The authenticated user, reduced to the name and groups that count.
+    /// The authenticated user, without the name or groups that only one member vouches for.
     Less(User),
 }
 
@@ -76,7 +76,7 @@ impl PolicySender {
         Self { acting, authenticated, counted }
     }
 
-    /// Makes the sender in personal mode. Only the acting user counts, impersonated or not.
+    /// Makes the sender in personal mode. Policies match only the acting user, impersonated or not.
     pub(crate) fn alone(acting: PolicyUser) -> Self {
         Self { acting, authenticated: None, counted: Counted::Acting }
     }
@@ -85,10 +85,10 @@ impl PolicySender {
 /// A request in the form that policies match, once for each user of its [`PolicySender`].
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyQuestion<'a> {
-    /// For [`PolicySender::acting`].
+    /// The request of the acting user.
     pub(crate) acting: DispatchAttributes<'a>,
-    /// For [`PolicySender::authenticated`].
+    /// The request of the authenticated user, if a denial of this user also applies.
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
-    /// For [`PolicySender::counted`]. The acting user for policies that choose no schema.
+    /// The request of the user whose verdict chooses the schema. The acting user for policies that choose no schema.
     pub(crate) counted: Counted<DispatchAttributes<'a>>,
 }

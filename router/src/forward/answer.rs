@@ -60,13 +60,14 @@ impl TranslationOptions {
     }
 }
 
-/// Converts a member's answer into the client's. Bodies that are no objects (a Status, a TokenRequest) stay unchanged,
-/// or become YAML: members answer in JSON, but kube-apiserver writes refusals in the form that the client accepts.
+/// Converts a member's answer into the client's form. Bodies that are no objects (a Status, a TokenRequest) stay
+/// unchanged, or become YAML: members answer in JSON, but kube-apiserver writes refusals in the form that the client
+/// accepts.
 ///
 /// # Errors
-/// 502 if clients could read the object differently, or if its encoding was not requested. 502 if the answer breaks
-/// off, takes more than 30 s, is larger than 8 MiB, or needs more bytes than the limit of body bytes allows. The last
-/// case is 429 if nothing was written.
+/// 502 for an object that clients could read differently, and for an encoding that Tributary did not request. 502 if
+/// the answer breaks off, takes more than 30 s, is larger than 8 MiB, or needs more bytes than the limit of body bytes
+/// allows. For a read or a dry run, the limit of body bytes causes 429 instead.
 pub(crate) async fn translate(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -91,7 +92,8 @@ pub(crate) async fn translate(
     })?;
     let form = if head.status.is_success() { wish.form } else { wish.error_form };
     if wish.writes && head.status.is_success() {
-        // Precedes the wait for a CPU slot: the write also counts if the client gives up waiting.
+        // The write is recorded before the wait for a CPU slot, because the member has done the write even if the
+        // client gives up waiting.
         at_once(text.len(), || {
             note_write(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
         });
@@ -106,11 +108,11 @@ pub(crate) async fn translate(
 /// Kind of an answer's body, by its media type.
 #[derive(Debug, PartialEq, Eq)]
 enum BodyKind {
-    /// JSON, the requested form. client-go also reads a body without a type as JSON.
+    /// JSON, which Tributary requests from members. client-go also reads a body without a type as JSON.
     Json,
     /// Another encoding of objects, which clients read although they did not request the encoding. Tributary refuses
-    /// the answer: the unread object could name another cluster in its annotation, and the client's next write would go
-    /// to the named cluster.
+    /// the answer: the annotation in the unread object could name another cluster, and the client's next write would go
+    /// to that cluster.
     OtherEncoding,
     /// Not an object, for example a screenshot or plain text.
     Opaque,
@@ -172,7 +174,7 @@ fn translated(
     Ok(response)
 }
 
-/// Returns the form of an object's version for the caller, as in answers from memory.
+/// Returns the form of an object's version for the caller. Answers from memory use the same form.
 fn item_versions(request: ClientRequest<'_>, cluster: &Cluster) -> ItemVersions {
     let resource = &request.resource.resource;
     let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), &request.read_place()));
@@ -202,7 +204,8 @@ fn as_asked(head: Parts, text: Bytes, form: AnswerForm) -> Response<Body> {
     response
 }
 
-/// Returns the form to write. In JSON the member has already reduced the object to PartialObjectMetadata.
+/// Returns the form in which Tributary writes the answer. For JSON the member has already reduced the object to
+/// PartialObjectMetadata.
 fn written_form(form: AnswerForm) -> AnswerForm {
     if matches!(form.shape, Representation::PartialMetadata(_)) && form.encoding != Encoding::Protobuf {
         AnswerForm { shape: Representation::Object, ..form }
@@ -278,7 +281,7 @@ pub(crate) fn note_write(
     let key = |name: &str| ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name).as_str().to_owned();
     for view in [router.views().get(&request.resource, None), namespaced.flatten()].into_iter().flatten() {
         match (&written, &request.name) {
-            // The answer has the name of a new object.
+            // For a create, the answer contains the name of the new object.
             (WriteResult::At { version, name }, asked) => {
                 let key = asked.as_deref().or(name.as_deref()).map(key);
                 view.fences.record_write(writer, cluster.name(), key.as_deref(), *version);
@@ -320,11 +323,11 @@ mod tests {
     use tributary_fleet::discovery::ServedResource;
     use tributary_fleet::discovery::model::Resource;
 
-    /// Size of a large body in bytes, which needs a CPU slot.
+    /// Size of a large body in bytes. The translation of a large body needs a CPU slot.
     const LARGE_BYTES: usize = 1 << 20;
 
     #[test]
-    fn media_types_of_objects_never_pass_untranslated() {
+    fn media_type_tells_json_other_encodings_and_opaque_bodies_apart() {
         for (media_type, kind) in [
             ("application/json", BodyKind::Json),
             ("Application/JSON", BodyKind::Json),
@@ -448,7 +451,7 @@ mod tests {
         let (form, include) = (AnswerForm::JSON, IncludeObject::default());
         let wish = TranslationOptions { form, error_form: form, include, writes: true };
         let room = router.held_bytes().acquire(Holder::Unknown, 0).unwrap();
-        // The client gives up, as at its time limit.
+        // The client cancels the request, as clients do at their time limit.
         let path = "/api/v1/namespaces/n/configmaps/x";
         let request = ClientRequest {
             router: &router,

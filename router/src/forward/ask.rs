@@ -1,6 +1,6 @@
-//! Lookups and reviews in members in a client's name, which precede the answer to the client. Tributary sends few of
-//! them to a member at a time, and serves clients round robin. Each has a time limit, and the answers count towards
-//! `--max-held-bytes`.
+//! Lookups and reviews that Tributary sends to members in a client's name, before it answers the client. Tributary
+//! sends few of them to a member at a time, and serves clients round robin. Each lookup has a time limit, and its
+//! answers count towards `--max-held-bytes`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +27,13 @@ pub(super) struct Question {
     /// JSON body of a review, sent by POST; `None` for a get.
     pub(super) review: Option<Bytes>,
     pub(super) accept: HeaderValue,
-    /// Client on whose behalf the request is sent.
+    /// Client in whose name Tributary sends the request.
     pub(super) caller: Caller,
     /// Limit of body bytes in memory, which includes the answers.
     pub(super) held_bytes: Arc<FairSemaphore>,
     /// Maximal length of an answer in bytes.
     pub(super) answer_bytes_max: usize,
-    /// Time limit of the members.
+    /// Time limit for the members' replies.
     pub(super) patience: Patience,
     pub(super) put: Counter,
 }
@@ -50,12 +50,12 @@ impl Question {
     }
 }
 
-/// Time limit of the members.
+/// Time limit for the members' replies.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
-    /// Time for each member until the slot is free, and again from then on.
+    /// Time limit for each member: once for the wait for a slot, and once for the reply.
     Each(Duration),
-    /// Common deadline of all members.
+    /// Common deadline for the replies of all members.
     Until(Instant),
 }
 
@@ -75,13 +75,14 @@ pub(super) enum Reply {
     /// The member's 403, or Tributary's refusal because the user may not impersonate in the member, which then gets no
     /// request.
     Forbidden(Refusal),
-    /// No slot in time, or no free bytes for the answer.
+    /// The member got no request: no slot was free in time, or the limit of body bytes was reached.
     NotPut(Refusal),
     /// Cause of a missing or unreadable answer.
     Unanswered(String),
 }
 
-/// Sends the request to these clusters in parallel, each when a slot for the client is free. The replies have no order.
+/// Sends the lookup to these clusters in parallel. The lookup in a cluster waits until the client gets a slot of the
+/// cluster. The replies have no order.
 pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) -> Vec<(Arc<Cluster>, Reply)> {
     let replies = clusters.into_iter().map(|cluster| {
         let question = question.clone();
@@ -96,7 +97,7 @@ pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) ->
 async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     let holder = question.caller.holder;
     let turn = timeout_at(question.patience.end(), cluster.question(holder)).await;
-    // With a common deadline, slots become free when other requests give up at the deadline, which is too late.
+    // Requests with a common deadline free their slots at the deadline, which is too late for this request.
     let is_over = || question.patience.end() <= Instant::now();
     let Some(_turn) = turn.ok().filter(|_| !is_over()) else {
         // The member's state is unknown, because the member got no request.
@@ -122,7 +123,7 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     timeout_at(end, Box::pin(reply)).await.unwrap_or_else(late)
 }
 
-/// Reads a whole answer. `room` grows with the answer.
+/// Reads a whole answer. `room` counts the bytes of the answer as they arrive.
 async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut room: Portion) -> Reply {
     let code = answer.status();
     if code == StatusCode::NOT_FOUND {

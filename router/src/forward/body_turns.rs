@@ -1,5 +1,5 @@
-//! CPU slots for reading a request's body: one slot by the body's length, and for YAML one by the cost of its
-//! conversion.
+//! CPU slots for reading a request's body. The body's length decides about one slot. The cost of a conversion from YAML
+//! decides about a second slot.
 
 use bytes::Bytes;
 use tributary_apimachinery::rewrite::{Format, RequestBody};
@@ -8,8 +8,8 @@ use tributary_sharing::flow::large_bodies::{LargeBodies, of_yaml};
 
 use tributary_answers::refusal::Refusal;
 
-/// Converts a text whose bytes `portion` counts. `portion` also counts the JSON of YAML. Cancellation is safe: the wait
-/// for a CPU slot ends.
+/// Converts a body from YAML to JSON. `portion` counts the bytes of the YAML, and of the JSON. Cancellation is safe:
+/// the wait for a CPU slot ends.
 ///
 /// # Errors
 /// 400 for YAML that cannot be converted, 429 if its JSON exceeds the limit of body bytes.
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yaml_conversion_waits_for_a_cpu_slot_by_its_cost() {
+    async fn expensive_yaml_conversion_waits_for_a_cpu_slot() {
         let turns = LargeBodies::one_at_a_time();
         let occupied = turns.turn(Holder::Unknown, usize::MAX).await;
         let (text, json) = (yaml(), Bytes::from(format!("{{\"x\":[{}0]}}", "1,".repeat(1 << 10))));
@@ -69,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn yaml_whose_json_exceeds_the_byte_limit_is_refused() {
         let (turns, text) = (LargeBodies::one_at_a_time(), yaml());
-        // A single client may use half of three quarters of the limit.
+        // One client may use three eighths of the limit.
         let mut portion = reserve_text(text.len() * 4, &text);
         let refused = convert_in_turns(&turns, &mut portion, Format::Yaml, text.clone()).await.unwrap_err();
         assert_eq!(refused.status().code, 429);

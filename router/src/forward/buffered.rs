@@ -16,9 +16,9 @@ use crate::request::ClientRequest;
 
 pub(crate) struct BufferedRequest {
     pub(crate) head: request::Parts,
-    /// Body, converted from YAML to JSON.
+    /// Body of the request. YAML has been converted to JSON.
     pub(crate) body: RequestBody,
-    /// Facts in the body that determine the cluster.
+    /// Facts in the body that determine the cluster of the request.
     pub(crate) facts: Facts,
     pub(super) shape: BodyKind,
     /// Part of the limit `--max-held-bytes` for the body.
@@ -75,7 +75,7 @@ impl BufferedRequest {
         self.facts.cluster.as_deref()
     }
 
-    /// Returns whether the request is a dry run. For a delete, the query also counts.
+    /// Returns whether the request is a dry run. For a delete, the `dryRun` of the query also counts.
     pub(crate) fn is_dry_run(&self) -> bool {
         let is_tried = || Query::parse(self.head.uri.query()).get("dryRun").is_some_and(|value| !value.is_empty());
         !self.facts.dry_run.is_empty() || (self.shape != BodyKind::DeleteOptions && is_tried())

@@ -1,4 +1,4 @@
-//! Creation of objects in the cluster that the first ground names.
+//! Creation of objects. The first ground (reason to choose a cluster) that applies decides about the cluster.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use super::owner::Write;
 use super::target::send_translated;
 use crate::request::ClientRequest;
 
-/// Creates an object in the cluster that the first ground names.
+/// Creates an object in a cluster. The first ground (reason to choose a cluster) that applies decides about the
+/// cluster.
 ///
 /// # Errors
 /// As [`Write::owner_of_new`]. The member's own refusals are passed on.
@@ -35,11 +36,11 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
     explain_missing_namespace(request, &target, answer).await
 }
 
-/// Caches the resource before the creation of an object: a watch from the object's integer version needs the creation
-/// in the log, and a log that begins later lacks the creation.
+/// Caches the resource before the creation of an object. A watch from the object's integer version needs the creation
+/// in the view's log of changes, and a log that begins later lacks the creation.
 async fn cache_resource(request: ClientRequest<'_>) {
     if request.is_held() {
-        // A cluster whose objects cannot be read may still accept a new object.
+        // The result is ignored: a cluster whose objects cannot be read may still accept a new object.
         let held = request.view();
         let _ = tokio::time::timeout(HELD_WITHIN, held).await;
     }

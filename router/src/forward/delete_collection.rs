@@ -60,7 +60,8 @@ pub(crate) async fn delete_collection(
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
     check_rights(request, &clusters, is_nowhere).await?;
     check_reach(request, &clusters, unknown)?;
-    // Without memory for an answer, later reads would not wait for its deletions.
+    // Tributary could not read the members' answers without this memory, and later reads would then not wait for the
+    // deletions.
     let reserve = Reserve::for_request(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
@@ -165,7 +166,8 @@ fn combine_answers(answers: Vec<(&ClusterName, Result<(), Refusal>)>) -> Result<
 }
 
 /// Maximum of parallel deletions. A cluster answers with all deleted objects, up to 8 MiB, which stay in memory until
-/// they are read. At the limit of body bytes, the answers are read one after the other in the reserve.
+/// Tributary has read them. At the limit of body bytes, Tributary reads one answer after the other into the reserved
+/// memory.
 const DELETED_AT_ONCE: usize = 16;
 
 /// Deletes in one cluster. `shared` is the body for every member, if there is one. `reserve` is memory for an answer
@@ -186,7 +188,7 @@ async fn delete_in_cluster(
         let given = versions.decode(text).map_err(PreconditionRefusal::Invalid)?;
         match (given.component(cluster.name()), given) {
             (Some(own), _) => Ok(own.revision().to_string()),
-            // The version belongs to no object of this cluster: each deletion would fail.
+            // The version belongs to no object of this cluster, so each deletion would fail.
             (None, ClientVersion::Opaque(given)) if given.cluster == *cluster.name() => Ok(given.version),
             (None, ClientVersion::Item(owner, _) | ClientVersion::Opaque(OpaqueVersion { cluster: owner, .. })) => {
                 let (resource, text) = (resource.resource.clone(), text.to_owned());
@@ -220,8 +222,8 @@ async fn delete_in_cluster(
         }
         Ok(())
     };
-    // The deletion also counts without a complete answer (late, too large, no free bytes). Later reads then do not wait
-    // for the deletion.
+    // The member has deleted the objects even if its answer is incomplete (late, too large, no free bytes). Later reads
+    // then do not wait for the deletion.
     seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
 }
 
@@ -267,8 +269,8 @@ struct CollectionItemMetadata {
     deletion_timestamp: Option<String>,
 }
 
-/// Reads the deletions from a member's answer, without objects whose deletion had begun earlier: such objects may not
-/// change any more. A Status names no object.
+/// Reads the deletions from a member's answer, without objects whose deletion had begun earlier: this request may not
+/// have changed such objects. A Status names no object.
 fn deletions(answer: &[u8]) -> Vec<Deletion> {
     let items = serde_json::from_slice::<Deleted>(answer).map(|answer| answer.items).unwrap_or_default();
     let untouched = items.into_iter().map(|item| item.metadata).filter(|item| item.deletion_timestamp.is_none());

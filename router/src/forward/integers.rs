@@ -6,13 +6,13 @@ use tributary_merge::IntegerResourceVersion;
 
 use crate::request::ClientRequest;
 
-/// Margin between a member's newest known version and the highest version with an integer form. A member makes fewer
-/// than a billion changes while its answer is in transit. For versions that count microseconds, a billion are a quarter
-/// of an hour.
+/// Margin between a member's newest known version and the highest version that Tributary can encode as an integer. A
+/// member makes fewer than a billion changes while its answer is in transit. For versions that count microseconds, a
+/// billion are a quarter of an hour.
 const HEADROOM: u64 = 1_000_000_000;
 
-/// Checks that the object in the member's answer will have an integer form, if objects carry integers. A check after
-/// the write would be too late: the client could not read the answer to a completed write.
+/// Checks that Tributary can encode the version of the written object as an integer, if objects carry integers. A check
+/// after the write would be too late: the client could not read the answer to a completed write.
 ///
 /// # Errors
 /// 400 with the limit and the remedy.

@@ -34,8 +34,8 @@ use super::media_type::content_type;
 use crate::caller::{Caller, passed};
 use crate::dispatch::Dispatched;
 
-/// Time after which the answer to a short request is checked like a long-running one. One second: a lost right has to
-/// take effect within two, and nearly all short answers are complete by then.
+/// Time after which a request that is not long-running is checked like a long-running one. One second: a lost right has
+/// to take effect within two seconds, and nearly all such answers are complete after one.
 const FOLLOWED_AFTER: Duration = Duration::from_secs(1);
 
 /// First Kubernetes version that also requires `create` for a WebSocket into a Pod.
@@ -63,8 +63,8 @@ impl Lasting {
         end
     }
 
-    /// Waits for the member's answer. The wait ends early if a long-running request loses its rights. The answer to a
-    /// short request is returned, even if its rights have ended meanwhile.
+    /// Waits for the member's answer. The wait ends early if a long-running request loses its rights. For other
+    /// requests the function returns the answer, even if the rights have ended meanwhile.
     ///
     /// # Errors
     /// Those of the answer; 401 and 403 if the request has to end before the answer.
@@ -153,14 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pod_connections_need_the_verbs_of_the_members_version() {
+    fn exec_and_attach_need_the_verbs_of_the_members_kubernetes_version() {
         let pod = "/api/v1/namespaces/n/pods/p";
         let (old, new) = (Some((1, 34, 9)), Some((1, 35, 0)));
         for (method, path, version, expected) in [
             ("GET", format!("{pod}/exec"), new, &["get", "create"][..]),
             ("GET", format!("{pod}/attach"), new, &["get", "create"]),
             ("GET", format!("{pod}/portforward"), Some((1, 36, 3)), &["get", "create"]),
-            // A cluster of unknown version may be a new one. A right that the cluster never granted cannot be lost.
+            // A cluster of unknown version may be 1.35 or newer. A right that the cluster never granted cannot be lost.
             ("GET", format!("{pod}/exec"), None, &["get", "create"]),
             ("GET", format!("{pod}/exec"), old, &["get"]),
             ("POST", format!("{pod}/exec"), new, &["create"]),

@@ -45,8 +45,8 @@ pub(crate) fn is_live_token(text: &str) -> bool {
     LiveContinueToken::decode(text).is_ok()
 }
 
-/// Answers a list by a list of each cluster. The version of the answer omits the `unheld` clusters, so that a watch
-/// from memory starts without them.
+/// Sends a list to each cluster, and merges the answers. The version of the merged answer omits the clusters in
+/// `unheld`, whose objects memory does not cache. A watch from memory then starts without these clusters.
 ///
 /// # Errors
 /// Under `partial: Deny` 429 that names a cluster without an answer; 429 at the limit of body bytes; 400 and 422 as a
@@ -113,7 +113,7 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     Ok(response)
 }
 
-/// Returns the clusters of each Helm release with records on the page, from the lists that have arrived.
+/// Returns the clusters of each Helm release with records on the page. Only lists that have already arrived count.
 fn collect_release_clusters(page: &GatheredPage) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     for list in &page.lists {

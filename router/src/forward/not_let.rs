@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_verb_distinguishes_the_account_from_the_user() {
+    fn text_of_a_403_distinguishes_tributarys_account_from_the_user() {
         let cluster = ClusterName::new("a").unwrap();
         let pod = "/api/v1/namespaces/n/pods/x";
         let secrets = "/api/v1/namespaces/n/secrets?labelSelector=x";
@@ -208,7 +208,7 @@ mod tests {
                 Some(Lacking::ThisInTheirName),
             ),
             (secrets, r#"secrets is forbidden: User "ann" cannot list resource "secrets""#, None),
-            // Refusals of the user, with any name and cause.
+            // Refusals of the user, in contrast to refusals of Tributary's account, with any name and cause.
             (pod, r#"pods "cannot impersonate:" is forbidden: User "ann" cannot get resource "pods""#, None),
             (
                 pod,

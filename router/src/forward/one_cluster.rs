@@ -54,7 +54,7 @@ pub(crate) async fn forward(
     let cluster = configuration.clusters.get(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let cluster = Arc::clone(cluster);
     if let Some(hash) = document_hash(&info.path, query) {
-        // The redirect has the path at which the client found the document.
+        // The redirect must have the path at which the client found the OpenAPI document.
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
         return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
     }
@@ -94,7 +94,8 @@ async fn taken_back<'a>(
 ) -> TakenBack<'a> {
     let candidates = asked::candidates_of([cluster], caller, resource, "get").await;
     let key = resource.key();
-    // The cached view of all namespaces has no objects of a cluster that forbids reading all namespaces.
+    // The cached view of all namespaces has no objects of a cluster that forbids reading all namespaces, so the view of
+    // the requested namespace is searched, too.
     let namespaces = [None, resource.namespace.as_deref()].into_iter();
     let mut views = namespaces.filter_map(|namespace| router.views().get(&resource.resource, namespace));
     let known = views.find_map(|view| {
@@ -118,12 +119,14 @@ async fn write(
     cluster: &Arc<Cluster>,
     (info, query): (&RequestInfo, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
-    // The body's bytes count until the member has answered.
+    // The body's bytes count towards the limit of body bytes until the member has answered.
     let mut portion = router.held_bytes().acquire(caller.holder, 0)?;
     let tries_by_query = Query::parse(query).get("dryRun").is_some_and(|value| !value.is_empty());
-    // The receiver limits an upload that is no Kubernetes object (for example a build's source for an aggregated API).
+    // Tributary does not limit an upload that is no Kubernetes object (for example a build's source for an aggregated
+    // API). The receiver of the upload limits it.
     let (request, options) = match readable_format(&request)? {
-        // The member's answer is always passed on, so memory for it is reserved after the whole body has arrived.
+        // Tributary always passes on the member's answer, so it reserves memory for the answer after the whole body has
+        // arrived.
         Some(format) => {
             let held = read_body(request, &mut portion).await?;
             let (request, options) =

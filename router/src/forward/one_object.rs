@@ -77,7 +77,7 @@ async fn write(request: ClientRequest<'_>, message: Request<Body>) -> Result<Res
     let seen = preconditions::read_versions(request, &body)?;
     let write = Write { request, body: &body, seen: &seen };
     let depth = match (body.is_apply(), body.named_cluster()) {
-        // A second object of the name would make the name ambiguous.
+        // A second object of the name would make the name ambiguous, so the search is as deep as for a create.
         (true, None) => Depth::ToMake,
         (true, Some(_)) => Depth::Memory,
         (false, _) => Depth::Existing,
@@ -92,7 +92,7 @@ async fn write(request: ClientRequest<'_>, message: Request<Body>) -> Result<Res
     }
 }
 
-/// Returns the target of a read: the object found by its name.
+/// Returns the target of a read, for an object that was found by its name.
 fn found_target(FoundObject { cluster, object }: FoundObject) -> OwnerTarget {
     OwnerTarget { ground: Ground::Name, cluster, object, involved: None }
 }

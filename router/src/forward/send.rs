@@ -33,13 +33,13 @@ pub(crate) async fn send(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    // Checked first, so that the refusal of a policy has the policy's text.
+    // The policies are checked first, so that the refusal of a policy has the policy's text.
     let endpoints = endpoints(cluster, caller)?;
     let mut lasting = Lasting::begin(cluster, caller, info);
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
     let tunnel_end = lasting.as_mut().filter(|_| is_upgrade).map(Lasting::tunnel_end);
     let message = OutgoingRequest { request, info, query, endpoints, tunnel_end };
-    // Pinned in place: each move of a future copies it.
+    // The future stays in one place, because each move would copy the future.
     let answer = pin!(send_and_wait(cluster, caller, message));
     match lasting {
         None => answer.await,
@@ -86,10 +86,10 @@ async fn send_and_wait(
     drop(stage);
     let answer = check_impersonation(cluster, caller, &sent, answer).await?;
     Ok(match answer.status() {
-        // From the switch on, the connection counts as a tunnel.
+        // After the switch of protocols, the connection counts as a tunnel.
         StatusCode::SWITCHING_PROTOCOLS => answer,
         // The permit lasts until the answer has ended. For a request without an upgrade, the proxy keeps the permit.
-        // The text of a refusal may be in memory already, for the client.
+        // But the body of a 401 or 403 may already be complete in memory, so the body keeps the permit.
         status if may_switch || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             answer.map(|body| body::holding(body, Permit::keeping(place)))
         }
@@ -108,7 +108,7 @@ pub(crate) async fn ask_cluster(
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    // Precedes the review of the user's rights in the cluster.
+    // The policies are checked before the user's rights in the cluster are reviewed.
     if let Some(dispatched) = &caller.dispatched {
         dispatched.may_ask(cluster.name())?;
     }
@@ -163,7 +163,7 @@ fn note_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>)
     caller.trace.as_ref().map(|trace| trace.begin_question(cluster.name(), request.headers_mut())).unwrap_or_default()
 }
 
-/// Sets path and query of a request to a cluster, unless they are already set. Returns the client of the cluster.
+/// Sets path and query of a request to a cluster, unless they are already set. Returns the HTTP client for the cluster.
 fn addressed<'a>(
     cluster: &'a Cluster,
     request: &mut Request<Body>,
@@ -200,7 +200,7 @@ fn target(path: &str, query: Option<&str>) -> String {
 /// flow-control schema. The permits are released when the member has finished the request, which may be after the
 /// client has gone.
 fn place(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<RequestPermit, Refusal> {
-    // An earlier cluster of this name may have authenticated the caller.
+    // The caller may have been authenticated by an earlier cluster of this name.
     if cluster.incarnation().has_ended() {
         return Err(refuse_replaced(cluster));
     }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uri_is_kept_only_if_its_path_and_query_match() {
+    fn request_uri_is_reused_only_if_its_path_and_query_match() {
         let has = |uri: &str, path: &str, query: Option<&str>| is_for(&uri.parse().unwrap(), path, query);
         for (path, query) in [
             ("/", None),
@@ -240,7 +240,7 @@ mod tests {
             ("/api/v1/pods", Some("")),
             ("/api/v1/pods", Some("labelSelector=a%3Db&x")),
             ("/a%2Fb//c", Some("?")),
-            // Tributary's own requests contain their query.
+            // The path of Tributary's own requests contains the query.
             ("/api/v1/pods?limit=1", None),
         ] {
             let target = target(path, query);

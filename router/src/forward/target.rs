@@ -17,8 +17,8 @@ use crate::request::ClientRequest;
 /// Sends a buffered request to a cluster, and returns its answer.
 ///
 /// # Errors
-/// 409 for a version of another cluster. 400 if the answer to a write could not carry its version. 429 at the limit of
-/// body bytes. 503 and 504 without an answer.
+/// 409 for a version of another cluster. 400 if Tributary could not encode the version of the written object. 429 at
+/// the limit of body bytes. 503 and 504 without an answer.
 pub(crate) async fn send_translated(
     request: ClientRequest<'_>,
     target: &OwnerTarget,
@@ -41,7 +41,8 @@ pub(crate) async fn send_translated(
         Some(query) if info.verb == Verb::Delete && held.body.text().is_empty() => {
             Some(translating(&mut version, |version| rewrite::rewrite_query(query, version))?)
         }
-        // A get that is forwarded needs the newest object: a version of the merged view has no meaning for the member.
+        // A forwarded get requests the newest object. The member could not read a version of the merged view, so the
+        // parameter is removed.
         Some(query) if info.verb == Verb::Get => Some(rewrite::without_parameter(query, "resourceVersion")),
         query => query.map(str::to_owned),
     };

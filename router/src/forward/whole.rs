@@ -38,18 +38,20 @@ pub(crate) enum Interrupted {
     NoRoom(Exceeded),
 }
 
-/// Step by which the reservation for an answer grows, in bytes: a member decides how small its frames are.
+/// Step by which the reservation for an answer grows, in bytes. A member may send very small frames, and a reservation
+/// for each frame would be slow.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Memory for one answer of [`WHOLE_BODY_BYTES_MAX`], for answers to one request that exceed the limit of body bytes.
-/// The answers use the reserve one after the other, each for half of the request's remaining time, so that a slow
-/// answer leaves time for the other answers.
+/// Memory for one answer of [`WHOLE_BODY_BYTES_MAX`]. The answers to one request use this memory beyond the limit of
+/// body bytes. They use it one after the other, each for half of the request's remaining time, so that a slow answer
+/// leaves time for the other answers.
 pub(crate) struct Reserve {
     room: Mutex<Portion>,
     until: Instant,
 }
 
-/// Divisor of the limit of body bytes: a [`Reserve`] takes at most a quarter. A single client may have three eighths.
+/// Divisor of the limit of body bytes: a [`Reserve`] takes at most a quarter of the limit. A single client may use
+/// three eighths of the limit.
 const RESERVED: usize = 4;
 
 impl Reserve {
@@ -63,7 +65,7 @@ impl Reserve {
         Ok(Self { room: Mutex::new(all.acquire(caller.holder, bytes)?), until })
     }
 
-    /// Returns the time for which the next answer may use the reserve.
+    /// Returns the longest time for which the next answer may use the reserve.
     fn share(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()) / 2
     }
@@ -93,7 +95,7 @@ impl AnswerMemory<'_> {
         }
     }
 
-    /// Releases the reserve if the limit now allows `bytes` bytes without it.
+    /// Releases the reserve if the limit of body bytes now allows `bytes` bytes without the reserve.
     fn leave_reserve(&mut self, bytes: usize) {
         let missing = bytes.saturating_sub(self.own.amount());
         if self.reserved.is_some() && self.own.try_grow(missing).is_ok() {
@@ -120,7 +122,7 @@ enum Begun {
     Longer(Body, Interrupted),
 }
 
-/// Reads a whole answer. `room` grows with the answer, and must be kept as long as the answer.
+/// Reads a whole answer. `room` counts the bytes of the answer as they arrive, and must be kept as long as the answer.
 ///
 /// # Errors
 /// [`Interrupted`].
@@ -131,10 +133,10 @@ pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion),
     }
 }
 
-/// Reads one of many answers to a request, and returns the result of `look`. The answer has its own growing
-/// reservation, and uses the reserve at the limit of body bytes. For a large answer, `look` waits for a CPU slot for at
-/// most half of the remaining time, and then runs without one. The member's action has to be recorded before the
-/// request ends, and the reserve released.
+/// Reads one of many answers to a request, calls `look` with the answer, and returns its result. `own` counts the bytes
+/// of the answer as they arrive. At the limit of body bytes, the answer uses the reserve. For a large answer, `look`
+/// waits for a CPU slot for at most half of the remaining time, and then runs without a slot: Tributary must record the
+/// member's action before the request ends, and release the reserve.
 ///
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only if the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
@@ -163,9 +165,9 @@ pub(crate) async fn seen_whole<T>(
     }
 }
 
-/// Calls `look` with an answer before it is passed on. An answer that does not fit into memory is passed on without the
-/// call. `look` needs no CPU slot, because the write also counts if the client gives up waiting. Another thread takes
-/// over this thread's tasks meanwhile.
+/// Calls `look` with an answer before the client gets the answer. An answer that does not fit into memory is passed on
+/// without the call. `look` needs no CPU slot, because the member has done the write even if the client gives up
+/// waiting. During the call, another thread takes over this thread's tasks.
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
@@ -195,8 +197,8 @@ async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
     })
 }
 
-/// Reads an answer, with the reason if the end was not reached. Waiting for memory does not count towards the member's
-/// time limit.
+/// Reads an answer. If the function does not reach the end of the answer, it also returns the reason. Waiting for
+/// memory does not count towards the member's time limit.
 async fn read(body: &mut Body, room: &mut AnswerMemory<'_>) -> Result<(Gathered, Option<Interrupted>), Interrupted> {
     let mut deadline = Instant::now() + WHOLE_WITHIN;
     let mut text = Gathered::default();
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answer_is_read_whole_or_ends_with_a_cause() {
+    async fn member_answer_is_read_whole_or_fails_with_a_cause() {
         assert_eq!(whole(body::full("x")).await.unwrap(), "x");
         assert_eq!(whole(body::empty()).await.unwrap(), "");
         assert_eq!(whole(body_of(vec![chunk(3), chunk(4)])).await.unwrap().len(), 7);
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_answers_release_the_reserve_before_the_request_ends() {
+    async fn slow_answers_release_the_memory_reserve_before_the_request_ends() {
         let (share, _) = share(80 << 10);
         let room = Mutex::new(share.acquire(Holder::Unknown, 20 << 10).unwrap());
         let until = Instant::now() + Duration::from_secs(60);
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_answers_are_examined_in_time_without_a_free_cpu_slot() {
+    async fn large_answers_are_examined_before_the_deadline_without_a_cpu_slot() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let _of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_releases_the_reserve_while_waiting_for_a_cpu_slot() {
+    async fn answer_releases_the_memory_reserve_while_waiting_for_a_cpu_slot() {
         const BYTES: usize = 100 << 10;
         let turns = LargeBodies::one_at_a_time();
         let of_another = turns.turn(Holder::Unknown, BYTES).await;
@@ -433,7 +435,8 @@ mod tests {
     async fn answer_in_tiny_frames_takes_only_its_own_bytes() {
         const PIECES: usize = 100 << 10;
         let tiny = || StreamBody::new(stream::iter((0..PIECES).map(|_| chunk(1)))).boxed_unsync();
-        // One client may have three eighths, 48 KiB. A longer answer is passed on, with its read part in one piece.
+        // One client may use three eighths of the limit, 48 KiB. A longer answer is passed on, with the part that was
+        // read in one piece.
         let (narrow, metrics) = share(128 << 10);
         let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) =
             begun(tiny(), narrow.acquire(Holder::Unknown, 0).unwrap()).await
@@ -453,13 +456,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_of_an_answer_count_until_their_release() {
+    async fn bytes_of_an_answer_use_the_limit_until_their_release() {
         let (share, metrics) = share(80 << 10);
         let room = || share.acquire(Holder::Unknown, 1 << 10).unwrap();
         let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();
         assert_eq!((text.len() as i64, metrics.used.get()), (2548, 2548));
         drop(held);
-        // Half of three quarters is 30 KiB. A longer answer does not fit, and is passed on if it may stay unchanged.
+        // One client may use three eighths of the limit, 30 KiB. A longer answer does not fit, and is passed on if it
+        // may stay unchanged.
         let large = || body_of(vec![chunk(20 << 10), chunk(20 << 10), chunk(5)]);
         assert!(matches!(super::whole(large(), room()).await, Err(Interrupted::NoRoom(_))));
         assert_eq!(metrics.used.get(), 0);

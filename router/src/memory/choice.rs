@@ -80,8 +80,8 @@ impl ClientRequest<'_> {
     /// Returns the cached view for a read of the selected clusters, and the state of the clusters.
     ///
     /// # Errors
-    /// (beside the view) 429 if clusters are unknown and the policy forbids partial answers, or if the limit of
-    /// namespace views is reached.
+    /// The state is an error, beside a valid view: 429 if clusters are unknown and the policy forbids partial answers,
+    /// or if the limit of namespace views is reached.
     pub(crate) async fn read(
         &self,
         wanted: &ClusterSelector,
@@ -108,8 +108,8 @@ impl ViewRead<'_> {
     /// all namespaces and the request names a namespace, the result is the view of the namespace.
     ///
     /// # Errors
-    /// (beside the view) 429 if clusters are unknown and the policy forbids partial answers, or if the limit of
-    /// namespace views is reached.
+    /// The state is an error, beside a valid view: 429 if clusters are unknown and the policy forbids partial answers,
+    /// or if the limit of namespace views is reached.
     async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
         let (view, standings) = self.cached_view(views).await;
@@ -143,9 +143,9 @@ impl ViewRead<'_> {
                         };
                         (part, standings)
                     }
-                    // At the limit of namespace views, the cached view of all namespaces still serves its objects. But
-                    // not if a view of the namespace existed: that view may have sent newer events, and a client must
-                    // not see older objects afterwards.
+                    // At the limit of namespace views, the cached view of all namespaces still serves its objects. If a
+                    // view of the namespace existed, the view of all namespaces is not used: the former view may have
+                    // sent newer events, and a client must not see older objects afterwards.
                     Err(_) if !standings.is_one_given_up() && !view.had_part(namespace) => {
                         let standings = view.wait_until_known(partial, wanted, deadline).await;
                         (view, standings)
@@ -184,10 +184,10 @@ impl ViewRead<'_> {
         standings_until(view, wanted, deadline).await
     }
 
-    /// Returns the view of one namespace, for clusters that forbid reading all namespaces. At the limit, the view of a
-    /// missing or long forbidden namespace ends, so that watches of invented names cannot fill the limit. A missing
-    /// namespace replaces no other view. A recently forbidden namespace keeps its view; otherwise two such views would
-    /// replace each other for ever.
+    /// Returns the view of one namespace, for clusters that forbid reading all namespaces. At the limit of views, the
+    /// view of a missing or long forbidden namespace ends, so that watches of invented names cannot fill the limit. A
+    /// view of a missing namespace replaces no other view. A recently forbidden namespace keeps its view, because
+    /// otherwise two clients could replace each other's views for ever.
     async fn of_namespace(
         self,
         views: &Arc<Views>,

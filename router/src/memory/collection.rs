@@ -102,13 +102,13 @@ impl ClientRequest<'_> {
         let place = self.read_place();
         let find = |rights: &CallerRights| {
             let find = |place: &ReadPlace| rights.readable(selected, verb, place, partial);
-            // Reads with a selector, or with refusing clusters, are not cached. Policies that refuse a user in some
-            // clusters only are rare.
+            // The cache has no rights for reads with a selector, or with clusters whose policies refuse the read.
+            // Policies that refuse a user in only some clusters are rare.
             match wanted.is_everything() && denied.is_none() {
                 true => {
                     self.router.readable_cache().get(rights, configuration.for_readable(), (verb, place.clone()), find)
                 }
-                // A selector matches few clusters, so the search is cheap.
+                // A selector matches few clusters, so finding the rights without the cache is cheap.
                 false => find(&place),
             }
         };

@@ -28,7 +28,7 @@ use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
 pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     match get_of_served(request).await {
         Err(refusal) if refusal.is_not_found() => {
-            // The request itself has all clusters as candidates, because memory checks the caller's rights.
+            // `request` has all clusters as candidates, because memory checks the caller's rights.
             let candidates = request.candidates_of(request.resource, "get").await;
             let renewed = Box::pin(request.about(request.resource, request.served, &candidates).renewed()).await;
             match renewed {

@@ -45,7 +45,8 @@ enum RequestedState {
     /// Exactly this version, in the clusters that have a component in the version. The current state in clusters that
     /// joined later. With the version of a single object, the current state in all other clusters.
     Exact(CompositeResourceVersion),
-    /// The state of a continue token, or the present state for an inconsistent token.
+    /// The state of a continue token. For a token without a version (inconsistent continuation in kube-apiserver), the
+    /// present state.
     Continue(ContinueToken),
 }
 
@@ -107,7 +108,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     Ok(response)
 }
 
-/// Cuts off the answer once its caller must not get more. Only a streamed answer takes long; a whole answer is returned
+/// Ends a streamed answer once its caller must not get more objects. An answer that is complete in memory is returned
 /// unchanged.
 fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     if answer.body().size_hint().exact().is_some() {
@@ -139,7 +140,7 @@ struct OpenedList {
 }
 
 impl ReadList {
-    /// Returns the search for the page, and the facts about the list.
+    /// Returns the search for the end of the page, and the facts about the list.
     ///
     /// # Errors
     /// 429 if a cluster has become unknown, and the policy forbids partial answers.
@@ -359,7 +360,7 @@ async fn reach(
             view.reached_by_members(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
         }
         RequestedState::Continue(token @ ContinueToken { version: Some(version), .. }) => {
-            // The first page may have come from another replica with a newer state.
+            // The first page may have come from another replica, whose state may be newer than this process's.
             let reached = view.reached_by_members(&of_clusters(&remaining_components(version, token), wanted)).await;
             reached.map_err(|unreached| match unreached {
                 Unreached::WentBack { .. } => expired(versions, token),

@@ -23,7 +23,7 @@ pub(super) enum CollectionSource {
     Memory,
     /// Lists that Tributary forwards to each cluster. Memory has no version of these clusters to continue from.
     Clusters(Vec<ClusterName>),
-    /// No source: memory cannot watch this cluster's objects.
+    /// No source: memory cannot watch the objects of this cluster.
     Nobody(ClusterName),
 }
 
@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn source_of_a_collection_follows_from_the_states_of_clusters() {
+    fn states_of_clusters_decide_whether_memory_or_clusters_answer_a_list() {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         let memory = CollectionSource::Memory;
         let clusters = |text| CollectionSource::Clusters(names(text));
         let nobody = |text| CollectionSource::Nobody(names(text).remove(0));
         let custom = GroupVersionResource::new("projectcalico.org", "v3", "networksets");
-        // The clusters are a, b and c; in the third column, c is reachable.
+        // The clusters are a, b and c. The boolean tells whether c is reachable.
         for (standings, can_ask_c, expected) in [
             ("fresh fresh fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
             ("fresh stale fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn non_numeric_versions_leave_built_in_resources_in_memory() {
+    fn non_numeric_versions_of_one_member_leave_built_in_resources_cached() {
         use CollectionRead::{List, LivePage, NewestList, Watch};
         for (group, version, resource) in
             [("", "v1", "pods"), ("apps", "v1", "deployments"), ("storage.k8s.io", "v1", "storageclasses")]

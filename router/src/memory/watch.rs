@@ -126,8 +126,8 @@ fn frames(stream: WatchStream) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// Returns the length of the initial state; `None` without a state, or if one batch of events contains the state.
-/// Ignores selectors: most watches with selectors match many objects, too.
+/// Returns the length of the initial state. `None` if the watch sends no initial state, or if one batch of events
+/// contains the state. Ignores selectors: most watches with selectors match many objects, too.
 fn initial_length(view: &View, watcher: &Watcher<Arc<Selection>>) -> Option<Length> {
     if !watcher.starts_with_state() {
         return None;

@@ -1,4 +1,5 @@
-//! Indentation of JSON text for people, in pieces, so that a list of 60 MB is never whole in memory.
+//! Indentation of JSON text for people. Tributary indents the text in pieces, so that a list of 60 MB is never complete
+//! in memory.
 //!
 //! Source: Go's `encoding/json.Indent` with two blanks, as kube-apiserver answers `pretty=true`: the text does not end
 //! with a newline. Numbers and strings stay unchanged.
@@ -9,7 +10,7 @@ pub(crate) struct Indent {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// A bracket was opened, and no value has followed: `{}` stays on one line.
+    /// True after an opening bracket, until a value follows: `{}` stays on one line.
     opened: bool,
 }
 
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_indented_as_by_go() {
+    fn json_is_indented_like_gos_json_indent() {
         let text = br#"{"a":[],"b":{},"c":[1, {"d":"x\\\"{,:}"}],"e":1.50}"#;
         let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\\\\\"{,:}\"\n    }\n  ],\n  \"e\": 1.50\n}";
         assert_eq!(laid_out(&[text, b"\n"]), expected);

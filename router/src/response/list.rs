@@ -137,7 +137,7 @@ impl ListAnswer<'_> {
         let gzip = gzip.then(Gzip::default);
         let is_compressed = gzip.is_some();
         let mut long = LongAnswer { frames: made, list, gzip, is_last: Arc::default(), share, pieces: 0 };
-        // Text below the compression threshold is sent whole, with its length.
+        // An answer below the compression threshold is sent whole, with its length.
         let mut frames = VecDeque::new();
         let mut bytes = 0;
         while bytes <= THRESHOLD_BYTES {
@@ -159,7 +159,7 @@ impl ListAnswer<'_> {
 
 /// An answer that is written frame by frame, at the speed of the client.
 struct LongAnswer {
-    /// Frames made before the length of the answer was known.
+    /// Frames that were made before the length of the answer was known.
     frames: VecDeque<Bytes>,
     list: ListWriter,
     gzip: Option<Gzip>,
@@ -192,7 +192,7 @@ impl LongAnswer {
             self.is_last.store(self.frames.is_empty() && self.list.done, Relaxed);
             return Ok(text);
         };
-        // From this point on, no yield: the compressor must be free before other tasks run.
+        // The function must not yield after this line: the compressor must be free before other tasks run.
         let mut packed = gzip.frame();
         loop {
             let Some(frame) = text else {
@@ -200,7 +200,7 @@ impl LongAnswer {
                 return Ok(Some(packed.finish().into()));
             };
             packed.push(&frame);
-            // If a long search found little text, the frame is sent now.
+            // A frame with little text is sent now, because a long search has found only this text.
             if packed.is_full() || frame.len() < FRAME_BYTES / 4 {
                 return Ok(Some(packed.end().into()));
             }
@@ -215,7 +215,7 @@ impl LongAnswer {
             self.share.go_on().await?;
             let text = next_text(&mut self.frames, &mut self.list, &mut self.share);
             self.pieces += 1;
-            // YAML takes a hundred times as long as copying, and compression ten times.
+            // Writing YAML takes a hundred times as long as copying JSON, and compression takes ten times as long.
             let is_slow = self.gzip.is_some() || self.list.writer.form().encoding == Encoding::Yaml;
             if is_slow || self.pieces >= PIECES_PER_TURN {
                 self.pieces = 0;
@@ -280,11 +280,11 @@ impl ListWriter {
         let frame = match self.writer.form() {
             AnswerForm { encoding: Encoding::Json, .. } => self.json_frame(),
             AnswerForm { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
-            // One object of a megabyte takes a tenth of a second.
+            // The conversion of one object of a megabyte takes a tenth of a second.
             AnswerForm { encoding: Encoding::Yaml, .. } => beside(|| self.yaml_frame()),
         };
         let Some(indent) = &mut self.indent else { return Some(frame) };
-        // Indented text is half as long again.
+        // Indentation makes the text about 1.5 times as long.
         let mut laid_out = Vec::with_capacity(frame.len() * 2);
         indent.push(&frame, &mut laid_out);
         Some(laid_out)
@@ -309,7 +309,8 @@ impl ListWriter {
         out
     }
 
-    /// Writes the items one by one: a parsed value of the whole list would take ten times its text in memory.
+    /// Writes the items one by one: a parsed value of the whole list would need ten times the memory of the list's
+    /// text.
     fn yaml_frame(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FRAME_BYTES + FRAME_BYTES / 4);
         if !std::mem::replace(&mut self.begun, true) {
@@ -415,8 +416,8 @@ struct ItemTexts {
 }
 
 impl ItemTexts {
-    /// Visits items of about `bytes` bytes of JSON, each with the text of its version and its cluster's annotation.
-    /// Returns false after the last item.
+    /// Visits the next items, together about `bytes` bytes of JSON, each with the text of its version and its cluster's
+    /// annotation. Returns false after the last item.
     fn visit(
         &mut self,
         bytes: usize,

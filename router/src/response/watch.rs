@@ -25,7 +25,7 @@ pub(crate) struct EventWriter {
 
 /// Input for an event's frame, computed while the caller has locked the log.
 pub(crate) enum Prepared {
-    /// A cached frame, encoded for another watch with the same form.
+    /// A cached frame that was encoded for another watch with the same form.
     Encoded(Bytes),
     Version(String),
 }
@@ -35,7 +35,7 @@ impl EventWriter {
         Self { view, writer, epochs, items, by_cluster: HashMap::new(), columns: Columns::Defined }
     }
 
-    /// Returns an event's cached frame, or the text of its version. `log` is the log that returned the event, and
+    /// Returns an event's cached frame, or the text of its version. `log` is the log that returned the event. The log
     /// converts positions into versions.
     ///
     /// The log still has the position of an event that it has just returned.

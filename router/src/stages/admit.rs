@@ -27,7 +27,7 @@ pub(crate) struct Admitted {
     pub(crate) place: AdmissionPermit,
 }
 
-/// Permits of a request. A health check needs none, so that a busy process still answers.
+/// Permits of a request. A health check needs no permits, so that a busy process still answers.
 #[derive(Default)]
 pub(crate) struct AdmissionPermit {
     /// Permit of requests in flight, until the answer begins; `None` for a long-running request.
@@ -157,10 +157,10 @@ mod tests {
         }
     }
 
-    /// An aggregated server may switch the connection of a short request. The request is in flight until the switch,
-    /// and long-running afterwards.
+    /// An aggregated server may switch the connection of a request whose path is not long-running. The request is in
+    /// flight until the switch, and long-running afterwards.
     #[tokio::test]
-    async fn tunnel_keeps_its_permits_until_its_end() {
+    async fn tunnel_keeps_its_request_permits_until_its_end() {
         let shared = Some(SharedMode::default());
         let router = Router::new(RouterConfig { shared, ..RouterConfig::default() });
         let shares = router.long_running().unwrap();

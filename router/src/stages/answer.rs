@@ -106,7 +106,7 @@ impl Router {
             dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
         }
         let candidates = match plan {
-            // Answers from memory check the rights for each object.
+            // Answers from memory need no candidates, because they check the rights for each object.
             ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
             _ => {
                 let _authorizing = caller.stage("authorize");
@@ -170,7 +170,7 @@ impl Router {
         }
     }
 
-    /// Sends a get to clusters for an object that memory does not show, also to clusters outside of memory.
+    /// Sends a get to clusters for an object that memory does not show, also to clusters that memory does not cache.
     async fn get_elsewhere(
         &self,
         request: ClientRequest<'_>,
@@ -204,7 +204,7 @@ impl Router {
         }
     }
 
-    /// Returns the refusal for every user. In shared mode the refusal names no cluster.
+    /// Returns the refusal in the form that every user may see. In shared mode this form names no cluster.
     fn told_to_all(&self, refusal: Refusal) -> Refusal {
         if self.rights.is_some() { refusal.without_names() } else { refusal }
     }

@@ -17,7 +17,7 @@ use crate::request_context::RequestArrival;
 use crate::{Router, health, response};
 
 /// Applies the policies, and sets the schema of the request. Without policies, only requests that are or may become
-/// long-running keep the outcome, because later policies may refuse them.
+/// long-running keep the outcome, because policies that are added later may refuse them.
 ///
 /// # Errors
 /// 403, 429 and 500 with the name of the policy; 400 for an impersonated user that is not valid text.

@@ -60,7 +60,7 @@ impl Router {
         let status = &refusal.status();
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
-            // Warnings name clusters, and a user may not know every cluster.
+            // A user in shared mode may not know every cluster, and Warnings name clusters.
             Some(_) if self.rights.is_some() => {}
             Some(request) if info.cluster.is_none() && !matches!(refusal, Refusal::NoRoute | Refusal::Route(_)) => {
                 // Refused reads get the Warning about a deprecated version, too.
@@ -68,7 +68,7 @@ impl Router {
                     view.warnings.add_to(response.headers_mut());
                 }
             }
-            // client-go hides the message of such a Status (`newUnstructuredResponseError`), but prints Warnings.
+            // client-go hides the message of a 503 for discovery (`newUnstructuredResponseError`), but prints Warnings.
             // kubectl reads discovery before any other request.
             None if status.code == StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
                 response.headers_mut().extend(

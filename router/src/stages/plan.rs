@@ -13,7 +13,7 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::plan::{Plan, ResourcePlan, plan};
 use crate::{Router, asked, forward};
 
-/// `Retry-After` in seconds of a refusal because a cluster without discovery may serve the resource.
+/// `Retry-After` in seconds of the refusal of a resource that a cluster without discovery may serve.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
 
 /// Plan, and the configuration that the plan uses.

@@ -30,11 +30,11 @@ pub(crate) struct Client {
     random: StdRng,
     selection: Selection,
     follower: Arc<Mutex<Option<Follower>>>,
-    /// The times of the last event and version that the routers sent.
+    /// The times of the last event and of the last version that the routers sent to the client.
     told: Told,
     /// An older state that the client sometimes returns to, like a process that stores its state on disk.
     checkpoint: Option<(Told, Follower)>,
-    /// The number of restores before the client's first list.
+    /// The number of restores of members before the client's first list.
     born: u64,
     /// Whether the client pauses between two reads of the stream.
     slow: bool,
@@ -238,8 +238,8 @@ impl Client {
             query.push(format!("timeoutSeconds={}", self.random.random_range(1..90)));
         }
         let forgotten = self.told.last.elapsed() > KEPT_FOR;
-        // If changes share a revision, a client that resumes in the middle of the revision receives events again that
-        // other clients already have. From that moment the router refuses earlier integers.
+        // Several changes may share a revision. A client that resumes in the middle of such a revision receives events
+        // that other clients already have. From that moment the router refuses earlier integers.
         let is_passed =
             is_item && self.world.with_truth(|truth| truth.clusters.values().any(History::shares_revisions));
         let end = self.stream(replica, query).await?;
@@ -399,7 +399,7 @@ impl Client {
     }
 }
 
-/// The time since the first event without a bookmark, in streams that must send bookmarks soon after events.
+/// The time since the first event that no bookmark has followed, in streams that must send bookmarks soon after events.
 struct Unmarked {
     told: bool,
     since: Option<Instant>,

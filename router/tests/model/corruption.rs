@@ -222,8 +222,8 @@ fn objects(truth: &Truth, a: u64, b: u64) -> BTreeMap<(String, String), State> {
     objects
 }
 
-/// A router's request for a member's latest revision explains no refusal of a version. A relist of the member explains
-/// refusals of versions before the relist.
+/// A router may refuse a version that precedes its relist of the member. A router's request for a member's latest
+/// revision is no reason to refuse a version.
 fn refused_in_a_calm_run() -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {

@@ -54,9 +54,9 @@ pub(crate) struct Expectations {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Follower {
     pub(crate) selection: Selection,
-    /// The objects by cluster and key, as a client stores them that distinguishes clusters.
+    /// The objects by cluster and key, as stored by a client that distinguishes clusters.
     pub(crate) objects: BTreeMap<(String, String), State>,
-    /// The cluster of each name, as a client stores objects that identifies them only by name.
+    /// The cluster of each name, as stored by a client that identifies objects only by name.
     pub(crate) names: BTreeMap<String, String>,
     /// The version to resume from; `None` before the first list or the end of the initial events.
     pub(crate) version: Option<Vector>,
@@ -96,7 +96,8 @@ impl Version {
 }
 
 /// Checks that the version of an event covers the event's object. Otherwise a client that is cut off after the event
-/// may resume after a later deletion and keep the object forever. A DELETED event may precede its version.
+/// may resume after a later deletion and keep the object forever. A DELETED event may have a version before the
+/// deletion.
 fn is_covered(
     truth: &Truth,
     (change, cluster, key, state): (Change, &str, &str, &State),
@@ -167,9 +168,9 @@ impl Follower {
         }
     }
 
-    /// Returns whether a restore has undone changes that the client has received, while the client's version, which
-    /// does not cover them, survived. No router can distinguish this client from a client with exactly the state of its
-    /// version.
+    /// Returns whether the client has received changes that a restore has undone, and that the client's version does
+    /// not cover. The restore has not undone the version itself. No router can distinguish this client from a client
+    /// with exactly the state of its version.
     pub(crate) fn is_undone(&self, truth: &Truth) -> bool {
         let mut components = self.version.iter().flatten();
         components.any(|(cluster, revision)| {
@@ -428,7 +429,8 @@ impl Follower {
                 let may_be_listed = |had: &Component| listed.is_some_and(|listed| *had < listed.into());
                 let is_listed_anew = before.get(cluster).is_some_and(may_be_listed);
                 match exact {
-                    // The stream sends later deletions together with the part of a revision.
+                    // The stream sends the later deletions of a revision together with the received part of the
+                    // revision.
                     Err(_) if revision.part.is_some() || is_listed_anew => {
                         self.listed_anew.insert(cluster.clone());
                     }

@@ -31,9 +31,9 @@ use crate::world::{EPOCH, RESOURCE, connect, service};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The namespaces in which users may get rights. The first entry means all namespaces.
 const MEMBERS: [&str; 2] = ["eu", "us"];
 const USERS: [&str; 3] = ["ann", "ben", "eve"];
+/// The namespaces in which users may get rights. The first entry means all namespaces.
 const PLACES: [&str; 4] = ["", "a", "b", "c"];
 const NAMES: [&str; 4] = ["w", "x", "y", "z"];
 

@@ -33,7 +33,7 @@ pub(crate) struct Profile {
     pub(crate) seed: u64,
     /// The number of random steps in the run.
     pub(crate) steps: usize,
-    /// Whether members empty their watch windows.
+    /// Whether members drop the events in their watch windows.
     pub(crate) expires: bool,
     /// Whether members are restored to earlier revisions.
     pub(crate) restores: bool,

@@ -275,8 +275,8 @@ impl History {
         steps
     }
 
-    /// Returns the version that a router does not repeat to a resuming client. If several changes share a revision, the
-    /// router may repeat all of them except the first.
+    /// Returns the version up to which a router repeats no change to a resuming client. If several changes share a
+    /// revision, the router may repeat all of them except the first.
     fn promised(version: Component) -> Component {
         Component { part: version.part.map(|part| part.min(1)), ..version }
     }
@@ -363,9 +363,10 @@ impl History {
             .collect()
     }
 
-    /// Returns whether a client with this state of an object that resumes after a version ends with the current state.
-    /// The version may guarantee fewer changes than the client has received, but the stream never repeats a guaranteed
-    /// change. After a relist, the stream may omit a change that the version covers, if it sends a later change.
+    /// Checks a client that has this state of an object and resumes after a version. Returns whether the stream brings
+    /// the client to the current state. The version may guarantee fewer changes than the client has received, but the
+    /// stream never repeats a guaranteed change. After a relist, the stream may omit a change that the version covers,
+    /// if it sends a later change.
     pub(crate) fn is_resumable(
         &self,
         selection: &Selection,

@@ -158,7 +158,7 @@ fn curl_and_browsers_get_indented_json() {
 }
 
 #[test]
-fn errors_are_never_tables() {
+fn errors_are_never_returned_as_tables() {
     let error = |accept: Option<&str>| preferences(accept, None, "client-go").error_form();
     let indented = AnswerForm { pretty: true, ..AnswerForm::JSON };
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";

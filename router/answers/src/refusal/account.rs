@@ -60,8 +60,8 @@ fn join(cluster: &ClusterName) -> String {
     format!("tributary join CONTEXT --name {cluster}")
 }
 
-/// Hint to run `join` again. Each profile lets users read only the kinds that the cluster served at the last run of
-/// `join`.
+/// Hint to run `tributary join` again. Each profile lets users read only the kinds that the cluster served at the last
+/// run of `join`.
 const AGAIN: &str = ", which names the kinds that were added since";
 
 impl NotLet {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remedy_is_the_smallest_sufficient_profile() {
+    fn remedy_names_the_smallest_sufficient_profile_of_tributarys_account() {
         let of = |method: &str, path: &str| Beyond::from_request(&RequestInfo::parse(method, path, None).unwrap());
         for (method, path, what, flags) in [
             ("GET", "/api/v1/secrets", "list secrets", " --profile read-with-secrets"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_a_limited_account_names_the_remedy() {
+    fn refusal_beyond_the_profile_of_tributarys_account_names_the_remedy() {
         let info = RequestInfo::parse("GET", "/api/v1/secrets", None).unwrap();
         let cluster = ClusterName::new("eu").unwrap();
         // The log contains only the remedy, with the text of the client's message.

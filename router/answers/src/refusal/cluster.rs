@@ -53,7 +53,7 @@ pub enum ClusterRefusal {
         resource: GroupVersionResource,
         /// Name of the object; empty if the cluster generates the name.
         name: String,
-        /// Ground for the reachable cluster.
+        /// Ground (reason) to choose the reachable cluster.
         ground: Ground,
         /// The reachable cluster that may be the owner.
         known: ClusterName,
@@ -72,8 +72,8 @@ pub enum ClusterRefusal {
         /// Unreachable clusters, with reasons.
         unknown: Vec<Trouble>,
     },
-    /// A write belongs to a Helm release whose records the client may not read, and only a default names a cluster:
-    /// 403.
+    /// A write belongs to a Helm release whose records the client may not read, and only the configuration's placement
+    /// names a cluster: 403.
     ReleaseForbidden {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -185,7 +185,7 @@ pub enum ClusterRefusal {
         namespace: Arc<str>,
         /// Cluster of the new object.
         cluster: ClusterName,
-        /// Ground for the cluster.
+        /// Ground (reason) to choose the cluster.
         ground: Ground,
         /// Clusters that have the namespace and serve the resource.
         elsewhere: Vec<ClusterName>,
@@ -326,7 +326,7 @@ fn unsure(
     let (aim, doubt) = match ground {
         Ground::Kind => (to_create, format!("may serve {}, too", resource.group_resource())),
         Ground::Namespace => (to_create, "may have its namespace, too".to_owned()),
-        // This branch concerns records in ConfigMaps: records in Secrets would have decided the cluster.
+        // The release's records are in ConfigMaps: records in Secrets would have decided the cluster.
         Ground::Release => (
             format!("if you mean the Helm release in {known}, whose records are ConfigMaps, which anyone may make"),
             "may have the records in Secrets".to_owned(),

@@ -27,13 +27,13 @@ pub enum LimitRefusal {
         /// Schema, and its limit.
         refused: Box<Refused>,
     },
-    /// No capacity to write a long answer: 429.
+    /// No permit to write a long answer is free: 429.
     Turn(NoTurn),
     /// The client's share of a cluster's concurrent requests is used up: 429.
     ClusterPlaces {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Client's share of the limit, and the use of the limit.
+        /// Client's share of the limit, and the part of the limit that is in use.
         exceeded: Exceeded,
         /// True if the request is long-running.
         is_lasting: bool,
@@ -43,14 +43,14 @@ pub enum LimitRefusal {
     MemberUnread {
         /// Cluster of the request.
         cluster: ClusterName,
-        /// Client's share of the limit, and the use of the limit.
+        /// Client's share of the limit, and the part of the limit that is in use.
         exceeded: Exceeded,
     },
     /// The client's share of body bytes cannot take a cluster's answer about an object: 429.
     ClusterAnswer {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Client's share of the limit, and the use of the limit.
+        /// Client's share of the limit, and the part of the limit that is in use.
         exceeded: Exceeded,
     },
     /// Too many concurrent lookups of objects in a cluster: 429.
@@ -144,7 +144,7 @@ fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) 
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 
-/// The limit covers long-running requests to all clusters, so the remedy does too.
+/// The limit covers long-running requests to all clusters, so the remedy concerns all clusters, too.
 fn member_unread(cluster: &ClusterName, exceeded: &Exceeded) -> Status {
     let remedy = "end some logs and watches, in whichever cluster, or raise the flag";
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)

@@ -48,7 +48,8 @@ impl PolicyRefusal {
                      its administrator adds a policy with such a rule to spec.dispatchPolicies"
                 ),
             ),
-            // No Retry-After: kubectl would wait silently until the end of the emergency.
+            // The refusal has no Retry-After: with Retry-After, kubectl would wait silently until the end of the
+            // emergency.
             PolicyCause::Frozen => Status::new(
                 429,
                 StatusReason::TooManyRequests,

@@ -51,7 +51,8 @@ pub enum PreconditionRefusal {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// The cluster's resourceVersions exceed the maximum of the integer form that the answer to a write needs: 400.
+    /// The cluster's resourceVersions exceed the maximum that an integer version can encode, but the answer to the
+    /// write needs an integer version: 400.
     NoIntegerForm {
         /// Resource of the request.
         resource: GroupVersionResource,
@@ -59,7 +60,7 @@ pub enum PreconditionRefusal {
         cluster: ClusterName,
         /// Newest known resourceVersion of the cluster.
         newest: CollectionVersion,
-        /// Maximal resourceVersion that has an integer form.
+        /// Maximal resourceVersion of the cluster that an integer version can encode.
         max: ResourceVersion,
         /// Path of the request, as kube-apiserver would see the path.
         path: String,

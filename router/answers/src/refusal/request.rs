@@ -41,7 +41,7 @@ pub enum RequestRefusal {
     },
     /// The query has too many parameters: 400.
     TooManyParameters {
-        /// Limit of the length.
+        /// Maximum of parameters.
         max: usize,
     },
     /// The value of `includeObject` is unknown: 400.

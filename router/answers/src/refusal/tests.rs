@@ -24,14 +24,14 @@ fn causes(status: &Status) -> Vec<&str> {
 }
 
 #[test]
-fn refusal_type_stays_small() {
+fn refusal_type_takes_at_most_sixteen_bytes() {
     assert!(size_of::<Refusal>() <= 16, "{}", size_of::<Refusal>());
 }
 
 /// kube-apiserver's `sanitizer` also escapes HTML in the user's request, and leaves the reason and the preceding name
 /// unchanged.
 #[test]
-fn refusal_escapes_html_of_the_request() {
+fn refusal_message_escapes_html_from_the_request() {
     let request = ForbiddenRequest {
         user: "<b>&\"".to_owned(),
         verb: "get".into(),
@@ -106,7 +106,7 @@ fn refusal_names_the_cluster_of_an_object_that_cannot_move() {
 }
 
 #[test]
-fn refusal_has_the_cause_of_a_wait_and_retry_after() {
+fn refusal_of_an_unread_cluster_has_its_cause_and_retry_after() {
     let clusters = names();
     let reasons = vec![(clusters[0].clone(), "it is silent".into())];
     let unread = |retry_after| {
@@ -152,7 +152,7 @@ fn refusals_of_members_differ_from_refusals_of_tributary() {
 }
 
 #[test]
-fn refused_watch_gets_the_remedy() {
+fn refusal_of_an_unwatchable_resource_names_the_remedy() {
     let refusal = RequestRefusal::NotWatched { resource: pods(), remedy: "register it".to_owned() };
     assert!(status(refusal).message.ends_with(": register it"));
 }

@@ -9,7 +9,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource};
 /// Maximum of names in a message; further names are only counted.
 pub(super) const NAMED_MAX: usize = 10;
 
-/// `configmaps "x"`, or `configmaps` for an object that has no name yet.
+/// Returns `configmaps "x"`, or `configmaps` for an object that has no name yet.
 pub(super) fn object(resource: &GroupVersionResource, name: &str) -> String {
     match name {
         "" => resource.group_resource().to_string(),

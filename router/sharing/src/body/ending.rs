@@ -15,10 +15,10 @@ use super::{Body, BoxError, empty};
 /// Way in which a body ends early.
 #[derive(Debug)]
 pub enum Ending {
-    /// After the current line is complete.
+    /// The body ends as soon as the current line is complete.
     AfterLine,
-    /// Immediately. Between two lines, the body ends without an error. Within a line, the body ends with this error, so
-    /// that the reader notices the cut.
+    /// The body ends immediately. Between two lines, the body ends without an error. Within a line, the body ends with
+    /// this error, so that the reader notices the cut.
     AtOnce(BoxError),
 }
 
@@ -39,7 +39,8 @@ where
 }
 
 struct EndedLate<E> {
-    /// Replaced after the first poll by a body [with an early end](ended_by), unless the body is already complete.
+    /// The given body. After the first poll, a body [with an early end](ended_by) replaces it, unless the given body is
+    /// already complete.
     body: Body,
     /// Time from which the body may fail, and the future of the error. `None` after the first poll.
     late: Option<(Instant, BoxFuture<'static, E>)>,
@@ -62,7 +63,7 @@ impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
         let body = std::mem::replace(&mut self.body, empty());
         self.body = ended_by(body, false, Box::pin(end));
         match polled {
-            // Polls again, so that the end of the body wakes the reader, too.
+            // The replacing body is polled at once, so that its end wakes the reader, too.
             Poll::Pending => Pin::new(&mut self.body).poll_frame(cx),
             Poll::Ready(_) => polled,
         }

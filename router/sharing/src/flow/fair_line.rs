@@ -1,10 +1,10 @@
-//! A concurrency limit with a fair queue, for work that few clients may cause at once.
+//! A concurrency limit with a fair queue, for costly work that only few requests may cause at a time.
 //!
 //! Each client has its own queue, so a client with many requests delays no other client. Clients share the slots as a
 //! [`FairShare`] without a reserve. A new client finds a free slot at once, even if other slots are in use for long,
-//! and only a client without a slot may take the last one. Requests of [`Turn::First`] precede all other requests, for
-//! at most three quarters of the slots while other requests wait. The slots of a client's two priorities are counted
-//! separately.
+//! and only a client without a slot may take the last one. Requests of [`Turn::First`] precede all other requests.
+//! While other requests wait, they take at most three quarters of the slots. The slots of a client's two priorities are
+//! counted separately.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ const SWEPT_FROM: usize = 64;
 /// Priority of a waiting request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Turn {
-    /// Before usual requests, for up to three quarters of the slots.
+    /// Requests that precede usual requests. While usual requests wait, they take at most three quarters of the slots.
     First,
-    /// After requests of [`Turn::First`].
+    /// Requests that follow requests of [`Turn::First`].
     #[default]
     Usual,
 }
@@ -52,7 +52,7 @@ pub struct FairLine {
 #[derive(Debug)]
 struct FairLineQueue {
     taken: Shares<PlaceHolder>,
-    /// Number of slots that requests of [`Turn::First`] occupy.
+    /// Number of slots that requests of [`Turn::First`] use.
     taken_first: usize,
     /// Queues of the requests of [`Turn::First`].
     first: HolderQueues<oneshot::Sender<Permit>>,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_go_to_clients_round_robin() {
+    fn slots_of_the_fair_line_go_to_clients_round_robin() {
         let line = FairLine::new(2);
         let (first, _) = ask(&line, client(1), 1);
         let (second, _) = ask(&line, client(2), 1);
@@ -259,7 +259,7 @@ mod tests {
                 break;
             }
         }
-        // [`Turn::First`] still has most slots.
+        // Requests of [`Turn::First`] still have most slots.
         assert!(line.state.lock().taken_first > 25);
     }
 

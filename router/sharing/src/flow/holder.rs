@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_one_member_are_separate_holders_of_one_share() {
+    fn users_of_one_member_are_different_holders_with_one_member_hash() {
         let of = |member: &str, name| {
             let member = ClusterName::new(member).unwrap();
             let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_user_names_of_two_authenticators_are_two_holders() {
+    fn equal_user_names_of_two_authenticators_have_separate_shares() {
         assert_eq!(Holder::user("a", "ann"), Holder::user("a", "ann"));
         for (verifier, name) in [("b", "ann"), ("a", "bob"), ("aa", "nn"), ("", "aann")] {
             assert_ne!(Holder::user("a", "ann"), Holder::user(verifier, name), "{verifier} {name}");

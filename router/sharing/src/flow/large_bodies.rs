@@ -49,7 +49,8 @@ pub struct LargeBodies(Arc<FairLine>);
 pub struct BodyTurn(Option<Permit>);
 
 impl Default for LargeBodies {
-    /// Half of the cores, and at least one slot. The other half serves small requests.
+    /// The default has slots for half of the cores, and at least one slot. The other half of the cores serves small
+    /// requests.
     fn default() -> Self {
         Self(FairLine::new(available_parallelism().map_or(1, NonZero::get) / 2))
     }
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cpu_slots_go_to_connections_round_robin() {
+    async fn cpu_slots_for_large_bodies_go_to_connections_round_robin() {
         let bodies = LargeBodies::one_at_a_time();
         let ask = |port| Box::pin(bodies.turn(client(port), LARGE_BYTES));
         let reading = ask(1).await;

@@ -232,7 +232,7 @@ impl WriteTurn {
 }
 
 impl WriteTurn {
-    /// Gives the write permit to the next request.
+    /// Gives the write permit to the next waiting request.
     fn give_back(&self) {
         let waits = {
             let mut state = self.turns.state.lock();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cancelled_request_leaves_the_queue() {
+    async fn cancelled_request_leaves_the_queue_for_write_permits() {
         let turns = Turns::new(1, TurnMetrics::default());
         let first = turns.acquire(peer(1)).await.unwrap();
         let mut gone = Box::pin(turns.acquire(peer(2)));

@@ -2,8 +2,8 @@
 //! requests.
 //!
 //! Users share the limits over all connections and clusters. kube-apiserver exempts long-running requests from its own
-//! limits, and its connections bound them. In Tributary, thousands of watches of one user would take the memory of
-//! other users, and a thousand port-forwards would take all connections.
+//! limits; only the number of its connections bounds these requests. In Tributary, thousands of watches of one user
+//! would take the memory of other users, and a thousand port-forwards would take all connections.
 
 use std::sync::Arc;
 
@@ -32,8 +32,9 @@ pub struct LongRunningShares {
 pub struct LongRunningPlace(RequestPermit);
 
 impl LongRunningShares {
-    /// Takes the permits for a request, and with `may_switch` also for a switched connection; only the member decides
-    /// about the switch. `text` is the number of bytes kept of the request; each 8 KiB take one more permit.
+    /// Takes the permits for a request. With `may_switch`, also takes a permit for an upgraded connection, because only
+    /// the member decides whether to switch protocols. `text` is the number of bytes that Tributary keeps of the
+    /// request. Each 8 KiB of text take one more permit.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -45,12 +46,12 @@ impl LongRunningShares {
 }
 
 impl LongRunningPlace {
-    /// Keeps the permit until a switched connection ends.
+    /// Keeps the permit until an upgraded connection ends.
     pub fn keep_for_tunnel(&self, permits: &TunnelPermits) {
         permits.push(Permit::keeping(self.0.clone()));
     }
 
-    /// Attaches the permit to the answer's body, unless the connection switched protocols.
+    /// Attaches the permit to the answer's body, unless the connection has switched protocols.
     pub fn kept_by_body(self, answer: Response<Body>) -> Response<Body> {
         match answer.status() {
             StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -73,7 +74,7 @@ mod tests {
         let held = || (shares.requests.used(), shares.upgrades.used());
         let (eve, ann) = (Holder::user("test", "eve"), Holder::user("test", "ann"));
         let mut places: Vec<_> = std::iter::from_fn(|| shares.acquire(eve, true, 100).ok()).collect();
-        // A request without a permit for its switched connection also releases its first permit.
+        // A request that gets no permit for its upgraded connection also releases its first permit.
         assert_eq!((places.len(), held()), (3, (3, 3)));
         let of_ann = [shares.acquire(ann, true, 0), shares.acquire(eve, false, 0)].map(Result::ok);
         assert_eq!(held(), (5, 4));
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((3, 3), false));
         drop(permits);
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((2, 2), true));
-        // The body of an answer without a switch keeps the permit.
+        // If the connection does not switch protocols, the body of the answer keeps the permit.
         let place = places.pop().unwrap();
         let permits = TunnelPermits::default();
         place.keep_for_tunnel(&permits);

@@ -118,7 +118,7 @@ impl LiveAnswer {
             FRAME_BYTES..MEDIUM_BYTES => Some(answer_turns.acquire(Length::Medium, holder).await?),
             _ => Some(answer_turns.acquire(Length::Long, holder).await?),
         };
-        // Text below the compression threshold is sent whole, with its length.
+        // An answer below the compression threshold is sent whole, with its length.
         let (mut frames, mut bytes) = (VecDeque::new(), 0);
         while bytes <= THRESHOLD_BYTES {
             let Some(frame) = self.next_frame().await? else {
@@ -166,7 +166,7 @@ impl LiveAnswer {
             }
         }
         let Some(indent) = &mut self.indent else { return Ok(Some(out)) };
-        // Indented text is half as long again.
+        // Indentation makes the text about 1.5 times as long.
         let mut laid_out = Vec::with_capacity(out.len() * 2);
         indent.push(&out, &mut laid_out);
         Ok(Some(laid_out))
@@ -216,7 +216,7 @@ impl LiveAnswer {
 
 /// Body of a list, written frame by frame at the speed of the client.
 struct LiveListBody {
-    /// Frames made before the length of the answer was known.
+    /// Frames that were made before the length of the answer was known.
     frames: VecDeque<Bytes>,
     list: LiveAnswer,
     gzip: Option<Gzip>,
@@ -232,7 +232,7 @@ impl LiveListBody {
             match written.next().await {
                 Ok(frame) => {
                     let frame = frame?;
-                    // Writing a list of many megabytes never waits, so the task yields between frames.
+                    // A list of many megabytes is written without waiting, so the task yields between frames.
                     tokio::task::yield_now().await;
                     Some((Ok(Frame::data(frame)), Some(written)))
                 }

@@ -26,7 +26,7 @@ const READ_AHEAD_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub(super) struct ListQuery {
     info: RequestInfo,
-    /// Query without the member's own token and without a limit.
+    /// Query without `limit` and without the member's own continue token, which differ by member.
     query: String,
     limit: u64,
     accept: HeaderValue,
@@ -34,8 +34,8 @@ pub(super) struct ListQuery {
 }
 
 impl ListQuery {
-    /// Makes the members' request from the client's request. `labels` is its selector without the selection of
-    /// clusters.
+    /// Makes the members' request from the client's request. `labels` is the client's label selector without the
+    /// selection of clusters.
     pub(super) fn new(request: ClientRequest<'_>, table: bool, labels: &str, limit: u64) -> Self {
         let accept = match table {
             true => "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -110,7 +110,7 @@ pub(super) struct End {
 #[derive(Default)]
 struct Texts {
     text: Vec<u8>,
-    /// End of each text, and whether the text is a row.
+    /// End of each item's text, and whether the item is a row of a Table.
     ends: Vec<(usize, bool)>,
     next: usize,
 }
@@ -203,8 +203,8 @@ impl MemberList {
         Some(if is_row { Item::Row(text) } else { Item::Object(text) })
     }
 
-    /// Replaces the written part of the list by the next part. Returns false after the end. Waits for the member, never
-    /// for the client.
+    /// Drops the written part of the list, and reads the next part. Returns false after the end. Waits for the member,
+    /// never for the client.
     ///
     /// # Errors
     /// The cause if the list broke off.
@@ -277,14 +277,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_get_only_query_parameters_about_objects() {
+    fn members_get_only_list_parameters_that_tributary_does_not_rewrite() {
         let query = "limit=3&label%53elector=a%3Db&fieldSelector=x%3Dy&resourceVersion=eyJ&timeoutSeconds=5&continue=t&pretty=1";
         assert_eq!(kept_parameters(Some(query)), ["fieldSelector=x%3Dy", "timeoutSeconds=5"]);
         assert!(kept_parameters(None).is_empty());
     }
 
     #[test]
-    fn item_texts_record_the_end_of_each_item() {
+    fn list_buffer_records_the_end_of_each_item() {
         let mut texts = Texts::default();
         texts.push(b"{1}", false);
         texts.push(b"{22}", true);

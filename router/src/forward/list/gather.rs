@@ -53,7 +53,8 @@ pub(super) struct GatheredPage {
     pub(super) warnings: Vec<(ClusterName, HeaderValue)>,
     /// Versions of the clusters on earlier pages.
     pub(super) version: CompositeResourceVersion,
-    /// Start of the next page if this page is full; `None` if the last member's own token is the next start.
+    /// Start of the next page if this page is full. `None` if the next page starts in the middle of the last member's
+    /// list.
     pub(super) next: Option<LiveContinueToken>,
     refusals: Vec<Refusal>,
     seen: GatherProgress,
@@ -72,8 +73,9 @@ struct GatherProgress {
 }
 
 impl GatherProgress {
-    /// Returns the number of parallel requests. Without a limit, the page needs every member, and the size of the
-    /// answers decides. With a limit, the number is the estimated number of further members, and one more.
+    /// Returns the number of parallel requests. Without a limit of objects, the page needs every member, and the size
+    /// of their answers decides. With a limit, the number is the estimated number of members that the page still needs,
+    /// and one more.
     fn window(&self, limit: u64) -> usize {
         let by_bytes = match self.members {
             0 => WINDOW_MIN,
@@ -84,7 +86,7 @@ impl GatherProgress {
         }
         let left = limit.saturating_sub(self.items);
         let needed = match self.items {
-            // No member has had an item until now: the window doubles.
+            // No answered member has had an item, so the window doubles.
             0 => self.before.max(self.members),
             items => usize::try_from(left.saturating_mul(self.members as u64) / items).unwrap_or(WINDOW_MAX),
         };
@@ -171,7 +173,7 @@ impl GatheredPage {
         }
     }
 
-    /// Adds the list of the next member, if the list fits. Returns whether the page ends.
+    /// Adds the list of the next member, if the list fits on the page. Returns whether the page ends.
     fn add_list(&mut self, list: MemberList, limit: u64, clusters: &[Arc<Cluster>]) -> ControlFlow<()> {
         let cluster = Arc::clone(&list.cluster);
         let overflows = self.seen.bytes + list.bytes() > GATHERED_BYTES_MAX || !list.is_complete();
@@ -190,8 +192,8 @@ impl GatheredPage {
         }
         let mut behind = clusters.iter().filter(|other| other.name() > cluster.name());
         if limit > 0 {
-            // If the last member's own token is unknown, the next page begins after that member, unless its list ends
-            // with a token.
+            // The next page begins after the last member, unless the end of the last member's list turns out to contain
+            // a continue token.
             self.next = behind.next().map(|next| self.token_at(next));
         } else {
             self.later = behind.cloned().collect();
@@ -199,7 +201,8 @@ impl GatheredPage {
         ControlFlow::Break(())
     }
 
-    /// Probes the members whose lists do not fit, because Warnings about missing clusters precede the body.
+    /// Probes the members whose lists do not fit into memory. The Warnings about missing clusters precede the body, so
+    /// the probes precede the body, too.
     async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
         let asked = later.into_iter().map(|cluster| async move {
@@ -218,11 +221,12 @@ impl GatheredPage {
     }
 
     /// Returns the cluster's answer, if the cluster serves the resource and answers. A cluster that forbids the user's
-    /// impersonation is excluded without a Warning, unless it is the only one.
+    /// impersonation is excluded without a Warning, unless it is the only cluster.
     ///
     /// # Errors
-    /// A refusal of the request itself: other clusters would refuse the request too, or never see the cluster's token.
-    /// Under `partial: Deny` also the refusal to let Tributary's account impersonate, because a retry would fail, too.
+    /// A refusal of the request itself: other clusters would also refuse the request, or would never see the cluster's
+    /// token. Under `partial: Deny` also the refusal to let Tributary's account impersonate, because a retry would
+    /// fail, too.
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -324,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_parallel_lists_follows_the_need_of_the_page() {
+    fn live_list_sends_as_many_parallel_requests_as_a_page_needs() {
         let seen = |members, items, longest, before| GatherProgress { members, items, longest, before, bytes: 0 };
         for (seen, limit, expected) in [
             // Without a limit the page needs every member: the shorter their lists, the more parallel requests.
@@ -337,11 +341,11 @@ mod tests {
             (seen(0, 0, 0, 0), 500, 1),
             (seen(1, 0, 0, 0), 500, 2),
             (seen(8, 0, 0, 0), 500, 9),
-            // The members' items until now show how many more members the page needs.
+            // The number of items in the lists of the answered members shows how many more members the page needs.
             (seen(1, 500, 1 << 20, 0), 500, 1),
             (seen(2, 20, 1 << 10, 0), 500, 32),
             (seen(10, 450, 1 << 10, 0), 500, 2),
-            // The next page begins with the number of members on the previous page, and one more.
+            // The next page begins with as many parallel requests as the previous page had members, and one more.
             (seen(0, 0, 0, 1), 500, 2),
             (seen(0, 0, 0, 20), 500, 21),
             // A client may write any number into its token.

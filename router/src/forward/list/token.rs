@@ -13,13 +13,13 @@ use tributary_answers::refusal::VersionRefusal;
 pub(super) struct LiveContinueToken {
     /// Cluster of the next objects.
     pub(super) cluster: String,
-    /// The cluster's own token; `None` at the start of its list.
+    /// The cluster's own token; `None` if the next page begins at the start of the cluster's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
     /// Versions of the clusters on earlier pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
-    /// Number of clusters on the previous page, which is the number of parallel requests for the next page.
+    /// Number of clusters on the previous page, which determines the number of parallel requests for the next page.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) members: usize,
 }
@@ -39,8 +39,8 @@ impl LiveContinueToken {
         serde_json::from_slice(&bytes).map_err(|_| expired())
     }
 
-    /// Decodes the versions of the clusters on earlier pages; `None` on a second page of the first cluster. The list's
-    /// own version includes these versions, so a client must not choose them freely.
+    /// Decodes the versions of the clusters on earlier pages; `None` if all earlier pages are of the first cluster. The
+    /// version of the merged list contains these versions, so a client must not choose them freely.
     ///
     /// # Errors
     /// 410 for a text that is no version, and for a version of a cluster that does not precede the token's cluster.
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_continue_tokens_survive_a_round_trip() {
+    fn live_list_continue_token_is_decoded_as_it_was_encoded() {
         let token = LiveContinueToken { cluster: "b".into(), token: Some("x".into()), version: None, members: 3 };
         let back = LiveContinueToken::decode(&token.encode("v")).unwrap();
         assert_eq!(back, LiveContinueToken { version: Some("v".into()), ..token });

@@ -53,7 +53,7 @@ const COLUMNS_MAX: usize = 2 * COLUMNS_OF_MEMBER_MAX;
 /// bytes.
 const COLUMN_BYTES_MAX: usize = 64 << 10;
 
-/// UnitedColumns of a Table, merged over members by name. New columns are appended.
+/// Columns of the merged Table: the columns of all members, without duplicate names. New columns are appended.
 #[derive(Clone, Default)]
 pub(super) struct UnitedColumns(Vec<Value>);
 
@@ -282,7 +282,8 @@ impl LiveListWriter {
         let cells: Vec<&RawValue> = serde_json::from_slice(&row[json::find(row, 0, &["cells"])?]).ok()?;
         out.extend_from_slice(b"{\"cells\":");
         self.cells(mark, &cells, places, out);
-        // Other fields of a row are removed for safety: clients also find the object under an escaped key.
+        // Only these fields of a row are copied. A key with escapes could be a second `object` for the client, without
+        // the cluster's annotation.
         for member in json::members(row, 0) {
             let value = &row[member.value.clone()];
             match member.key {
@@ -381,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_row_keeps_no_object_with_a_forged_cluster() {
+    fn table_row_contains_no_forged_cluster_annotation() {
         let name = ClusterName::new("own").unwrap();
         let served = ServedResource {
             resource: GroupVersionResource::new("", "v1", "configmaps"),

@@ -14,14 +14,14 @@ use crate::forward::list::is_live_token;
 use crate::forward::rewritten::translating;
 use crate::versions::{ClientVersion, Versions};
 
-/// First characters of a composite version in its two forms. A continue token begins in the same way, or with
+/// Possible first characters of a composite version. A continue token begins with the same characters, or with
 /// [`OF_TOKEN`].
 const BEGINNINGS: [&str; 2] = ["eyJ", "c1."];
 
 /// Third possible beginning of a continue token.
 const OF_TOKEN: &str = "v1.";
 
-/// Texts that occur in each body with a value of the merged view.
+/// Each body with a value of the merged view contains at least one of these texts.
 const OURS: [&str; 3] = [ANNOTATION_PREFIX, BEGINNINGS[0], BEGINNINGS[1]];
 
 /// Facts for translating one request to a cluster's own view.
@@ -46,10 +46,10 @@ pub(super) struct KnownObject {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Origin {
-    /// A version that the merged view did not issue. The cluster accepts or refuses it.
+    /// A version that the merged view did not issue. The cluster accepts or refuses the version.
     Native,
     Given(ClientVersion, CollectionVersion),
-    /// A version of an object of the cluster that is not a number, in the cluster's own text.
+    /// The cluster's own version of one of its objects. The version is not a number.
     Opaque(String),
     /// A version of the merged view without a component for the cluster.
     Other,
@@ -83,7 +83,8 @@ impl TakenBack<'_> {
         let version = |_, text: &str| match self.origin(text) {
             Origin::Native => Ok(text.to_owned()),
             Origin::Opaque(own) => Ok(own),
-            // After a part of a revision, the cluster sends the whole revision again, so that no change is lost.
+            // If the client has seen only a part of a revision's changes, the cluster sends the whole revision again,
+            // so that no change is lost.
             Origin::Given(_, component) if self.is_read() => Ok(component.resume_after().to_string()),
             Origin::Given(given, component) => Ok(self.precondition(&given, component)),
             Origin::Other => Err(self.of_other()),
@@ -124,10 +125,11 @@ impl TakenBack<'_> {
             (Origin::Given(given, component), VersionOf::Object) => Ok(self.precondition(&given, component)),
             (Origin::Given(_, component), VersionOf::Reference) => Ok(component.revision().to_string()),
             (Origin::Other, VersionOf::Object) => Err(self.of_other()),
-            // No request depends on this version.
+            // No request depends on the version in a reference to another object.
             (Origin::Other, VersionOf::Reference) => Ok(String::new()),
         };
-        // The member's own object may have annotations, and a patch operation that adds an empty map would remove them.
+        // `true`: the member's own object may have annotations. Otherwise a JSON patch would get an operation that adds
+        // an empty map, which would remove these annotations.
         translating(version, |version| body.rewritten(shape, true, version))
     }
 
@@ -312,7 +314,8 @@ mod tests {
         let own = taken_back(Verb::Update, Format::Protobuf, body(&message(&[(1, b"x"), (12, &entry("a"))]))).unwrap();
         assert_eq!(own.body, body(&message(&[(1, b"x")])));
         assert_eq!(refused(Verb::Update, Format::Protobuf, body(&message(&[(12, &entry("b"))]))), 409);
-        // Go reads an entry from this body, although protobuf has no such field, or no text in the field.
+        // Each body contains an entry that Go's decoder reads, although the field number is too large, or a field of
+        // the entry has the wrong type.
         let cut_number = message(&[((1 << 32) + 12, &entry("b"))]);
         assert_eq!(refused(Verb::Update, Format::Protobuf, body(&cut_number)), 400);
         let of_another_type =
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn body_without_the_cluster_annotation_stays_byte_for_byte() {
+    fn body_without_the_cluster_annotation_stays_byte_for_byte_equal() {
         for (format, body) in [
             (Format::Json, r#"{"metadata":{"name":"x","resourceVersion":"1234"}}"#),
             (Format::Json, r#"{"metadata":{"annotations":{"a":"a\nb"}}"#),
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn composite_versions_become_versions_of_the_cluster() {
+    fn composite_version_at_a_clusters_path_becomes_the_clusters_version() {
         let vector = |components: &[(&str, u64)]| {
             let components = components.iter().map(|(name, version)| {
                 (ClusterName::new(name).unwrap(), CollectionVersion::from(ResourceVersion(*version)))

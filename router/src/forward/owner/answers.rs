@@ -22,13 +22,13 @@ pub(crate) struct FoundObject {
 pub(crate) struct Answers {
     pub(super) found: Vec<FoundObject>,
     pub(super) unknown: Vec<ClusterName>,
-    /// Reasons for missing answers of unknown clusters, beyond the reasons that the fleet knows.
+    /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
     pub(super) troubles: Vec<Trouble>,
     /// Clusters that forbid the client to get the object. Before a write, a review in each of these clusters checks
-    /// whether the write is forbidden, too. If so, the cluster counts as a cluster without the object. For other
-    /// decisions the cluster may have the object.
+    /// whether the cluster forbids the write, too. If so, the cluster counts as a cluster without the object. Without
+    /// this review, the cluster counts as a cluster that may have the object.
     pub(super) forbidden: Vec<ClusterName>,
-    /// The 403 of a cluster in `forbidden`.
+    /// The 403 of one of the clusters in `forbidden`.
     pub(super) denied: Option<Refusal>,
     /// The 429 of a lookup that was not sent because a limit of Tributary is reached.
     pub(super) not_put: Option<Refusal>,
@@ -58,7 +58,7 @@ impl Answers {
         self.not_put = Some(why);
     }
 
-    /// Replaces the objects by those of a later lookup, and adds its refusals.
+    /// Replaces the objects by the objects of a later lookup, and adds the refusals of the later lookup.
     pub(super) fn replace_objects(&mut self, later: Self) {
         (self.found, self.room) = (later.found, later.room);
         self.denied = self.denied.take().or(later.denied);

@@ -1,18 +1,19 @@
-//! Decision which cluster owns an object, by pure functions for tables of tests.
+//! Pure functions that decide which cluster owns an object. Tables of tests cover the functions.
 
 use tributary_answers::ground::Ground;
 use tributary_apimachinery::ClusterName;
 
-/// Clusters that are known to have an object: the object of a request, or an object that supports a ground.
+/// Clusters that are known to have an object: the object of a request, or an object that supports a ground (reason to
+/// choose a cluster).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub(crate) has: Vec<ClusterName>,
     pub(crate) may: Vec<ClusterName>,
-    /// Clusters that forbid the lookup to the client, if all clusters do. If only some do, these clusters are in
-    /// [`Self::may`]. A client that may see such objects in no cluster does not depend on them.
+    /// Clusters that forbid the lookup to the client. Empty unless all clusters forbid it: if only some clusters do,
+    /// [`Self::may`] contains them. A client that can see such objects in no cluster does not depend on these objects.
     pub(crate) forbidden: Vec<ClusterName>,
     /// True if any client can create the objects in [`Self::has`] (ConfigMaps that look like Helm's). Such an object
-    /// decides only if no other cluster may have a stronger one.
+    /// decides only if no other cluster may have stronger evidence, such as a Secret of Helm.
     pub(crate) is_weak: bool,
     /// True if a cluster that is hidden from the caller may have the object.
     pub(crate) is_one_hidden: bool,
@@ -28,9 +29,10 @@ pub(crate) enum Claim<'a> {
     OnlyOne,
     /// The annotation in the body names this cluster, which must have the object.
     Annotated(&'a str),
-    /// A ground names this cluster, and applies only to the cluster's object.
+    /// A ground names this cluster. An object of the name in another cluster is not the requested object.
     Of(Ground, ClusterName),
-    /// An apply, which creates the object in this cluster if the cluster has none. Other clusters may have the name.
+    /// An apply, which creates the object in this cluster if the cluster has none. Other clusters may have an object of
+    /// the name.
     MadeIn(Ground, ClusterName),
 }
 
@@ -50,13 +52,15 @@ impl Claim<'_> {
 pub(crate) enum NoOwner {
     /// No cluster has the object, and the answers of all clusters are known. Controllers read this as a deletion.
     Nowhere,
-    /// The known clusters, or the cluster in the annotation, lack the object. The listed clusters may have the object.
+    /// The known clusters, or the cluster in the annotation, lack the object. The listed clusters did not answer, and
+    /// may have the object.
     Unknown(Vec<ClusterName>),
     /// A cluster that is hidden from the caller may have the object.
     RightsUnknown,
     /// Several clusters have the object, and the request names no cluster.
     Several(Vec<ClusterName>),
-    /// A cluster has the object, and unknown clusters may also have one. A write would be a guess.
+    /// A cluster has the object, and clusters without an answer may also have an object of the name. A write would be a
+    /// guess.
     Unsure {
         /// Cluster with the object.
         known: ClusterName,
@@ -74,7 +78,7 @@ pub(crate) enum NoOwner {
 }
 
 impl NoOwner {
-    /// Returns whether the answer of a further cluster can change this reason.
+    /// Returns whether the answer of another cluster can change this reason.
     pub(crate) fn depends_on_unknown(&self) -> bool {
         matches!(self, Self::Nowhere | Self::Unknown(_) | Self::Unsure { .. })
     }
@@ -82,8 +86,8 @@ impl NoOwner {
 
 impl Evidence {
     /// Returns the owner of the object that a request names. Clusters that may have the object matter in three cases:
-    /// no cluster is known to have the object, the claim excludes a second object, or the claim names one of these
-    /// clusters.
+    /// no cluster is known to have the object, the claim excludes a second object, or the claim names a cluster that
+    /// may have the object.
     ///
     /// # Errors
     /// [`NoOwner`].
@@ -139,7 +143,7 @@ impl Evidence {
         let is_release = ground == Ground::Release;
         let rests_on_unknown = ground.rests_on_others() || self.is_weak;
         match &self.has[..] {
-            // The new object goes to this cluster without the ground, too.
+            // Without the ground, the new object would go to the same cluster.
             [only] if ground.rests_on_others() && !may.is_empty() && placement == Some(only) => Err(NoOwner::Nowhere),
             [only] if rests_on_unknown && !may.is_empty() => Err(NoOwner::Unsure { known: only.clone(), unknown: may }),
             // An object in the hidden cluster could be a ground for that cluster.
@@ -156,11 +160,11 @@ impl Evidence {
     }
 }
 
-/// Returns whether the 403 of a cluster is the answer, although memory has no object of the name.
+/// Returns whether the 403 of a cluster is the client's answer, although memory has no object of the name.
 ///
-/// In personal mode each 403 is final. In shared mode Tributary knows the rights: a user who may not get an object may
-/// still write it, or read a subresource, and memory knows that the object does not exist. For a get, and for a kind
-/// that is not cached, only the cluster's answer exists.
+/// In personal mode each 403 is final. In shared mode Tributary knows the rights. A user who may not get an object may
+/// still write the object, or read its subresource, and memory shows that the object does not exist. For a get, and for
+/// a kind that is not cached, the 403 is final.
 pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
     !request.is_shared || !request.is_held || request.is_get
 }
@@ -191,8 +195,8 @@ mod tests {
     }
 
     /// Returns the status code of the answer to a request for a name, or the name of the owner. `answers` has the
-    /// answers of the clusters `a`, `b` and `c`. A cluster without a lookup (`429`) may have the object, like a silent
-    /// one.
+    /// answers of the clusters `a`, `b` and `c`. A cluster that got no lookup (`429`) may have the object, like a
+    /// cluster that does not answer.
     fn answer(answers: &str, claim: &Claim<'_>, request: DeniedRequest) -> String {
         let with = |wanted: &str| -> Vec<ClusterName> {
             let all = ["a", "b", "c"].into_iter().zip(answers.split(' '));
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_and_clusters_with_the_name_decide_the_owner() {
+    fn write_claim_and_clusters_with_the_object_decide_the_owner() {
         let nowhere = || Err(NoOwner::Nowhere);
         let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
         let several = |clusters| Err(NoOwner::Several(names(clusters)));
@@ -283,7 +287,7 @@ mod tests {
             ("a b", "c", Claim::Annotated("c"), unknown("c")),
             ("a b", "", Claim::Annotated("nobody's"), elsewhere("nobody's", "a")),
             ("a b", "c", of("b"), owner("b")),
-            // The member refuses a wrong claim, if the member with the object is certain.
+            // If one member is certain to have the object, the member gets the request, and refuses a wrong claim.
             ("a", "", of("b"), owner("a")),
             ("a", "b", of("b"), Err(unsure("a", "b"))),
             ("a b", "", of("c"), several("a b")),
@@ -313,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn release_hidden_by_every_cluster_is_forbidden_unless_a_cluster_is_unknown() {
+    fn helm_release_hidden_in_some_clusters_is_decided_by_other_clusters() {
         for (has, may, expected) in [
             ("", "", Err(NoOwner::Forbidden(names("a b")))),
             ("", "c", Err(NoOwner::Unknown(names("c")))),
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn configmap_record_decides_only_without_unknown_clusters() {
+    fn helm_record_in_a_configmap_decides_only_without_unknown_clusters() {
         for (may, placement, expected) in
             [("", "", Ok(name("a"))), ("b", "", Err(unsure("a", "b"))), ("b", "a", Err(unsure("a", "b")))]
         {
@@ -351,7 +355,7 @@ mod tests {
             (&only, "a", "b", "", Err(unsure("a", "b"))),
             (&only, "a", "b", "b", Err(unsure("a", "b"))),
             (&only, "a", "b", "c", Err(unsure("a", "b"))),
-            // The configuration names this cluster already.
+            // The configuration names the same cluster as the evidence.
             (&only, "a", "b", "a", nowhere()),
             // A cluster with the object is not an unknown cluster.
             (&only, "a", "a", "", owner("a")),

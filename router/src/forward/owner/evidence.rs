@@ -1,4 +1,4 @@
-//! Evidence for the grounds of a write: one file for each ground.
+//! Evidence for the grounds (reasons to choose a cluster) of a write. Each ground has one file.
 
 mod gathered;
 mod kind;

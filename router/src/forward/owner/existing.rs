@@ -1,4 +1,4 @@
-//! Cluster of a write to a name whose object may exist.
+//! Choice of the cluster for a write to a name that may already have an object.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{evidence, helm};
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// Returns the claim of a request that names no cluster and changes an object.
+/// Returns the claim (condition on the object's cluster) of a request that names no cluster and changes an object.
 pub(crate) fn unnamed_claim(request: ClientRequest<'_>) -> Claim<'static> {
     match request.configuration.policy(&request.resource.resource).names {
         Names::Repeated => Claim::OnlyOne,
@@ -25,7 +25,8 @@ pub(crate) fn unnamed_claim(request: ClientRequest<'_>) -> Claim<'static> {
 }
 
 impl<'a> Write<'a> {
-    /// Finds the cluster of the write: by the first ground that applies, then by the name alone.
+    /// Finds the cluster of the write. The first ground (reason to choose a cluster) that applies decides, or else the
+    /// name alone.
     ///
     /// # Errors
     /// 404, 409 or 503 without an owner; the errors of the grounds.
@@ -44,7 +45,8 @@ impl<'a> Write<'a> {
     async fn claim(self, searched: &Searched<'_>) -> Result<Claim<'a>, Refusal> {
         let makes = self.makes_object();
         let found = &searched.answers.found;
-        // Owners and releases do not matter if exactly one object of the name exists and no second one can be created.
+        // The object's owner references and Helm release do not matter if exactly one object of the name exists, and no
+        // second one can be created.
         let is_open = makes || found.len() > 1 || (!found.is_empty() && searched.may_be_elsewhere());
         for ground in Ground::OF_EXISTING {
             let cluster = match ground {
@@ -102,12 +104,13 @@ impl<'a> Write<'a> {
     }
 
     /// Returns the cluster of a write whose object is missing: an apply or an update creates the object. For a kind
-    /// that an update does not create, the member answers 404. An update without a ground is 404, too.
+    /// that an update does not create, the member answers 404. An update without a ground also gets 404.
     async fn owner_of_missing(self, complete: &Complete<'_>) -> Result<OwnerTarget, Refusal> {
         let ClientRequest { info, resource, .. } = self.request;
         let is_update = info.verb == Verb::Update;
         let makes_objects = self.makes_object() || (resource.subresource.is_none() && is_update);
-        // An update of an object in a removed cluster finds no object.
+        // The client's version is of an object in a removed cluster. An update must not create this object in another
+        // cluster.
         let has_left = |cluster: &ClusterName| self.request.cluster(cluster).is_none();
         let is_left = is_update && self.seen.iter().filter_map(ClientVersion::only_cluster).any(has_left);
         if !makes_objects || is_left || complete.leaves_open() {
@@ -123,7 +126,8 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Returns whether another cluster may have a recent object of the name that the client may create but not get.
+    /// Returns whether another cluster may have a recent object of the name that the client cannot see: the client may
+    /// create such an object, but not get it.
     async fn may_be_hidden_outside(self, cluster: &ClusterName) -> bool {
         let shown = self.request.candidates_of(self.request.resource, "get").await;
         self.request.clusters().iter().any(|own| own.name() != cluster && !shown.has(own.name()))

@@ -1,5 +1,5 @@
-//! Helm releases as a ground: a release belongs to the cluster with its records. Other files of the router use only
-//! this interface.
+//! Helm releases as a ground (reason to choose a cluster): a release belongs to the cluster with its records. Other
+//! files of the router use only this interface.
 
 pub(crate) mod known_releases;
 mod records;
@@ -15,9 +15,10 @@ use super::answers::FoundObject;
 use super::decision::NoOwner;
 use super::searched::Searched;
 
-/// Refuses to delete an object of a Helm release that several clusters have, and any write to a record of such a
-/// release, if the object is the only one of its name. An uninstallation changes the newest record, whose revision only
-/// one cluster may have. It continues with the objects even if that write is refused.
+/// Refuses two writes to an object that is the only one of its name: the deletion of an object whose Helm release is in
+/// several clusters, and any write to a record of such a release. `helm uninstall` first changes the newest record,
+/// whose revision only one cluster may have. Helm continues with the deletion of objects even if the write of the
+/// record is refused.
 ///
 /// # Errors
 /// 409 with the clusters.

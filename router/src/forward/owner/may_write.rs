@@ -20,8 +20,9 @@ use crate::request::ClientRequest;
 /// (`system:basic-user` in apiserver's `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// If only one cluster has the object, reviews the write in the clusters that forbid the get. A cluster that does not
-/// forbid the write, or does not answer, becomes an unknown cluster. Cost: one small request to each of these clusters.
+/// If only one cluster has the object, asks the clusters that forbid the get whether they allow the write. A cluster
+/// that does not forbid the write, or does not answer, becomes an unknown cluster. Cost: one small request to each of
+/// these clusters.
 pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, answers: &mut Answers) {
     if answers.found.len() != 1 || answers.forbidden.is_empty() {
         return;
@@ -97,7 +98,7 @@ mod tests {
     use tributary_sharing::flow::holder::Holder;
 
     #[test]
-    fn cluster_lacks_the_object_only_if_its_review_forbids_the_write() {
+    fn cluster_that_forbids_get_and_write_counts_as_without_the_object() {
         let share = FairSemaphore::new("bytes", 1024, ShareMetrics::default());
         for (code, text, expected) in [
             (201, r#"{"status": {"allowed": false, "denied": true}}"#, None),

@@ -13,11 +13,11 @@ use super::answers::{Answers, FoundObject, QuestionKey};
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::request::ClientRequest;
 
-/// Time limit for a cluster whose objects memory lacks.
+/// Time limit of a lookup in a cluster whose objects memory lacks.
 pub(super) const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Looks up the object in each chosen cluster that serves the resource, in the client's name. The lookup starts now: no
-/// earlier answer counts. A cluster that does not answer in time is unknown.
+/// Looks up the object in each chosen cluster that serves the resource, in the client's name. The lookup starts now:
+/// Tributary reuses no earlier answer. A cluster that does not answer in time is unknown.
 pub(super) async fn ask_for_object(
     request: ClientRequest<'_>,
     within: Duration,
@@ -85,8 +85,8 @@ fn object_path(request: ClientRequest<'_>) -> String {
 }
 
 /// Returns whether a request is for a subresource whose object cannot be read: servers of custom metrics and of virtual
-/// machines list only subresources. Each cluster that serves the subresource may have it, and a read tries several
-/// clusters.
+/// machines list only subresources. Each cluster that serves the subresource may have the object, and a read tries
+/// several clusters.
 fn is_subresource_alone(request: ClientRequest<'_>) -> bool {
     request.resource.subresource.is_some()
         && !request.resource.resource.is_built_in()
@@ -150,7 +150,7 @@ mod tests {
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
 
     #[tokio::test(start_paused = true)]
-    async fn cluster_without_a_lookup_is_unknown() {
+    async fn cluster_that_got_no_lookup_counts_as_unknown() {
         let name = ClusterName::new("a").unwrap();
         let setup = ClusterSetup {
             name: name.clone(),

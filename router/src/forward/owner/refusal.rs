@@ -15,7 +15,7 @@ pub(crate) struct OwnerQuestion<'a> {
     pub(super) name: String,
     /// Helm release, if the ground is a release.
     pub(super) release: Option<ReleaseName>,
-    /// Reasons for missing answers, beyond the reasons that the fleet knows.
+    /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
     pub(super) troubles: &'a [Trouble],
 }
 
@@ -56,7 +56,7 @@ impl<'a> OwnerQuestion<'a> {
     }
 }
 
-/// Returns whether all clusters hide the Helm release of a new object from the client.
+/// Returns whether a refusal means that all clusters hide the Helm release of a new object from the client.
 pub(super) fn is_of_hidden_release(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Cluster(refusal) if matches!(**refusal, ClusterRefusal::ReleaseForbidden { .. }))
 }
@@ -64,7 +64,7 @@ pub(super) fn is_of_hidden_release(refusal: &Refusal) -> bool {
 /// Clusters that may have an object or serve a resource.
 pub(crate) struct UnknownClusters<'a> {
     pub(crate) clusters: &'a [ClusterName],
-    /// Reasons for missing answers, beyond the reasons that the fleet knows.
+    /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
     pub(crate) troubles: &'a [Trouble],
 }
 

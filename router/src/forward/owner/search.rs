@@ -21,10 +21,10 @@ pub(crate) enum Depth {
     /// No cluster: memory is sufficient.
     Memory,
     /// The reachable clusters, because a client may have created the object recently, directly in the cluster. For a
-    /// cluster that does not answer, memory counts.
+    /// cluster that does not answer, the cached objects decide.
     Existing,
     /// The reachable clusters, because the request creates a missing object. A reachable cluster that does not answer
-    /// is unknown. For an unreachable cluster memory counts, as for a create.
+    /// is unknown. For an unreachable cluster, the cached objects decide, as for a create.
     ToMake,
     /// All clusters. A cluster that does not answer is unknown, whatever memory has.
     AllClusters,
@@ -45,22 +45,22 @@ pub(crate) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Searches any object of the name.
+    /// Creates a search for any object of the name.
     pub(crate) fn new(request: ClientRequest<'a>, depth: Depth) -> Self {
         Self { request, depth, uid: None, lost_by: None, seen: &[], asks_unknown: false }
     }
 
-    /// Searches only for the object with this uid.
+    /// Restricts the search to the object with this uid.
     pub(super) fn with_uid(self, uid: Option<&'a str>) -> Self {
         Self { uid, ..self }
     }
 
-    /// Searches all clusters except the one that has just lost the object.
+    /// Excludes the cluster that has just lost the object, and includes all other clusters.
     pub(crate) fn outside(self, lost_by: &'a ClusterName) -> Self {
         Self { lost_by: Some(lost_by), ..self }
     }
 
-    /// Waits until memory is as new as the client's versions.
+    /// Makes the search wait until memory is as new as the client's versions.
     pub(crate) fn with_versions(self, seen: &'a [ClientVersion]) -> Self {
         Self { seen, ..self }
     }
@@ -70,8 +70,8 @@ impl<'a> Search<'a> {
         Self { asks_unknown: true, ..self }
     }
 
-    /// Searches memory, then looks up the object in clusters that memory lacks. If no cluster has the object, renews
-    /// the clusters' discovery, and looks up the object in new clusters.
+    /// Searches memory, then looks up the object in clusters whose objects memory lacks. If no cluster has the object,
+    /// renews the clusters' discovery, and looks up the object in new clusters.
     ///
     /// # Errors
     /// 504 if Tributary's own writes of the object do not appear in memory within 3 s; 429 at the limit of namespace
@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
     /// Looks up an object in clusters, if memory lacks the object.
     async fn ask_clusters(self, mut searched: Searched<'a>) -> Searched<'a> {
         let request = self.request;
-        // A single cluster needs no lookup, unless memory does not know the cluster's objects.
+        // A single cluster needs no lookup, unless memory lacks the cluster's objects.
         let is_open = request.clusters().len() > 1 || !searched.answers.unknown.is_empty();
         match self.depth {
             Depth::Existing => {
@@ -151,8 +151,8 @@ impl<'a> Search<'a> {
     }
 
     /// Waits until memory is as new as the client's versions. The client may have the object from a live read, an event
-    /// of another process, or a write directly to the cluster. Without the wait a fresh version would look stale. A
-    /// version that does not appear is no error: the member judges the write.
+    /// of another process, or a write directly to the cluster. Without the wait, memory would have an older object than
+    /// the client. A version that does not appear is no error: the member judges the write.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -203,13 +203,13 @@ async fn search_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Searche
     Ok((view, Searched { request, answers, doubtful }))
 }
 
-/// Looks up the object in all reachable clusters. For unreachable clusters, memory counts.
+/// Looks up the object in all reachable clusters. For unreachable clusters, the cached objects decide.
 async fn ask_reachable<'a>(request: ClientRequest<'a>, in_memory: Searched<'a>) -> Searched<'a> {
     let mut asked = ask_for_object_everywhere(request, ASKED_WITHIN, |cluster| cluster.can_be_asked()).await;
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
     let Searched { answers: Answers { unknown, troubles, .. }, mut doubtful, .. } = in_memory;
     asked.unknown.extend(unknown.into_iter().filter(is_out_of_reach));
-    // For an unreachable cluster, the last discovery counts, as cached objects do.
+    // For an unreachable cluster, the last known discovery and the cached objects decide.
     let serves_none = |cluster: &Arc<Cluster>| {
         cluster.is_out_of_reach() && request.configuration.is_unserved(cluster, request.served)
     };

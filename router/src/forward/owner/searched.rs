@@ -1,4 +1,4 @@
-//! Result of a search: first in part, then complete.
+//! Result of a search: first a part of the clusters' answers, then all answers that a claim needs.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::request::ClientRequest;
 pub(crate) struct Searched<'a> {
     pub(super) request: ClientRequest<'a>,
     pub(super) answers: Answers,
-    /// Clusters for which memory counts, although memory is stale or incomplete. A 404 warns of these clusters.
+    /// Clusters whose cached objects decide, although the cache is stale or incomplete. A 404 warns of these clusters.
     pub(super) doubtful: Vec<(ClusterName, Standing)>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Searched<'a> {
         self.answers.replace_objects(asked);
     }
 
-    /// Looks up the name in the reachable clusters that memory lacks.
+    /// Looks up the name in the reachable clusters whose objects memory lacks.
     pub(super) async fn ask_unknown(&mut self) {
         let (request, answers) = (self.request, &mut self.answers);
         if answers.is_nowhere() || !request.is_held() || answers.unknown.is_empty() {
@@ -85,8 +85,8 @@ impl<'a> Searched<'a> {
         answers.room.extend(asked.room);
     }
 
-    /// Adds the answers of lookups, if memory has no object of the name. For a cluster with cached objects that does
-    /// not answer, memory counts.
+    /// Adds the answers of lookups, if memory has no object of the name. For a cluster that does not answer, the cached
+    /// objects decide, if the cluster has any.
     pub(super) fn learn(&mut self, asked: Answers, is_asked: impl Fn(&ClusterName) -> bool) {
         let was_unknown = std::mem::take(&mut self.answers.unknown);
         let is_new = |name: &ClusterName| was_unknown.contains(name);
@@ -98,8 +98,8 @@ impl<'a> Searched<'a> {
         self.answers.replace_objects(asked);
     }
 
-    /// Adds the lookups that this claim needs. A write that names no cluster needs two kinds of clusters: clusters that
-    /// memory does not know, and clusters that forbid the get and may allow the write.
+    /// Adds the lookups that this claim needs. A write that names no cluster needs the answers of two kinds of
+    /// clusters: clusters whose objects memory lacks, and clusters that forbid the get and may allow the write.
     pub(crate) async fn complete(mut self, claim: Claim<'a>) -> Complete<'a> {
         if claim == Claim::OnlyOne {
             self.ask_unknown().await;
@@ -109,7 +109,7 @@ impl<'a> Searched<'a> {
     }
 }
 
-/// A search in which each cluster that matters to the claim has answered or counts as unknown.
+/// A search that is complete for its claim: each cluster that matters has answered, or counts as unknown.
 pub(crate) struct Complete<'a> {
     searched: Searched<'a>,
     claim: Claim<'a>,
@@ -138,8 +138,9 @@ impl Complete<'_> {
         found.or_else(|| Some(FoundObject { cluster: to_make()?, object: None })).ok_or(NoOwner::Nowhere)
     }
 
-    /// Makes the answer without an owner. First choice is the 429 of a lookup that was not sent, which a client may
-    /// repeat, then the 403 of a cluster that forbids the get. Otherwise the answer is 404, 409 or 503.
+    /// Makes the answer to a request whose object has no owner. First choice is the 429 of a lookup that was not sent,
+    /// which a client may repeat, then the 403 of a cluster that forbids the get. Otherwise the answer is 404, 409 or
+    /// 503.
     pub(crate) fn refuse(&self, none: NoOwner) -> Refusal {
         let Searched { request, answers, doubtful } = &self.searched;
         if let Some(not_put) = answers.not_put.as_ref().filter(|_| none.depends_on_unknown()) {

@@ -15,7 +15,7 @@ use crate::forward::buffered::BufferedRequest;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 
-/// Cluster of a request, with the objects for the translation of its versions.
+/// Target cluster of a request, with the objects that the translation of resourceVersions needs.
 pub(crate) struct OwnerTarget {
     pub(crate) ground: Ground,
     pub(crate) cluster: Arc<Cluster>,
@@ -143,8 +143,8 @@ impl<'a> Write<'a> {
     /// Returns the cluster that a ground names by the objects of clusters; `None` if the ground does not apply.
     ///
     /// # Errors
-    /// 503 if an unknown cluster may decide, or 429 if it got no lookup; 409 if several clusters have the release; 403
-    /// if all clusters hide the release.
+    /// 503 if an unknown cluster may decide, or 429 if the unknown cluster got no lookup; 409 if several clusters have
+    /// the release; 403 if all clusters hide the release.
     pub(super) async fn cluster_by_evidence(self, ground: Ground) -> Result<Option<Arc<Cluster>>, Refusal> {
         let request = self.request;
         let name = self.object_name();

@@ -58,7 +58,7 @@ impl AskedRight {
     /// # Errors
     /// [`Malformed`].
     fn of_protobuf(body: &[u8], is_of_rules: bool) -> Result<Self, Malformed> {
-        // `raw` is of type bytes, so its last occurrence counts.
+        // The field `raw` is of type bytes, so its last occurrence counts.
         let object = last_contents(body.strip_prefix(MAGIC).ok_or(Malformed)?, 2)?.unwrap_or_default();
         let spec = merged_message(object, 2)?.unwrap_or_default();
         if is_of_rules {

@@ -27,7 +27,7 @@ pub(super) async fn choose_concerned(
         true => request.caller.acting_name().unwrap_or_default(),
         false => asked.user.clone(),
     };
-    // The impersonated user may lack the right to get namespaces.
+    // The impersonated user may lack the right to get namespaces, so the lookup does not impersonate.
     let caller = request.caller.of_owner();
     let request = ClientRequest { caller: &caller, ..request };
     let having_namespace = find_having(request, "namespaces", None, &asked.namespace).await;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn service_account_precedes_the_namespace_of_a_review() {
+    fn service_account_of_a_review_takes_precedence_over_its_namespace() {
         let names = |text: &str| -> Option<BTreeSet<ClusterName>> {
             (text != "-").then(|| text.split(' ').map(|name| ClusterName::new(name).unwrap()).collect())
         };

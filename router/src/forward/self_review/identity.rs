@@ -1,4 +1,4 @@
-//! Identity of a client in shared mode: as Tributary found it, and the parts that members do not get.
+//! Identity of a client in shared mode, and the parts of the identity that members do not get.
 
 use std::collections::HashSet;
 
@@ -41,11 +41,11 @@ fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) ->
     for cluster in request.configuration.clusters.values() {
         let Ok(told) = rights.actor().identity(cluster.name(), &cluster.setup.impersonation) else { continue };
         uid |= told.uid != user.uid;
-        // An issuer, or the client's own headers, may name thousands of groups.
+        // An issuer, or the client's own headers, may name thousands of groups, so the comparison uses a set.
         let told_groups: HashSet<_> = told.groups.iter().map(String::as_str).chain([AUTHENTICATED_GROUP]).collect();
         groups.extend(user.groups.iter().filter(|group| !told_groups.contains(group.as_str())));
-        // The ID of a user's credential for Tributary has no meaning for a cluster, and hardly any cluster gets this
-        // extra.
+        // The ID of the user's credential for Tributary has no meaning for a cluster. Hardly any cluster gets this
+        // extra value, so the Warning omits the value.
         let extras_of_user = user.extra.keys().filter(|key| *key != CREDENTIAL_ID);
         extras.extend(extras_of_user.filter(|key| !told.extra.contains_key(&key.to_ascii_lowercase())));
     }

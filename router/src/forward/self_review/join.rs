@@ -72,12 +72,12 @@ pub(super) fn joined(
 /// Answers of clusters, and the missing clusters with their causes.
 type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 
-/// Separates answers and reasons for missing answers. A cluster that forbids the user's impersonation is excluded
-/// without a reason.
+/// Separates the clusters' answers from the reasons for missing answers. A cluster that forbids the user's
+/// impersonation is excluded without a reason.
 ///
 /// # Errors
-/// A cluster's refusal of the request itself (400, 403, 422): the other clusters would refuse it, too. 403 if every
-/// cluster forbids the user's impersonation.
+/// A cluster's refusal of the request itself (400, 403, 422): the other clusters would refuse the request, too. 403 if
+/// every cluster forbids the user's impersonation.
 fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     let (mut answers, mut unknown, mut forbidden) = (Vec::new(), Vec::new(), None);
     for (cluster, said) in said {
@@ -94,7 +94,7 @@ fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     }
 }
 
-/// Makes the answer for a caller who may know no cluster by this review.
+/// Makes the answer for a caller to whom this review may show no cluster.
 pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_unknown: bool) -> Value {
     let api_version = resource.resource.group_version().to_string();
     let (kind, spec, status) = match &*resource.resource.resource {
@@ -113,7 +113,7 @@ pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_u
     review
 }
 
-/// Adds to the review that the rights in some clusters are unknown.
+/// Adds a note to the review: the rights in some clusters are unknown.
 pub(super) fn note_unknown(review: &mut Value) {
     let status = &mut review["status"];
     if status["allowed"] == json!(true) {
@@ -133,8 +133,9 @@ fn is_allowed(answer: &Value) -> bool {
     answer["status"]["allowed"] == Value::Bool(true)
 }
 
-/// Merges decisions into the first answer. The action is allowed if every cluster allows it, or for reads if one does.
-/// The reason names the clusters that do not allow the action.
+/// Merges the clusters' decisions into the first answer. A write is allowed if every cluster allows it. A read is
+/// allowed if, by `joining`, one cluster or every cluster allows it. The reason names the clusters that do not allow
+/// the action.
 fn join_decisions(mut answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
     if let Some(place) =
         answers.iter().position(|(_, answer)| is_allowed(answer)).filter(|_| joining == Joining::AnyRead)
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_review_has_common_rules_and_reads_of_any_cluster() {
+    fn rules_review_has_common_rules_and_read_rules_of_any_cluster() {
         let rules = |rules: &[(&[&str], &str)]| {
             let rule = |(verbs, resource): &(&[&str], &str)| json!({"verbs": verbs, "apiGroups": [""], "resources": [resource]});
             json!({"resourceRules": rules.iter().map(rule).collect::<Vec<_>>(), "nonResourceRules": [], "incomplete": false})
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_review_has_only_rules_of_every_cluster() {
+    fn rules_review_has_only_rules_that_every_cluster_returns() {
         let rules = |verbs: &[&str]| {
             let rules: Vec<_> =
                 verbs.iter().map(|verb| json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]})).collect();

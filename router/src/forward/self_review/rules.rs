@@ -265,7 +265,7 @@ mod tests {
         let admin = vec![rule(&["*"], &["*"], &["*"], &[]); 100];
         let hostile: Vec<_> = (0..50).map(|_| rule(&wide, &wide, &wide, &[])).collect();
         assert!(common(&hostile, &hostile[1..].iter().chain(&admin).cloned().collect::<Vec<_>>()).len() <= 50);
-        // Tributary compares the usual rules of people completely.
+        // The rules that people usually have stay below the limit, so Tributary compares all pairs of rules.
         let own: Vec<_> = names(200).iter().map(|name| rule(&["get", "list"], &[""], &[name], &[])).collect();
         let read = vec![rule(&["get", "list", "watch"], &["", "apps"], &["*"], &[])];
         assert_eq!(common(&own, &read).len(), 200);

@@ -11,12 +11,12 @@ use tributary_merge::CompositeResourceVersion;
 
 use tributary_views::view::{Standing, View};
 
-/// Cluster whose version in the client is newer than in memory, the client's version, and the cacher that has to reach
+/// Cluster for which the client has a newer version than memory, the client's version, and the cacher that has to reach
 /// the version.
 pub(super) type Ahead = (ClusterName, CollectionVersion, Arc<Cacher>);
 
-/// Returns the components of a resumed version that are newer than memory's. The events are in transit, or the cluster
-/// has lost the revisions.
+/// Returns the components of a resumed version that are newer than memory's. Either the events are in transit, or the
+/// cluster has lost the revisions.
 ///
 /// # Errors
 /// 429 for a configured cluster that is still unknown, for example after a restart of Tributary: the client waits for
@@ -36,8 +36,8 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
             continue;
         };
         if own.is_none_or(|own| is_behind(own, component)) {
-            // The cached objects of a forbidding cluster do not advance. The watch would delay the events of all
-            // clusters until these objects are dropped.
+            // The cached objects of a cluster that forbids the read do not advance. Until memory drops these objects, a
+            // waiting watch would delay the events of all clusters.
             if view.standings().standing_of(cluster).is_some_and(Standing::is_forbidden) {
                 return Err(ClusterRefusal::unread(&view.kind.resource, vec![cluster.clone()], 1).into());
             }
@@ -47,19 +47,20 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
     Ok(ahead)
 }
 
-/// Returns whether the state of a cluster in memory is older than a client's component. If memory has a part of a
-/// revision, only the member knows whether the part is complete. Until then, the watch delays objects that the member
-/// may have deleted. A client with another part gets the whole revision again.
+/// Returns whether the state of a cluster in memory is older than a client's component. A revision may change several
+/// objects, and memory may have only a part of these changes. Only the member knows whether the part is complete. Until
+/// the member reports it, the watch delays objects that the member may have deleted. A client with another part gets
+/// the whole revision again.
 fn is_behind(own: CollectionVersion, component: CollectionVersion) -> bool {
     (if component.is_part() { own.completed() } else { own }) < component
 }
 
-/// Task that waits for the clusters in which the client is newer than memory. A task runs even while the client does
-/// not read. Dropping the value aborts the task.
+/// Task that waits until memory has the client's version of each cluster. A task runs even while the client does not
+/// read. Dropping the value aborts the task.
 pub(super) struct CatchingUp(AbortOnDropHandle<Option<Refusal>>);
 
 impl CatchingUp {
-    /// Starts the task; `None` without such clusters.
+    /// Starts the task; `None` if `ahead` is empty.
     pub(super) fn start(view: &Arc<View>, ahead: Vec<Ahead>) -> Option<Self> {
         let view = Arc::clone(view);
         (!ahead.is_empty()).then(|| Self(AbortOnDropHandle::new(tokio::spawn(view.caught_up(ahead)))))

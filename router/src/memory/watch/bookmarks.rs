@@ -13,8 +13,9 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Time between the last bookmark and the deadline (kube-apiserver's `time_budget.go`: about 2 s).
 const BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Delay between an event and its bookmark, if events carry the integer versions of single objects, which are not
-/// versions of the merged view. The documentation promises 250 ms, which leaves 50 ms for the network.
+/// Delay between an event and its bookmark. Such bookmarks are needed if events carry the integer versions of single
+/// objects, which are not versions of the merged view. The documentation promises 250 ms, which leaves 50 ms for the
+/// network.
 const AFTER_EVENT: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +87,8 @@ impl BookmarkSchedule {
         Due::Bookmark { repeated: !after_events }
     }
 
-    /// Forgets the last bookmark after an object's event. If revisions went back, the next version may equal an earlier
-    /// one, and is written again.
+    /// Forgets the last bookmark after an object's event. If a cluster's revisions went back, the next version may
+    /// equal the forgotten one, and its bookmark is written again.
     pub(super) fn forget_told(&mut self) {
         self.told = None;
     }
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmark_comes_each_minute_and_before_the_end() {
+    fn watch_gets_a_bookmark_each_minute_and_before_its_end() {
         let regular = Due::Bookmark { repeated: true };
         for kind in [BookmarkFrequency::Regular, BookmarkFrequency::AfterEvents] {
             assert_eq!(course(kind, 130), [(60, regular), (120, regular), (128, regular), (130, Due::End)]);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmark_follows_the_first_event_after_a_fixed_delay() {
+    fn bookmark_is_due_a_fixed_delay_after_the_first_event() {
         let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         bookmarks.events_told(begin + SECOND);
         bookmarks.events_told(begin + SECOND + AFTER_EVENT / 2);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn events_right_before_a_bookmark_get_their_own_bookmark() {
+    fn events_shortly_before_a_regular_bookmark_get_a_separate_bookmark() {
         let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         let now = begin + INTERVAL;
         assert_eq!(bookmarks.due(now), Due::Bookmark { repeated: true });
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmark_repeats_a_version_only_if_forced_or_after_an_event() {
+    fn bookmark_repeats_a_version_only_each_minute_or_after_an_event() {
         let version = Arc::new(CompositeResourceVersion::default());
         let (mut bookmarks, _) = bookmarks(BookmarkFrequency::Regular, 1800);
         bookmarks.initial_events_end(&version);

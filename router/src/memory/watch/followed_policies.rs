@@ -15,7 +15,8 @@ pub(super) struct FollowedPolicies {
     wanted: ClusterSelector,
     /// Clusters of the watched resource; updated when clusters join or leave.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
-    /// Clusters that the watch shows, if only policies exclude clusters; any further cluster is new to the client.
+    /// Clusters that the watch shows. Set if only policies exclude clusters. A cluster outside of this set is new to
+    /// the client.
     told: Option<Arc<BTreeSet<ClusterName>>>,
     denying: BTreeSet<ClusterName>,
     changes: watch::Receiver<()>,
@@ -29,13 +30,13 @@ impl FollowedPolicies {
         told: Option<Arc<BTreeSet<ClusterName>>>,
     ) -> Self {
         let mut changes = dispatched.changes();
-        // The policies may have changed since the arrival.
+        // The policies may have changed since the arrival of the request.
         changes.mark_changed();
         let denying = dispatched.denied_clusters().into_iter().flat_map(|denied| denied.names().cloned()).collect();
         Self { dispatched: Arc::clone(dispatched), wanted, clusters, told, denying, changes }
     }
 
-    /// Returns the reason to end the watch, if there is one. Costs two loads if nothing has changed.
+    /// Returns the reason to end the watch, if there is one. Cost: two atomic loads if nothing has changed.
     pub(super) fn look(&mut self) -> Option<ScopeChange> {
         let is_another = self.changes.has_changed().unwrap_or(false) || self.clusters.has_changed().unwrap_or(false);
         if !is_another {

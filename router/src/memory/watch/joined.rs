@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 
 use tributary_sharing::body::FRAME_BYTES;
 
-/// Joins the frames of one batch of events into frames of about 64 KiB. A single frame stays unchanged, shared by all
-/// watches.
+/// Joins the frames of one batch of events into frames of about 64 KiB. The only frame of a batch stays unchanged, so
+/// that all watches can share it.
 pub(super) struct FrameJoiner<'a> {
     pub(super) ready: &'a mut VecDeque<Bytes>,
     pub(super) open: BytesMut,

@@ -42,8 +42,8 @@ pub(super) struct LogPosition {
     watcher: Watcher<Arc<Selection>>,
     head: HeadWaiter,
     until: Until,
-    /// Set for [`Until::GivenUp`]. Tells the cached views of the namespace that the view of all namespaces still serves
-    /// its objects.
+    /// Set for [`Until::GivenUp`]. While the value exists, the cached views know that the view of all namespaces still
+    /// serves the namespace's objects.
     _as_held: Option<ServedAsHeld>,
     /// Number of times that a cluster has forbidden reading all namespaces, at the last check for a replacement of the
     /// view.
@@ -115,8 +115,8 @@ impl LogPosition {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
-        // Checked under the lock, because a replacement of the view counts the sent events. A watch that waited for the
-        // lock may not know yet that its view has ended.
+        // The view is checked under the log's lock: a replacement of the view counts the events that watches have sent. A
+        // watch that waited for the lock may not know yet that its view has ended.
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn watch_takes_no_changes_after_the_end_of_its_view() {
+    async fn watch_reads_no_changes_after_its_cached_view_has_ended() {
         let view = View::for_tests();
         let watcher = Watcher::now(&view.log(), filter(&view, None));
         let mut source = LogPosition::new(&view, None, watcher, false);

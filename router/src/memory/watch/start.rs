@@ -23,7 +23,7 @@ pub(super) enum NotStarted {
 
 pub(super) struct StartedWatch {
     pub(super) watcher: Watcher<Arc<Selection>>,
-    /// Clusters whose version in the client is newer than in memory.
+    /// Clusters for which the client has a newer version than memory.
     pub(super) ahead: Vec<Ahead>,
     /// State (fresh, stale or unknown) of each selected cluster.
     pub(super) standings: Arc<Standings>,
@@ -45,7 +45,8 @@ pub(super) async fn start(
     versions.in_scope(options.resource_version.as_deref(), &wanted)?;
     says_its_rights(request, &wanted, options)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
-    // The log is locked afterwards: a task that locks a view's clusters may wait for the log.
+    // The log is locked after this call, which may lock the view's clusters: a task that has locked the clusters may
+    // wait for the log.
     let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let held = Arc::clone(log.head());
@@ -55,9 +56,10 @@ pub(super) async fn start(
     Ok(StartedWatch { watcher, ahead, standings })
 }
 
-/// Refuses a resumed version without the rights under which Tributary issued the version. An integer version cannot
-/// contain rights, so a user in shared mode cannot resume from it. If the user had lost rights in a cluster since, the
-/// cluster's objects would stay with the client. If the user had gained rights, the objects would never arrive.
+/// Refuses to resume from a version that does not contain the rights under which Tributary issued it. An integer
+/// version cannot contain rights, so a user in shared mode cannot resume from it. If the user had lost rights in a
+/// cluster since, the cluster's objects would stay with the client. If the user had gained rights, the objects would
+/// never arrive.
 fn says_its_rights(
     request: ClientRequest<'_>,
     wanted: &ReadVersion,

@@ -30,7 +30,8 @@ use super::source::LogPosition;
 use crate::response::watch::{EventWriter, Prepared};
 
 pub(super) enum StreamPhase {
-    /// Sends the present state: the initial events, or clusters that a version lacks. Needs a write permit.
+    /// Sends the present state: the initial events, or the objects of clusters that the client's version lacks. Needs a
+    /// write permit.
     Initial(AnswerTurn),
     /// The log may have more events.
     Behind,
@@ -65,7 +66,7 @@ enum Wake {
     Timer,
     /// The rights or the policies of the watch may have changed.
     Rights,
-    /// Memory has reached the client's version, or will never reach the version.
+    /// The wait for the client's version is over: memory has reached the version, or will never reach it.
     Caught(Option<Refusal>),
 }
 
@@ -154,8 +155,8 @@ impl WatchStream {
     /// Waits for the next reason to wake, and handles it. The loop of `next` then writes events and checks the rights.
     async fn wait(&mut self) {
         match self.wake().await {
-            // With endless events the branch of the timer never runs. Events of other watches also advance the log,
-            // without waking this watch before its timer fires.
+            // A stream that always has new events never reaches the branch of the timer. Events of other watches also
+            // advance the log, without waking this watch before its timer fires.
             Wake::Head if self.timer.deadline() <= Instant::now() => self.timer_fired(),
             Wake::Head => self.phase = StreamPhase::Behind,
             Wake::Timer => self.timer_fired(),
@@ -165,11 +166,12 @@ impl WatchStream {
         }
     }
 
-    /// Waits for the next reason to wake. A drain also advances the log's head: one wait instead of two is cheaper for
-    /// thousands of watches at each event.
+    /// Waits for the next reason to wake. A drain also advances the log's head, so the stream needs no separate wait
+    /// for the drain. One wait is cheaper than two for thousands of watches at each event.
     async fn wake(&mut self) -> Wake {
         tokio::select! {
-            // In this order: an event does not pay for a check of the timer, which is polled when no event is left.
+            // The order of the branches matters. The timer is polled only if no event is left, so that an event does
+            // not pay for a check of the timer.
             biased;
             () = self.source.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
@@ -182,7 +184,8 @@ impl WatchStream {
     /// Writes a batch of new events, or handles the end of the wait for the client's version.
     async fn follow(&mut self) {
         self.source.look();
-        // Precedes the member's later events: the log does not know that memory was behind the client's version.
+        // The end of the wait precedes later events of the member, because the log does not know that memory was behind
+        // the client's version.
         if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
             let refusal = over(&mut self.ahead).await;
             self.caught(refusal);
@@ -200,7 +203,8 @@ impl WatchStream {
         self.ahead = None;
         match refusal {
             Some(refusal) => self.fail(&refusal),
-            // The clusters may have reached the version without an event, and their events may have been delayed.
+            // The stream reads the log again: the clusters may have reached the version without an event, and their
+            // events may have been delayed.
             None if matches!(self.phase, StreamPhase::CaughtUp) => self.phase = StreamPhase::Behind,
             None => {}
         }
@@ -265,8 +269,8 @@ impl WatchStream {
     }
 
     /// Schedules the bookmark that follows a batch of events. After a repeated object the bookmark is written
-    /// immediately: the object carries the integer of an earlier event, so a client that lost the connection there
-    /// would have to list again.
+    /// immediately. The object carries the integer of an earlier event, so a client that lost the connection before the
+    /// bookmark would have to list again.
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.is_repeat);
         if self.events.iter().any(again) {
@@ -318,8 +322,8 @@ impl WatchStream {
     }
 
     /// Ends the stream with a bookmark, so that the client can resume at another process or view. Events since the last
-    /// batch are not sent: the other view may send these events after events of other clusters. A client that lost the
-    /// connection after such an event and resumed by its number would miss the events of the other clusters.
+    /// batch are not sent: the other view may send these events after events of other clusters. A client that resumed
+    /// by the integer version of such an event would miss the events of the other clusters.
     fn hand_over(&mut self) {
         let told = self.source.vector();
         let may_look = matches!(self.phase, StreamPhase::CaughtUp) && self.bookmarks.are_taken();

@@ -148,7 +148,8 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
         everywhere.contains("impersonate-on:user-info:list") && everywhere.contains("cluster scope"),
         "{everywhere}"
     );
-    // The member forbids another verb, another user, and additional groups of the impersonated user.
+    // The member forbids requests with another verb, as another user, or with additional groups of the impersonated
+    // user.
     for path in [format!("{SHOP}?watch=1"), format!("/clusters/a{SHOP}?watch=1")] {
         assert_eq!(as_root(&ann, "GET", &path).await.refused(403), words("watch", "shop"));
     }
@@ -163,7 +164,7 @@ async fn constrained_impersonation_limits_reads_to_the_allowed_requests() {
 
 /// The audit log must not record an impersonation that no member allows.
 #[tokio::test]
-async fn impersonation_that_no_member_allows_is_recorded_as_undecided() {
+async fn impersonation_that_no_member_allows_is_flagged_for_the_audit_log() {
     let (fixture, _rbac) = fixture(&["list", "get"]).await;
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
@@ -188,7 +189,7 @@ async fn impersonation_that_no_member_allows_is_recorded_as_undecided() {
 
 /// Public paths need no right under any identity. The details of health checks are not public.
 #[tokio::test]
-async fn public_paths_need_no_right_to_impersonate_but_check_details_do() {
+async fn public_paths_need_no_impersonation_right_but_health_details_do() {
     let (fixture, _rbac) = fixture(&["list"]).await;
     let ann = fixture.user("ann", &[]);
     for (path, is_told_to_all) in [
@@ -353,7 +354,7 @@ async fn impersonation_without_read_rights_is_handled_like_a_write_only_user() {
     let as_root = write(&ann, ROOT, APPLY, "new").await;
     let [own, expected] = [&as_root, &plain].map(|answer| {
         let mut told = answer.json();
-        // The scope in a version depends on the caller.
+        // The scope of rights in a version depends on the caller, so the comparison omits the version.
         told["metadata"]["resourceVersion"].take();
         told
     });

@@ -178,7 +178,7 @@ async fn access_review_is_answered_by_the_clusters_with_the_namespace() {
 
 /// The last known namespaces of an unreachable cluster decide whether the response needs this cluster.
 #[tokio::test]
-async fn access_review_does_not_need_clusters_without_the_namespace() {
+async fn access_review_does_not_need_unreachable_clusters_without_the_namespace() {
     let fixture = with_namespaces(allow()).await;
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;

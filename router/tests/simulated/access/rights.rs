@@ -17,7 +17,8 @@ use crate::harness::{Fixture, SOON, allow, config_map, items, pass, until, vecto
 
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// A little more than the time for which old rights are used after only the watches of roles and bindings have failed.
+/// A little more than five minutes: the time for which the router uses old rights if only the watches of roles and
+/// bindings fail.
 const BEHIND: Duration = Duration::from_secs(5 * 60 + 30);
 
 /// Returns a role with one rule of these strings: a Role, or a ClusterRole if `namespace` is empty.
@@ -190,7 +191,7 @@ async fn rights_in_a_member_are_unknown_until_all_its_roles_are_read() {
 }
 
 #[tokio::test]
-async fn rights_without_role_watches_expire_after_five_minutes() {
+async fn rights_expire_five_minutes_after_watches_of_roles_break() {
     let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
     grant(fixture.member("a"), "", "ann");
     grant(fixture.member("b"), "", "ann");
@@ -282,7 +283,7 @@ async fn list_shows_and_names_only_permitted_objects() {
 }
 
 #[tokio::test]
-async fn continue_token_is_valid_only_for_unchanged_rights() {
+async fn continue_token_is_valid_only_while_rights_are_unchanged() {
     let fixture = ann().await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let first = root.get(&format!("{ALL}?limit=5")).await.ok();
@@ -404,7 +405,7 @@ async fn warning_about_unknown_rights_does_not_name_the_member() {
 }
 
 #[tokio::test]
-async fn member_with_live_authorization_is_served_only_at_its_path() {
+async fn member_with_live_authorization_is_served_only_at_its_own_path() {
     let fixture = ann().await;
     let root = fixture.user("root", &[]);
     let mut watch = root.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&root.get(ALL).await.ok()))).await;
@@ -580,7 +581,7 @@ async fn rights_in_a_member_with_too_large_roles_are_unknown() {
 
 /// A ResourceRegistry may refuse lists that the user's rights would limit, with a message like a cluster's 403.
 #[tokio::test]
-async fn registry_can_refuse_lists_that_rights_would_limit() {
+async fn resource_registry_can_refuse_lists_that_rights_would_limit() {
     let fixture = ann().await;
     fixture.router.set_policies(denying_limited());
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));

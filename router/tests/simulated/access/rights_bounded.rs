@@ -73,7 +73,7 @@ async fn bounded(partial: Partial) -> Fixture {
 }
 
 #[tokio::test]
-async fn list_omits_a_cluster_whose_account_profile_forbids_it() {
+async fn list_omits_a_cluster_that_forbids_the_list_to_tributarys_account() {
     let fixture = bounded(Partial::Allow).await;
     let answer = fixture.user("ann", &[]).get(SECRETS).await;
     assert_eq!(items(&answer.ok()), ["a/s"]);
@@ -84,7 +84,7 @@ async fn list_omits_a_cluster_whose_account_profile_forbids_it() {
 }
 
 #[tokio::test]
-async fn partial_deny_refuses_a_list_beyond_the_account_profile() {
+async fn partial_deny_refuses_a_list_beyond_tributarys_account_profile() {
     let fixture = bounded(Partial::Deny).await;
     let ann = fixture.user("ann", &[]);
     let answer = ann.get(SECRETS).await;

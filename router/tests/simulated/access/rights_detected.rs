@@ -185,7 +185,7 @@ pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDe
 }
 
 #[tokio::test]
-async fn member_with_only_rbac_is_detected_and_sampled() {
+async fn member_with_only_rbac_is_detected_and_gets_sample_reviews() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     // After a new connection, the router checks the members again.
     pass(Duration::from_secs(20)).await;
@@ -200,7 +200,7 @@ async fn member_with_only_rbac_is_detected_and_sampled() {
 }
 
 #[tokio::test]
-async fn member_with_another_authorizer_is_detected() {
+async fn member_with_a_non_rbac_authorizer_is_detected() {
     for (mode, why) in [
         (Mode::Abac(&["bob"]), "the cluster lacks rules that its RBAC objects give"),
         (Mode::AlwaysAllow, "the cluster lacks rules that its RBAC objects give"),
@@ -235,7 +235,7 @@ async fn added_webhook_authorizer_is_detected_within_a_minute() {
 /// Twenty samples cover only a part of more than a hundred bindings, so a sample does not always contain the user that
 /// a webhook denies.
 #[tokio::test]
-async fn webhook_that_denies_one_of_many_users_stays_detected() {
+async fn webhook_authorizer_that_denies_one_of_many_users_stays_detected() {
     let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
     let (b, chain) = (fixture.member("b"), &chains[1]);
     for number in 0..100 {
@@ -253,7 +253,7 @@ async fn webhook_that_denies_one_of_many_users_stays_detected() {
     }
     let why = decided(&fixture, "b", RightsDecider::Review).await;
     assert!(why.contains("it does not allow what its roles and bindings do: user \"u50\""), "{why}");
-    // Reviews of other users that match the roles do not end the detected state.
+    // Reviews of other users, whose results match the roles, do not end the detected state.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;
         assert!(is_asked().await);

@@ -160,7 +160,7 @@ async fn bob() -> (Fixture, Client) {
     (fixture, bob)
 }
 
-/// Two clusters have the namespace, and Bob may get it in only one of them.
+/// Two clusters have the namespace. Bob may get the namespace in only one of these clusters.
 #[tokio::test]
 async fn create_is_refused_if_a_hidden_namespace_makes_it_ambiguous() {
     let (fixture, bob) = bob().await;
@@ -175,7 +175,7 @@ async fn create_is_refused_if_a_hidden_namespace_makes_it_ambiguous() {
 
 /// Both clusters have the namespace. Carl may read objects in both, and create objects in only one.
 #[tokio::test]
-async fn create_ignores_clusters_that_forbid_it() {
+async fn create_ignores_clusters_that_forbid_the_create() {
     let (fixture, _bob) = bob().await;
     for name in ["a", "b"] {
         let member = fixture.member(name);

@@ -66,7 +66,7 @@ async fn begun(client: &Client, path: &str) -> Body {
 }
 
 #[tokio::test]
-async fn stream_of_a_denied_user_ends() {
+async fn stream_of_a_newly_denied_user_ends() {
     for subresource in SUBRESOURCES {
         let (fixture, body) = opened(subresource).await;
         fixture.router.deny(["ann".to_owned()].into());
@@ -119,7 +119,7 @@ async fn stream_of_a_user_with_too_many_grants_ends_after_revocation() {
 
 /// The member forbids reviews, so the router cannot check whether Ann still has the right.
 #[tokio::test]
-async fn stream_with_an_unknown_right_ends_after_minutes() {
+async fn stream_ends_minutes_after_its_right_becomes_unknown() {
     let (fixture, mut body) = opened("log").await;
     let a = fixture.member("a");
     Chain::of(a, Mode::WithoutReviews);

@@ -47,7 +47,7 @@ fn asked(chain: &Chain) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_that_a_webhook_denies_are_hidden() {
+async fn objects_that_an_authorization_webhook_denies_are_hidden() {
     let (fixture, chains) = of_b(Mode::Webhook("ann", "shop")).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     // Roles allow Ann to read the namespace `shop` of `b`, and the webhook denies it.

@@ -68,7 +68,7 @@ async fn watch_sends_only_objects_that_its_user_may_list() {
 
 /// A watch of all objects omits an object that the user may list and not watch.
 #[tokio::test]
-async fn watch_of_only_unwatchable_objects_is_refused() {
+async fn watch_of_an_object_with_only_list_rights_is_refused() {
     let fixture = ann().await;
     let (b, ann) = (fixture.member("b"), fixture.user("ann", &[]));
     b.apply(role("", "one", [&["list"], &[""], &["configmaps"], &["one-b"]])).unwrap();
@@ -198,7 +198,7 @@ async fn watch_without_the_watch_right_is_refused() {
 /// A watch of all clusters needs the right to list in each cluster. A Warning names the clusters in which the user may
 /// only watch.
 #[tokio::test]
-async fn warning_names_clusters_with_the_right_to_watch_only() {
+async fn warning_names_clusters_where_the_user_may_watch_but_not_list() {
     let fixture = ann().await;
     let bob = fixture.user("bob", &[]);
     let b = fixture.member("b");

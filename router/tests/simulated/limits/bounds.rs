@@ -12,7 +12,7 @@ fn times<T: std::fmt::Display>(count: usize, text: impl Fn(usize) -> T, between:
 }
 
 #[tokio::test]
-async fn request_beyond_a_limit_is_refused_with_the_limit() {
+async fn request_above_a_size_limit_is_refused_and_names_the_limit() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     let path = |query: &str| format!("{CONFIG_MAPS}?{query}");
@@ -124,7 +124,7 @@ async fn cluster_above_the_memory_limit_is_not_cached() {
 
 /// A user with the right to create objects can create any number of them, in any number of clusters.
 #[tokio::test]
-async fn total_memory_limit_excludes_only_the_new_cluster() {
+async fn total_memory_limit_keeps_only_the_new_cluster_out_of_memory() {
     let large = SimulatorConfig { pods: 400, namespaces: 1, ..config("large") };
     let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
     let small = SimulatorConfig { pods: 6, namespaces: 1, ..config("small") };

@@ -80,7 +80,7 @@ async fn reads_do_not_wait_for_writes_in_a_hidden_cluster() {
 }
 
 #[tokio::test]
-async fn request_limit_of_a_user_includes_all_connections() {
+async fn request_limit_of_a_user_covers_all_connections_of_the_user() {
     let limits = Limits { requests_in_flight: 8, ..Limits::default() };
     let fixture = fixture(["a"], &[("ann", "a"), ("eve", "a")], limits).await;
     let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));

@@ -106,7 +106,7 @@ async fn reads_from_memory_pass_the_flow_control_schema() {
 
 /// As in KubeGateway, a schema may count watches (`countLongRunning`).
 #[tokio::test]
-async fn counted_watch_is_in_flight_until_it_ends() {
+async fn watch_that_a_schema_counts_is_in_flight_until_it_ends() {
     let fixture = Fixture::start(["a"]).await;
     for (place, settings) in [
         (String::new(), (|schema| merged(schema)) as fn(Schema) -> FlowSettings),
@@ -137,7 +137,7 @@ async fn counted_watch_is_in_flight_until_it_ends() {
 }
 
 #[tokio::test]
-async fn watch_has_a_separate_counter_by_default() {
+async fn watch_uses_no_permit_of_a_flow_control_schema_by_default() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let limit = MaxRequestsInflight { max: 1, count_long_running: false };
@@ -281,7 +281,7 @@ async fn cancelled_request_is_in_flight_until_the_member_completes_it() {
 }
 
 #[tokio::test]
-async fn invalid_flow_control_is_rejected_and_changes_nothing() {
+async fn invalid_flow_control_settings_are_rejected_and_change_nothing() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.router.set_flow_control(merged(all_in_flight("one", 0))).unwrap();
@@ -390,7 +390,7 @@ async fn request_at_any_path_spends_one_token_of_a_global_schema() {
 
 /// Schemas are replaced before the policies that name them, so that no request passes without a limit in the meantime.
 #[tokio::test]
-async fn removed_schema_applies_until_no_policy_names_it() {
+async fn removed_flow_control_schema_applies_until_no_policy_names_it() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let own = format!("/clusters/a{CONFIG_MAPS}");

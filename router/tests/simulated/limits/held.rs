@@ -76,8 +76,8 @@ async fn request_bodies_of_one_client_do_not_exhaust_the_memory() {
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     let floods = (0..20).map(|_| call(&fixture, peer(1), "POST", CONFIG_MAPS, endless(100 << 10)));
     let mut floods: futures::stream::FuturesUnordered<_> = floods.map(Box::pin).collect();
-    // One client may use half of three quarters of a megabyte, which is enough for three bodies. The router refuses all
-    // further bodies immediately.
+    // One client may use three eighths of a megabyte, which is enough for three bodies. The router refuses all further
+    // bodies immediately.
     for _ in 0..17 {
         let answer = futures::StreamExt::next(&mut floods).await.unwrap();
         refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
@@ -85,7 +85,7 @@ async fn request_bodies_of_one_client_do_not_exhaust_the_memory() {
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 307200"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="held_bytes"} 17"#), "{exposition}");
-    // The body counts twice: in the request and in the response.
+    // The body counts twice towards the limit: in the request and in the response.
     let body = tributary_apimachinery::body::full(config_map_in("a", "x", &"y".repeat(100 << 10)).to_string());
     let made = call(&fixture, peer(2), "POST", CONFIG_MAPS, body).await.ok();
     assert_eq!(cluster(&made), "a");
@@ -179,11 +179,11 @@ async fn upload_at_a_clusters_path_has_no_size_limit() {
 }
 
 #[tokio::test]
-async fn executed_write_without_response_memory_gets_a_502() {
+async fn executed_write_whose_response_exceeds_free_memory_gets_a_502() {
     let limits = Limits { held_bytes: 1 << 20, ..Limits::default() };
     let fixture = Fixture::within(limits, [config("a")], allow()).await;
     fixture.put_and_see("a", "x", &"x".repeat(250 << 10)).await;
-    // The patch doubles the object. Twice 250 KiB are more than half of three quarters of a megabyte.
+    // The patch doubles the object. Twice 250 KiB are more than three eighths of a megabyte, the limit of one client.
     let answer = patch(&fixture, peer(1), &format!("{CONFIG_MAPS}/x"), DOUBLE).await;
     let message = answer.refused(502);
     assert!(message.contains("--max-held-bytes") && message.contains("may have been carried out"), "{message}");
@@ -230,7 +230,7 @@ async fn requests_in_flight_of_one_client_do_not_exhaust_the_limit() {
     let fixture = Fixture::within(limits, [config("a"), config("b")], allow()).await;
     get(&fixture, peer(1), CONFIG_MAPS).await.ok();
     fixture.member("a").control().half_open(true);
-    // One client may use half of three quarters of the eight permits, so three.
+    // One client may use three of the eight permits.
     let frozen = (0..6).map(|_| get(&fixture, peer(1), "/clusters/a/api/v1/namespaces/default/configmaps"));
     let mut frozen: futures::stream::FuturesUnordered<_> = frozen.map(Box::pin).collect();
     for _ in 0..3 {
@@ -311,7 +311,7 @@ fn held_now(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test]
-async fn missing_name_causes_few_lookups_per_second() {
+async fn requests_for_a_missing_name_cause_few_lookups_per_second() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let begun = tokio::time::Instant::now();
@@ -436,7 +436,7 @@ async fn object_created_by_another_replica_is_found() {
             fixture.put("b", &format!("x{round}"), "1");
             fixture.client().send("DELETE", &path, &[], "").await.ok();
         }
-        // This also holds for a client whose request arrives during the lookup of another client.
+        // A client whose request arrives during the lookup of another client must also be able to delete the object.
         for round in 0..20 {
             let path = format!("{CONFIG_MAPS}/y{round}");
             let made = async {

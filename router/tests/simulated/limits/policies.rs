@@ -137,7 +137,7 @@ async fn ambiguous_query_is_sent_to_no_member() {
 
 /// All spellings of `[scheme:]name:port` mean one service.
 #[tokio::test]
-async fn denied_service_proxy_is_denied_in_each_spelling() {
+async fn policy_denies_a_service_proxy_in_each_spelling_of_its_name() {
     let fixture = Fixture::start(["a"]).await;
     let named = Rule { resource_names: texts(&["dashboard"]), ..rule(&["*"], &["services/proxy"]) };
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not this one", named), pass()]));
@@ -159,7 +159,7 @@ fn sent(fixture: &Fixture, member: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn request_without_a_matching_policy_is_not_sent() {
+async fn request_that_matches_no_dispatch_policy_is_not_sent() {
     let fixture = fixture(["a"]).await;
     let before = sent(&fixture, "a");
     for (place, object, settings) in [
@@ -243,7 +243,7 @@ async fn each_field_of_a_policy_rule_matches_its_attribute() {
 }
 
 #[tokio::test]
-async fn audit_policy_is_counted_and_refuses_nothing() {
+async fn dispatch_policy_in_audit_mode_only_counts_requests() {
     let fixture = fixture(["a"]).await;
     let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
     for settings in [of_merged(vec![audited.clone()]), of_cluster("a", vec![audited])] {
@@ -307,7 +307,7 @@ async fn create_that_a_clusters_policy_denies_gets_a_403() {
 
 /// The policies deny writes and admit reads, so the client may know the object, and the response may quote the policy.
 #[tokio::test]
-async fn write_that_a_clusters_policy_denies_gets_its_message() {
+async fn write_that_a_clusters_policy_denies_gets_the_policys_message() {
     let fixture = fixture(["a", "b"]).await;
     let verbs = ["update", "patch", "delete", "deletecollection"];
     fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&verbs, &["configmaps"])), pass()]));
@@ -350,7 +350,7 @@ async fn open_watch_ends_when_policies_change_its_objects() {
 }
 
 #[tokio::test]
-async fn watch_without_a_denied_cluster_resumes_with_an_added_cluster() {
+async fn watch_that_omits_a_denied_cluster_resumes_with_an_added_cluster() {
     let fixture = fixture(["a", "b", "c"]).await;
     fixture.set_clusters(&["a", "b"]).await;
     until(async || names(&fixture).await == ["a/of-a", "b/of-b"]).await;
@@ -647,7 +647,7 @@ async fn global_policy_does_not_override_a_denial_of_an_endpoint() {
 }
 
 #[tokio::test]
-async fn open_watches_follow_global_policies() {
+async fn open_watches_end_when_a_global_policy_denies_them() {
     let fixture = fixture(["a", "b"]).await;
     let mut merged = fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
     let mut own = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;
@@ -665,7 +665,7 @@ async fn open_watches_follow_global_policies() {
 }
 
 #[tokio::test]
-async fn global_audit_policy_is_counted_and_refuses_nothing() {
+async fn global_dispatch_policy_in_audit_mode_only_counts_requests() {
     let fixture = fixture(["a"]).await;
     let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
     fixture.router.set_dispatch(of_all_places(vec![audited]));

@@ -97,7 +97,7 @@ fn switching(method: &str, path: &str) -> http::request::Builder {
 
 /// If the target does not switch protocols, a member answers an upgrade request like any other request.
 #[tokio::test]
-async fn upgrade_without_a_switch_occupies_a_connection() {
+async fn upgrade_request_without_a_protocol_switch_occupies_a_connection() {
     let fixture = with_few_connections().await;
     // Only an aggregated API server could accept the upgrade, and the member has none.
     let own = "/clusters/a/apis/example.com/v1/namespaces/default/widgets/w";
@@ -221,7 +221,7 @@ async fn unread_logs_of_all_clusters_have_one_limit() {
 }
 
 async fn have_one_bound(http2: bool) {
-    // One client may use half of three quarters of the 32 responses.
+    // One client may have 12 unread responses, three eighths of the 32 responses that the limit allows.
     let limits = Limits { member_unread_bytes: 8 << 20, ..Limits::default() };
     let members = ["a", "b"].map(|name| SimulatorConfig { http2, pods: 1, ..config(name) });
     let fixture = Fixture::within(limits, members, allow()).await;
@@ -249,7 +249,7 @@ async fn have_one_bound(http2: bool) {
         }
         assert!(!message.contains("watch without"), "{message}");
     }
-    // Other clients get responses, and short requests do not count.
+    // Other clients get responses, and requests that are not long-running do not count.
     assert_eq!(call(&fixture, 2, Request::get(&paths[0]), body::empty()).await.status(), 200);
     let short = format!("/clusters/b{CONFIG_MAPS}");
     let unread = call(&fixture, 1, Request::get(&short), body::empty()).await;

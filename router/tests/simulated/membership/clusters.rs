@@ -33,7 +33,7 @@ async fn open_watch_receives_added_and_removed_clusters() {
 }
 
 #[tokio::test]
-async fn host_of_a_cluster_serves_the_path_of_the_cluster() {
+async fn host_name_of_a_cluster_serves_the_clusters_own_view() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "x", "of a");
     fixture.put("b", "y", "of b");
@@ -73,7 +73,7 @@ async fn deletion_of_a_repeated_name_is_followed_by_the_remaining_object() {
 }
 
 #[tokio::test]
-async fn metric_counts_names_that_several_clusters_have() {
+async fn metric_counts_object_names_that_several_clusters_have() {
     let fixture = Fixture::start(["a", "b"]).await;
     let metric = || {
         let exposition = fixture.router.metrics().expose();
@@ -100,7 +100,7 @@ fn full_name(object: &Value) -> String {
 }
 
 #[tokio::test]
-async fn annotation_selects_among_objects_of_one_name() {
+async fn cluster_annotation_of_a_write_selects_among_objects_of_one_name() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");
     fixture.put("b", "twin", "of b");
@@ -163,7 +163,7 @@ async fn reconfigured_cluster_sends_no_events_to_open_watches() {
 }
 
 #[tokio::test]
-async fn version_from_before_membership_changes_resumes_a_watch() {
+async fn watch_resumes_from_a_version_before_clusters_were_added_or_removed() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let filter = "fieldSelector=metadata.name!=kube-root-ca.crt";
     fixture.set_clusters(&["a", "b"]).await;
@@ -177,7 +177,7 @@ async fn version_from_before_membership_changes_resumes_a_watch() {
     fixture.set_clusters(&["a", "c"]).await;
     until(|| async { items(&fixture.get(&format!("{CONFIG_MAPS}?{filter}")).await.ok()) == ["a/of-a", "c/of-c"] })
         .await;
-    // A client that was disconnected during the changes receives them.
+    // A client that was disconnected during the changes receives these changes when it resumes.
     let mut events = fixture.watch(&open).await;
     let mut told = [events.brief().await, events.brief().await];
     told.sort();

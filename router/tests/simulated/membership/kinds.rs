@@ -183,7 +183,7 @@ async fn warning_age_counts_from_the_last_discovery_with_the_version() {
 }
 
 #[tokio::test]
-async fn undiscovered_path_goes_to_the_only_cluster_of_its_version() {
+async fn path_missing_in_discovery_goes_to_the_versions_only_cluster() {
     let group =
         |name: &str| json!({"metadata": {"name": name}, "versions": [{"version": "v1beta1", "freshness": "Current"}]});
     let mut fixture = Fixture::start(["a", "b"]).await;

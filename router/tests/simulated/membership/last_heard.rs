@@ -106,7 +106,7 @@ async fn discovery_response_replaces_the_stored_discovery() {
 
 /// A kube-apiserver that has just started serves discovery before it has read its CustomResourceDefinitions.
 #[tokio::test]
-async fn starting_cluster_does_not_remove_stored_kinds() {
+async fn starting_kube_apiserver_does_not_remove_stored_kinds() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().ready(false);
     members[1].control().serve("deployments.apps", false);

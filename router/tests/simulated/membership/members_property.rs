@@ -32,7 +32,8 @@ fn requests() -> Vec<(&'static str, String, String)> {
     let mut requests = Vec::new();
     for namespace in NAMESPACES {
         let within = format!("/api/v1/namespaces/{namespace}/pods");
-        // The names exist in all members, in `a` and the hidden member, only in the hidden member, and in no member.
+        // The four names exist in this order: in all members, in `a` and the hidden member, only in the hidden member,
+        // and in no member.
         for name in ["x", "y", "hidden", "z"] {
             let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": namespace},
                 "spec": {"containers": []}});

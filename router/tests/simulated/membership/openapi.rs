@@ -74,7 +74,7 @@ async fn openapi_v2_document_is_fetched_once_and_compared_by_etag() {
 }
 
 #[tokio::test]
-async fn malformed_openapi_document_is_left_out() {
+async fn malformed_openapi_document_is_omitted_from_the_merged_document() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let document = |url: String| {
         let client = fixture.client();

@@ -167,7 +167,7 @@ async fn cluster_with_a_new_address_is_served_from_memory_until_listed() {
 }
 
 #[tokio::test]
-async fn cluster_with_a_new_address_is_served_in_single_namespaces_too() {
+async fn single_namespaces_of_a_cluster_with_a_new_address_are_served() {
     reached_otherwise(allow(), Some(forbidden_cluster_wide())).await;
 }
 
@@ -225,7 +225,7 @@ fn forbidden_of(resource: &str, answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn forbidden_list_removes_objects_after_a_minute_with_a_warning() {
+async fn forbidden_list_loses_its_objects_after_a_minute_with_a_warning() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events =
@@ -258,7 +258,7 @@ async fn forbidden_list_removes_objects_after_a_minute_with_a_warning() {
 }
 
 #[tokio::test]
-async fn list_allowed_again_within_a_minute_removes_no_objects() {
+async fn list_forbidden_for_less_than_a_minute_removes_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
@@ -278,7 +278,7 @@ async fn list_allowed_again_within_a_minute_removes_no_objects() {
 /// The next regular request to the cluster would happen after the router drops the old objects. The router therefore
 /// sends one additional request before.
 #[tokio::test]
-async fn list_allowed_again_after_almost_a_minute_removes_no_objects() {
+async fn list_forbidden_for_almost_a_minute_removes_no_objects() {
     let (fixture, setups) = synced(allow()).await;
     let from = version(&fixture.get(ALL).await.ok());
     let mut events = fixture.watch(&format!("{ALL}?watch=1&resourceVersion={from}")).await;
@@ -398,7 +398,7 @@ async fn objects_dropped_during_a_wait_for_a_version_are_reported_missing() {
 }
 
 #[tokio::test]
-async fn read_at_a_version_waits_for_the_current_cacher() {
+async fn read_at_a_version_waits_for_the_reconfigured_clusters_new_cacher() {
     let quorum = ResourcePolicy { consistency: Consistency::Quorum, ..deny().default };
     let quorum = Policies { default: quorum, ..Policies::default() };
     // The cases are a view of all namespaces, and the view of a single namespace, which exists because `b` forbids
@@ -448,7 +448,7 @@ async fn read_at_a_version_waits_for_the_current_cacher() {
 }
 
 #[tokio::test]
-async fn wait_for_a_write_ends_in_a_warning_when_the_address_changes() {
+async fn read_that_waits_for_a_write_warns_when_the_address_changes() {
     let (fixture, mut setups) = synced(deny()).await;
     let member = fixture.member("a");
     setups[0] =
@@ -556,7 +556,7 @@ async fn first_namespaced_read_after_an_address_change_uses_memory() {
 }
 
 #[tokio::test]
-async fn namespace_stays_cached_for_a_minute_behind_a_forbidding_address() {
+async fn namespace_objects_stay_a_minute_after_a_new_address_forbids_them() {
     let forbid_all = |member: &SimulatedCluster| {
         let kinds = vec![RequestKind::List, RequestKind::Watch];
         member.control().reject(Some(Rejection { kinds, ..Rejection::all(403) }));

@@ -221,7 +221,7 @@ async fn cluster_replaced_behind_its_address_shows_no_earlier_objects() {
     until(async || items(&bob.get(ALL).await.json()) == ["a/of-b"]).await;
 }
 
-/// Fault F8 of docs/precedents.md.
+/// Tests fault F8 of docs/precedents.md: a name now means another cluster.
 #[tokio::test]
 async fn watch_at_the_path_of_a_replaced_cluster_ends() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
@@ -250,7 +250,7 @@ async fn watch_at_the_path_of_a_replaced_cluster_ends() {
 
 /// A load balancer in front of two clusters must not make the router drop all objects again and again.
 #[tokio::test]
-async fn address_alternating_between_two_clusters_replaces_ever_more_rarely() {
+async fn address_alternating_between_two_clusters_drops_objects_ever_more_rarely() {
     let fixture = a_before_b(allow(), Some(SharedMode::default())).await;
     fixture.members.iter().for_each(|member| grant(member, "", "root"));
     listed(&fixture, "a", "root", "all").await;
@@ -269,7 +269,7 @@ async fn address_alternating_between_two_clusters_replaces_ever_more_rarely() {
     assert!((1..=3).contains(&replaced), "{replaced} in 13 s");
 }
 
-/// Fault F9 of docs/precedents.md.
+/// Tests fault F9 of docs/precedents.md: a client resumes with a version of the replaced cluster.
 #[tokio::test]
 async fn version_of_a_replaced_cluster_is_refused_after_a_restart() {
     let kept = Arc::new(Mutex::new(Epochs::default()));

@@ -130,7 +130,7 @@ async fn paged_list_continues_at_another_replica() {
 }
 
 #[tokio::test]
-async fn deletion_is_sent_despite_an_idle_lagging_collection() {
+async fn deletion_is_sent_although_an_idle_collection_is_behind_the_client() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "").await;
     let other = fixture.restarted(allow()).await;
@@ -162,7 +162,7 @@ async fn deletion_is_sent_despite_an_idle_lagging_collection() {
 }
 
 #[tokio::test]
-async fn watch_ahead_of_a_reconfigured_cluster_gets_the_members_410() {
+async fn watch_newer_than_a_reconfigured_clusters_memory_gets_the_members_410() {
     let fixture = Fixture::start(["a"]).await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut ahead = vector(&version(&list));

@@ -419,7 +419,7 @@ async fn open_watch_receives_deletions_of_an_unserved_resource() {
 }
 
 #[tokio::test]
-async fn starting_member_does_not_remove_known_resources() {
+async fn starting_kube_apiserver_does_not_remove_known_resources() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").apply(deployment("of-b")).unwrap();
     let list = fixture.get(DEPLOYMENTS).await.ok();
@@ -562,7 +562,7 @@ async fn cluster_under_two_names_uses_the_alphabetically_first_name() {
 }
 
 #[tokio::test]
-async fn outage_causes_few_discovery_requests_and_ends_soon() {
+async fn outage_causes_few_discovery_requests_and_its_end_is_detected_soon() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("b", "x", "").await;
     let control = fixture.member("b").control();
@@ -607,7 +607,7 @@ fn by_name(events: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn watch_sends_the_remaining_object_after_its_twin_is_deselected() {
+async fn watch_sends_the_remaining_object_after_its_namesake_leaves_the_selection() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     let apply = |cluster: &str, web: bool| fixture.member(cluster).apply(labelled("twin", web)).unwrap();
     apply("a", true);
@@ -656,8 +656,8 @@ async fn watch_sends_the_remaining_object_after_its_twin_is_deselected() {
             seen.push(event);
         }
         assert_eq!(by_name(&seen), Vec::<String>::new(), "cut after {cut}: {seen:#?}");
-        // A DELETED event has a version before its deletion, so that a client which resumes after it receives the
-        // following ADDED event.
+        // A DELETED event has a version before its deletion. A client that resumes after the DELETED event therefore
+        // receives the ADDED event that follows.
         if brief(&told[cut]).starts_with("DELETED") && cut + 1 < told.len() {
             assert_eq!(brief(&seen[cut + 1]), brief(&told[cut]), "cut after {cut}");
             assert_eq!(brief(&seen[cut + 2]), brief(&told[cut + 1]), "cut after {cut}");
@@ -684,7 +684,7 @@ async fn watch_sends_the_remaining_object_after_a_cluster_is_removed() {
     assert_eq!(briefs, ["DELETED a/one", "ADDED b/one", "DELETED a/own", "DELETED a/two", "ADDED b/two"]);
     assert_eq!(by_name(&told), ["b/one", "b/two"]);
     events.nothing().await;
-    // A deletion that a relist discovers has the same effect.
+    // A deletion that a relist discovers has the same effect as a deletion that a watch delivers.
     fixture.set_clusters(&["a", "b"]).await;
     told.clear();
     for _ in 0..3 {

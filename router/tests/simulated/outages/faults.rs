@@ -52,7 +52,7 @@ async fn list_without_an_unreachable_cluster_has_a_warning() {
 }
 
 #[tokio::test]
-async fn partial_deny_refuses_a_list_with_429() {
+async fn partial_deny_refuses_a_list_while_a_cluster_is_unreachable() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").control().stop_listening().await;
     let other = fixture.restarted(Policies::default()).await;
@@ -87,7 +87,7 @@ async fn refusal_for_an_unreachable_cluster_has_no_retry_after() {
 }
 
 #[tokio::test]
-async fn version_of_an_unreached_cluster_gets_a_429() {
+async fn version_of_a_never_reached_cluster_gets_a_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("b", "y", "");
     let from = version(&fixture.get(CONFIG_MAPS).await.ok());
@@ -301,7 +301,7 @@ async fn write_to_an_unreachable_member_names_the_member() {
 }
 
 #[tokio::test]
-async fn create_in_an_unknown_cluster_lists_the_configured_clusters() {
+async fn refusal_of_a_create_in_an_unknown_cluster_lists_the_clusters() {
     let policies = Policies {
         default: ResourcePolicy { placement: Some("gone".parse().unwrap()), ..ResourcePolicy::default() },
         ..Policies::default()

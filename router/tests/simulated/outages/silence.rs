@@ -324,7 +324,7 @@ async fn slow_reader_does_not_hide_a_dead_cluster() {
 }
 
 #[tokio::test]
-async fn watch_at_a_clusters_path_breaks_when_it_is_silent() {
+async fn watch_at_a_clusters_path_breaks_when_the_cluster_is_silent() {
     let fixture = held().await;
     let followed = format!("/clusters/b{CONFIG_MAPS}?watch=1&resourceVersion=0");
     let mut followed = fixture.client().call("GET", &followed, &[], "").await.into_body();

@@ -340,7 +340,7 @@ async fn warnings_name_ten_clusters_and_count_the_rest() {
 }
 
 #[tokio::test]
-async fn resource_of_an_unreached_cluster_gets_a_429() {
+async fn list_of_a_never_reached_clusters_resource_gets_a_429() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("a").control().serve("deployments.apps", false);
     fixture.member("b").control().stop_listening().await;
@@ -420,7 +420,7 @@ async fn deleted_collection_does_not_reappear_in_lists() {
 }
 
 #[tokio::test]
-async fn read_after_an_unseen_write_times_out_with_504() {
+async fn read_gets_a_504_until_the_watch_delivers_a_write() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let control = fixture.member("b").control();

@@ -14,7 +14,7 @@ use crate::membership::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
 /// An object in a cluster without rights for the caller looks like a missing object, in every message and in every
 /// request to members.
 #[tokio::test]
-async fn hidden_object_looks_like_a_missing_one() {
+async fn object_in_a_hidden_cluster_looks_like_a_missing_object() {
     let (with, rbac) = fixture(["a", "b", "c"]).await;
     let (without, _) = fixture(["a", "b"]).await;
     for member in &with.members {

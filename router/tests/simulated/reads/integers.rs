@@ -110,11 +110,11 @@ async fn subresources_and_uncached_objects_have_integer_versions() {
 }
 
 #[tokio::test]
-async fn read_at_an_integer_waits_only_for_its_cluster() {
+async fn read_at_an_integer_version_waits_only_for_the_versions_cluster() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     for round in 0..20 {
-        // A write directly to the member. The router has not received its event.
+        // The test writes directly to the member, and the router has not received the event of this write.
         let number = integer("b", fixture.put("b", "x", &round.to_string()));
         let path = if round % 2 == 0 {
             format!("{CONFIG_MAPS}/x?resourceVersion={number}")
@@ -138,7 +138,7 @@ async fn read_at_an_integer_waits_only_for_its_cluster() {
 }
 
 #[tokio::test]
-async fn exact_list_at_an_integer_shows_its_clusters_past_state() {
+async fn exact_list_at_an_integer_version_shows_its_clusters_past_state() {
     let fixture = start().await;
     fixture.get(CONFIG_MAPS).await.ok();
     let old = fixture.put_and_see("a", "x", "old").await;
@@ -157,7 +157,7 @@ async fn exact_list_at_an_integer_shows_its_clusters_past_state() {
 }
 
 #[tokio::test]
-async fn watch_resumes_from_the_integer_of_any_event() {
+async fn watch_resumes_from_the_integer_version_of_any_event() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
@@ -170,7 +170,7 @@ async fn watch_resumes_from_the_integer_of_any_event() {
 }
 
 #[tokio::test]
-async fn watch_from_an_unknown_integer_gets_a_410() {
+async fn watch_from_an_unknown_integer_version_gets_a_410() {
     let fixture = start().await;
     // The integer is older than the router's log.
     let early = fixture.put("a", "x", "");
@@ -190,7 +190,7 @@ async fn watch_from_an_unknown_integer_gets_a_410() {
 }
 
 #[tokio::test]
-async fn integer_of_a_deletion_found_by_relist_expires() {
+async fn integer_version_of_a_deletion_found_by_relist_expires() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let path = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -217,7 +217,7 @@ async fn integer_of_a_deletion_found_by_relist_expires() {
 }
 
 #[tokio::test]
-async fn integer_resumes_in_another_process_only_with_one_cluster() {
+async fn integer_version_resumes_at_another_process_only_with_one_cluster() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let fixture = Fixture { router: Arc::clone(&other), ..fixture };
@@ -239,7 +239,7 @@ async fn integer_resumes_in_another_process_only_with_one_cluster() {
 }
 
 #[tokio::test]
-async fn bookmark_follows_each_burst_of_integer_events() {
+async fn bookmark_follows_each_burst_of_events_with_integer_versions() {
     let fixture = start().await;
     let list = fixture.get(CONFIG_MAPS).await.ok();
     let query = format!("watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -314,7 +314,7 @@ async fn watch_with_composite_versions_gets_no_extra_bookmarks() {
 }
 
 #[tokio::test]
-async fn preconditions_of_every_kind_accept_integers() {
+async fn preconditions_of_every_kind_accept_integer_versions() {
     let fixture = start().await;
     let x = format!("{CONFIG_MAPS}/x");
     let options = |version: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}});
@@ -386,7 +386,7 @@ async fn event_object_reference_gets_the_members_version() {
 }
 
 #[tokio::test]
-async fn collection_delete_rejects_an_integer_of_another_cluster() {
+async fn collection_delete_rejects_an_integer_version_of_another_cluster() {
     let fixture = start().await;
     fixture.put("a", "x", "");
     let revision = fixture.put("b", "y", "");
@@ -400,7 +400,7 @@ async fn collection_delete_rejects_an_integer_of_another_cluster() {
 }
 
 #[tokio::test]
-async fn removed_cluster_sends_deletions_with_integers() {
+async fn removed_cluster_sends_deletions_with_integer_versions() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
@@ -409,8 +409,8 @@ async fn removed_cluster_sends_deletions_with_integers() {
     fixture.set_clusters(&["a"]).await;
     let gone = events.soon().await;
     assert_eq!((brief(&gone).as_str(), version(&gone["object"])), ("DELETED b/x", integer("b", 1)));
-    // A client with this integer, or with the object's own, must list again, because the cluster was removed. This is
-    // also true after the cluster has been added again.
+    // A client with this integer, or with the object's own integer, must list again, because the cluster was removed.
+    // This is also true after the cluster has been added again.
     for clusters in [&["a"][..], &["a", "b"]] {
         fixture.set_clusters(clusters).await;
         for revision in [1, revision] {
@@ -422,7 +422,7 @@ async fn removed_cluster_sends_deletions_with_integers() {
 }
 
 #[tokio::test]
-async fn integer_from_before_a_cluster_removal_resumes_only_at_its_router() {
+async fn integer_version_before_a_cluster_removal_resumes_only_at_its_router() {
     let fixture = start().await;
     let other = Router::new(RouterConfig { policies: policies(), ..RouterConfig::default() });
     let several = Fixture { router: Arc::clone(&other), ..start().await };
@@ -490,7 +490,7 @@ async fn registry_selects_integer_versions_for_its_resources() {
 }
 
 #[tokio::test]
-async fn changed_cluster_index_expires_earlier_integers() {
+async fn changed_cluster_index_expires_earlier_integer_versions() {
     let fixture = start().await;
     let revision = fixture.put_and_see("b", "x", "").await;
     let mut setups = Vec::new();
@@ -507,7 +507,7 @@ async fn changed_cluster_index_expires_earlier_integers() {
 }
 
 #[tokio::test]
-async fn write_whose_version_has_no_integer_form_is_refused() {
+async fn write_whose_version_exceeds_the_integer_range_is_refused() {
     let high = |name| SimulatorConfig { first_revision: 922_337_203_685_000, ..config(name) };
     let fixture = Fixture::with([config("a"), high("b")], policies()).await;
     fixture.put("b", "there", "1");
@@ -548,7 +548,7 @@ async fn is_expired(events: &mut Events, last: &str) -> bool {
 /// The view of the namespace contained objects of `b` that the view of all namespaces lacks. A client that resumes at
 /// the view of all namespaces from an integer would keep these objects.
 #[tokio::test]
-async fn integer_of_a_namespace_view_resumes_only_in_this_view() {
+async fn integer_version_of_a_namespace_view_resumes_only_in_this_view() {
     let fixture = start().await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("a", "x", "");
@@ -585,7 +585,7 @@ async fn integer_of_a_namespace_view_resumes_only_in_this_view() {
 
 /// The integer is from the view of all namespaces, and the watch resumes at the view of one namespace.
 #[tokio::test]
-async fn integer_of_the_cluster_wide_view_expires_in_a_namespace_view() {
+async fn integer_version_of_the_cluster_wide_view_expires_in_a_namespace_view() {
     let fixture = start().await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("b", "y", "");
@@ -612,7 +612,7 @@ async fn integer_of_the_cluster_wide_view_expires_in_a_namespace_view() {
 /// If the router has no capacity for a view of a namespace, the view of all namespaces serves its watches. It may
 /// contain objects of `b` that a later view of the namespace no longer contains.
 #[tokio::test]
-async fn integer_of_a_substitute_view_expires_in_a_namespace_view() {
+async fn integer_version_of_a_substitute_view_expires_in_a_namespace_view() {
     let limits = Limits { namespace_views: 1, ..Limits::default() };
     let fixture = Fixture::within(limits, ["a", "b"].map(config), policies()).await;
     let public = "/api/v1/namespaces/kube-public/configmaps?watch=1";
@@ -644,9 +644,10 @@ async fn integer_of_a_substitute_view_expires_in_a_namespace_view() {
     assert!(!is_expired(&mut from(&fixture, &number).await, "ADDED a/w").await, "it is the only one again");
 }
 
-/// The next process may have older objects of other clusters when it sends the same events.
+/// After a drain the client resumes at the next process. The next process may have older objects of other clusters when
+/// it sends the same events.
 #[tokio::test]
-async fn drained_watch_sends_no_later_events() {
+async fn watch_ended_by_a_drain_sends_no_further_events() {
     let fixture = start().await;
     let list = fixture.get(&format!("{CONFIG_MAPS}?{OWN}")).await.ok();
     let query = format!("{CONFIG_MAPS}?watch=1&{OWN}&resourceVersion={}", version(&list));
@@ -670,7 +671,7 @@ async fn drained_watch_sends_no_later_events() {
 
 /// An integer names its cluster by an index, and has no meaning if no cluster has the index.
 #[tokio::test]
-async fn apply_with_the_integer_of_a_removed_cluster_is_refused() {
+async fn apply_with_the_integer_version_of_a_removed_cluster_is_refused() {
     let mut policies = policies();
     policies.default = ResourcePolicy { placement: Some("a".parse().unwrap()), ..policies.default };
     let fixture = Fixture::with(["a", "b"].map(config), policies).await;

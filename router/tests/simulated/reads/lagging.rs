@@ -45,7 +45,7 @@ async fn lagging_member_delays_only_reads_of_its_writes() {
 }
 
 #[tokio::test]
-async fn lagging_watch_refuses_the_first_list_and_warns_later() {
+async fn lagging_member_causes_one_504_and_then_warnings_in_lists() {
     let fixture = lagging(allow()).await;
     fixture.get(&made()).await.refused(504);
     for query in ["", "&limit=1"] {

@@ -54,7 +54,7 @@ fn only_pods(partial: Partial) -> Policies {
 }
 
 #[tokio::test]
-async fn uncached_list_joins_the_current_lists_of_members() {
+async fn list_of_an_uncached_resource_merges_the_members_current_lists() {
     let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Allow)).await;
     fixture.put("a", "x", "1");
     fixture.put("b", "y", "1");
@@ -78,7 +78,7 @@ async fn uncached_list_joins_the_current_lists_of_members() {
 }
 
 #[tokio::test]
-async fn uncached_pages_continue_from_cluster_to_cluster() {
+async fn pages_of_an_uncached_resource_continue_from_cluster_to_cluster() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), only_pods(Partial::Allow)).await;
     for name in ["v", "w", "x", "y", "z"] {
         fixture.put("a", name, "1");

@@ -54,7 +54,7 @@ fn watches(fixture: &Fixture, member: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn only_a_forbidding_cluster_is_read_by_namespace() {
+async fn only_clusters_that_forbid_cluster_wide_lists_are_read_by_namespace() {
     let fixture = holding(["a", "b", "c"], 16).await;
     // The router cannot read the namespaces of the cluster. This is usual for an account with rights only in single
     // namespaces.
@@ -74,7 +74,7 @@ async fn only_a_forbidding_cluster_is_read_by_namespace() {
 }
 
 #[tokio::test]
-async fn missing_namespace_starts_no_view() {
+async fn read_of_a_missing_namespace_starts_no_namespace_view() {
     let fixture = Fixture::with(["a", "b", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     for number in 0..200 {
@@ -96,7 +96,7 @@ async fn missing_namespace_starts_no_view() {
 }
 
 #[tokio::test]
-async fn list_shows_a_write_into_a_namespace_not_yet_seen() {
+async fn list_shows_a_write_into_a_namespace_unknown_to_the_router() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     assert_eq!(items(&fixture.get(&of("new")).await.ok()), [""; 0]);
@@ -112,7 +112,7 @@ async fn list_shows_a_write_into_a_namespace_not_yet_seen() {
 }
 
 #[tokio::test]
-async fn list_shows_a_write_into_a_namespace_not_yet_read() {
+async fn list_shows_a_write_into_a_namespace_without_a_view() {
     let fixture = Fixture::with(["a", "c"].map(config), Policies::default()).await;
     forbid(&fixture, "c", &["configmaps"]);
     // The view of all namespaces exists, and the view of the single namespace does not. The watch for both views is
@@ -293,7 +293,7 @@ async fn watches_of_missing_namespaces_do_not_block_other_namespaces() {
 }
 
 #[tokio::test]
-async fn forbidden_namespaces_replace_each_other_only_after_a_while() {
+async fn views_of_forbidden_namespaces_replace_each_other_only_after_minutes() {
     let fixture = holding(["a", "b"], 2).await;
     // The cluster forbids reading its namespaces and their objects.
     let kinds = vec![RequestKind::List, RequestKind::Watch];
@@ -437,7 +437,7 @@ async fn namespace_view_is_refused_while_all_views_are_used() {
 /// Only clusters that forbid reading all namespaces decide whether the router waits for the existence of a namespace. A
 /// silent cluster that allows it delays no request.
 #[tokio::test]
-async fn namespaced_list_does_not_wait_for_readable_clusters() {
+async fn silent_cluster_that_allows_cluster_wide_lists_delays_no_namespaced_list() {
     let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     forbid(&fixture, "b", &["configmaps"]);
     fixture.put("a", "x", "1");
@@ -544,7 +544,7 @@ async fn one_namespace_at_a_time() -> Fixture {
 }
 
 #[tokio::test]
-async fn delivered_deletion_is_not_undone_without_a_namespace_view() {
+async fn read_without_a_namespace_view_does_not_show_deleted_objects_again() {
     let fixture = one_namespace_at_a_time().await;
     fixture.member("b").delete("configmaps", "default", "x");
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["a/y"] }).await;

@@ -49,7 +49,7 @@ async fn next_page_ignores_clusters_without_further_objects() {
 }
 
 #[tokio::test]
-async fn next_page_uses_the_stored_state_of_the_list() {
+async fn next_page_shows_the_stored_state_of_the_first_page() {
     let fixture = forgetful().await;
     let first = fixture.get(&format!("{CONFIG_MAPS}?{FILTER}&limit=3")).await.ok();
     fixture.put_and_see("b", "y4", "new").await;

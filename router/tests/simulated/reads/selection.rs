@@ -22,7 +22,7 @@ fn of(selector: &str, query: &str) -> String {
 const A: &str = "tributary.dev/cluster%3Da";
 
 #[tokio::test]
-async fn every_operator_selects_clusters() {
+async fn every_label_selector_operator_selects_clusters() {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     for member in ["a", "b", "c"] {
         let mut object = config_map(&format!("x-{member}"), "");

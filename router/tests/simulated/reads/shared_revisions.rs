@@ -153,7 +153,7 @@ async fn version_from_another_namespaces_deletion_skips_no_deletion() {
 /// In a collection without bookmarks, the router does not know the current version, so it relists the collection for a
 /// client with a later version.
 #[tokio::test]
-async fn watch_ahead_of_a_collection_without_bookmarks_opens() {
+async fn watch_from_a_newer_version_opens_in_a_collection_without_bookmarks() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.member("b").apply(event("e")).unwrap();
     fixture.get(EVENTS).await.ok();

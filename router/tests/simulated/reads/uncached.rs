@@ -238,7 +238,7 @@ async fn opaque(suffix: &str, policies: Policies) -> Fixture {
 }
 
 #[tokio::test]
-async fn collection_with_opaque_versions_is_listed_from_the_clusters() {
+async fn collection_with_non_numeric_versions_is_listed_from_the_clusters() {
     for (suffix, policies) in SUFFIXES.into_iter().flat_map(|suffix| [(suffix, allow()), (suffix, deny())]) {
         let fixture = opaque(suffix, policies).await;
         for path in [ALL_SETS.to_owned(), format!("{ALL_SETS}&resourceVersion=0"), format!("{ALL_SETS}&limit=1")] {
@@ -268,7 +268,7 @@ async fn collection_with_opaque_versions_is_listed_from_the_clusters() {
 }
 
 #[tokio::test]
-async fn cluster_with_opaque_versions_is_healthy() {
+async fn cluster_with_non_numeric_versions_is_healthy() {
     let fixture = opaque("/", allow()).await;
     fixture.get(ALL_SETS).await.ok();
     fixture.get(&set("x")).await.ok();
@@ -283,7 +283,7 @@ async fn cluster_with_opaque_versions_is_healthy() {
 }
 
 #[tokio::test]
-async fn object_with_an_opaque_version_is_written_by_name() {
+async fn object_with_a_non_numeric_version_is_written_by_name() {
     for suffix in SUFFIXES {
         let fixture = opaque(suffix, allow()).await;
         let mut object = fixture.get(&set("x")).await.ok();
@@ -322,7 +322,7 @@ async fn object_with_an_opaque_version_is_written_by_name() {
 }
 
 #[tokio::test]
-async fn added_cluster_with_opaque_versions_ends_the_watch() {
+async fn added_cluster_with_non_numeric_versions_ends_the_watch() {
     let fixture = Fixture::start(["a", "b"]).await;
     for (member, name) in [("a", "x"), ("b", "y")] {
         fixture.member(member).control().serve(SET_KIND, true);
@@ -342,7 +342,7 @@ async fn added_cluster_with_opaque_versions_ends_the_watch() {
 /// No kube-apiserver writes such resourceVersions for built-in kinds, so the cluster is faulty. The router still caches
 /// and watches the other clusters.
 #[tokio::test]
-async fn cluster_with_opaque_versions_of_built_in_kinds_is_omitted() {
+async fn cluster_with_non_numeric_versions_of_built_in_kinds_is_omitted() {
     for policies in [allow(), deny()] {
         let is_whole = policies.default.partial == Partial::Deny;
         let fixture = Fixture::with(["a", "b"].map(config), policies).await;

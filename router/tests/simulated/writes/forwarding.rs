@@ -43,7 +43,7 @@ fn made(fixture: &Fixture) -> usize {
 }
 
 #[tokio::test]
-async fn read_sees_a_write_with_an_ineffective_upgrade_header() {
+async fn read_sees_a_write_that_had_an_ineffective_upgrade_header() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().lag_watches(Duration::from_secs(1));
@@ -82,7 +82,7 @@ async fn write_with_a_broken_response_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn write_response_without_an_end_times_out() {
+async fn write_times_out_if_the_members_response_never_ends() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().answer_writes(WriteAnswers::SilentAfter(20));

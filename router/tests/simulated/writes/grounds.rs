@@ -44,7 +44,7 @@ pub(crate) async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture
 }
 
 #[tokio::test]
-async fn precondition_selects_among_objects_of_one_name() {
+async fn precondition_of_a_write_selects_among_objects_of_one_name() {
     let fixture = Fixture::start(["a", "b"]).await;
     let path = format!("{CONFIG_MAPS}/x");
     let plain = json!({"data": {"v": "2"}});
@@ -670,7 +670,7 @@ async fn apply_of_a_new_name_sends_no_lookup_to_cached_clusters() {
 
 /// A reachable cluster that does not answer may have a new object with this name.
 #[tokio::test]
-async fn silent_cluster_blocks_an_apply_of_a_new_name() {
+async fn silent_cluster_causes_refusal_of_an_apply_of_a_new_name() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let (kinds, resources) = (vec![RequestKind::Get], vec!["configmaps".to_owned()]);

@@ -56,7 +56,7 @@ async fn quorum_reads_include_writes_that_bypass_the_router() {
 }
 
 #[tokio::test]
-async fn quorum_read_confirms_an_unchanged_collection() {
+async fn quorum_read_confirms_with_the_member_that_a_collection_is_unchanged() {
     let fixture = start(Partial::Deny).await;
     // A write to another resource advances the revision of the member beyond the version of the collection.
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default"},
@@ -69,7 +69,7 @@ async fn quorum_read_confirms_an_unchanged_collection() {
 
 /// A kube-apiserver has no watch cache for Events, so their watches get no bookmarks.
 #[tokio::test]
-async fn quorum_read_confirms_unchanged_events() {
+async fn quorum_read_confirms_with_the_member_that_events_are_unchanged() {
     let fixture = start(Partial::Deny).await;
     let path = "/api/v1/namespaces/default/events";
     fixture.get(path).await.ok();
@@ -79,7 +79,7 @@ async fn quorum_read_confirms_unchanged_events() {
         let list = fixture.get(path).await.ok();
         let reached: u64 = crate::harness::vector(&version(&list))["a"].as_str().unwrap().parse().unwrap();
         assert!(reached >= revision, "{reached} {revision}");
-        // The router relists the Events immediately, because a short watch would bring no answer.
+        // The router relists the Events immediately, because a short watch of Events would bring no bookmark.
         let log = fixture.member("a").control().request_log();
         let watches: Vec<_> = log.iter().filter(|line| line.contains("/events?watch=1")).collect();
         assert!((1..=2).contains(&watches.len()), "{log:#?}");

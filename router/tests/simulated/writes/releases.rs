@@ -53,7 +53,7 @@ async fn helm_release_stays_in_the_cluster_of_its_records() {
         fixture.put_and_see("a", "applied", "another's").await;
         let applied = fixture.patch(&path, "apply-patch+yaml", &released("applied", "rb")).await;
         assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"), "{held}");
-        // A new release goes to the default cluster, and its later objects follow it.
+        // A new release goes to the default cluster, and its later objects go to the same cluster.
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("first", "ra")).await.ok()), "a", "{held}");
         assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("ra", 1)).await.ok()), "a", "{held}");
         // The cluster annotation takes precedence over the release.
@@ -170,7 +170,7 @@ async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
 }
 
 #[tokio::test]
-async fn never_read_cluster_blocks_writes_of_a_helm_release() {
+async fn never_read_cluster_causes_refusal_of_helm_release_writes() {
     let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
     let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
     let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \
@@ -192,7 +192,7 @@ fn record_in_secret(release: &str, revision: u32) -> Value {
 }
 
 #[tokio::test]
-async fn objects_similar_to_helm_records_select_no_cluster() {
+async fn objects_that_only_resemble_helm_records_do_not_decide_a_cluster() {
     for held in [true, false] {
         let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
         for path in [CONFIG_MAPS, SECRETS] {
@@ -407,7 +407,7 @@ async fn forged_config_map_record_redirects_no_helm_hook() {
 }
 
 #[tokio::test]
-async fn single_cluster_gets_no_helm_release_lookups() {
+async fn single_configured_cluster_gets_no_helm_release_lookups() {
     let fixture = Fixture::with(["a"].map(config), placed_in_a(false)).await;
     fixture.member("a").control().reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(403) }));
     fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok();

@@ -228,7 +228,7 @@ fn items_of(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn member_errors_are_returned_in_yaml_on_request() {
+async fn member_errors_are_returned_in_yaml_if_the_client_requests_yaml() {
     let fixture = Fixture::start(["a"]).await;
     let yaml = [("accept", "application/yaml"), ("content-type", "application/json")];
     let object = crate::harness::config_map("x", "1").to_string();

@@ -9,7 +9,7 @@ use crate::forward::owner::decision::Evidence;
 #[derive(Default)]
 pub(in crate::forward) struct Gathered {
     pub(in crate::forward) evidence: Evidence,
-    /// Reasons for missing answers, beyond the reasons that the fleet knows.
+    /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
     pub(in crate::forward) troubles: Vec<Trouble>,
     /// The 429 of a lookup that was not sent because a limit of Tributary is reached.
     pub(in crate::forward) not_put: Option<Refusal>,

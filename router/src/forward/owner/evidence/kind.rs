@@ -7,7 +7,8 @@ use tributary_fleet::topology::Cluster;
 use crate::forward::owner::decision::Evidence;
 use crate::request::ClientRequest;
 
-/// Finds the clusters that serve or may serve the resource. For an unreachable cluster, the last discovery counts.
+/// Finds the clusters that serve or may serve the resource. For an unreachable cluster, the last known discovery
+/// decides.
 pub(in crate::forward) fn find_serving(request: ClientRequest<'_>) -> Evidence {
     let ClientRequest { configuration, served, .. } = request;
     let may = |cluster: &&Arc<Cluster>| {

@@ -16,7 +16,7 @@ pub(in crate::forward) struct NamedObject<'a> {
     pub(in crate::forward) name: &'a str,
 }
 
-/// Finds the clusters that have the object, among the clusters in `counting`.
+/// Finds the clusters that have the object. Only clusters in `counting` count.
 ///
 /// # Errors
 /// The errors of [`Search::run`].

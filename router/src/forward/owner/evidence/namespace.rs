@@ -10,7 +10,7 @@ use crate::forward::owner::decision::Evidence;
 use crate::request::ClientRequest;
 
 /// Finds the clusters that serve the resource and have the namespace. Clusters where the caller may not create an
-/// object in the namespace do not count, and get no lookup.
+/// object in the namespace are ignored, and get no lookup.
 ///
 /// # Errors
 /// The errors of [`find_named`].

@@ -74,14 +74,15 @@ async fn find_first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> R
     Ok(None)
 }
 
-/// Finds the object that a reference names. `None` if no cluster has the object, which is then no ground for a choice.
+/// Finds the object that a reference names. `None` if no cluster has the object: the reference then does not decide the
+/// cluster of the write.
 ///
-/// The uid decides. If the reference has none (or a node's name instead, as kubelets write it), the name decides if
+/// The uid decides. If the reference has no uid (or a node's name as uid, as kubelets write it), the name decides, if
 /// only one cluster has an object of the name.
 ///
 /// # Errors
 /// 409 if several clusters have an object of that name and uid. 503 if no known cluster has the object, and a cluster
-/// does not answer or forbids the lookup: in another cluster, garbage collection would delete the new object because
+/// does not answer or forbids the lookup: in the wrong cluster, garbage collection would delete the new object because
 /// its owner is missing. 504 if Tributary's own writes do not appear in memory within 3 s.
 async fn find_reference(
     request: ClientRequest<'_>,
@@ -90,7 +91,8 @@ async fn find_reference(
 ) -> Result<Option<FoundObject>, Refusal> {
     let Some((wanted, served)) = read_reference(request, reference) else { return Ok(None) };
     let candidates = request.candidates_of(&wanted, "get").await;
-    // With one cluster the choice is certain, and garbage collection deletes no Event.
+    // A wrong guess is impossible with one cluster, and harmless for an Event, which garbage collection does not
+    // delete.
     let is_guess_harmful = role == Role::Owner && request.clusters().len() > 1;
     let hiding = if is_guess_harmful { request.hiding(&served, &candidates) } else { Vec::new() };
     let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
@@ -110,7 +112,8 @@ async fn find_reference(
     }
 }
 
-/// Reads the request for the object of a reference, and the resource. `None` if its names are not valid in a path.
+/// Makes the request for the object that a reference names, and finds the served resource. `None` if the names in the
+/// reference are not valid in a path.
 fn read_reference(request: ClientRequest<'_>, reference: &Reference) -> Option<(ResourceRequest, Arc<ServedResource>)> {
     let union = request.router.fleet().union();
     let group_version = GroupVersion::parse(&reference.api_version);

@@ -18,7 +18,7 @@ pub(crate) struct KnownReleases(Mutex<ReleaseAnswers>);
 #[derive(Default)]
 struct ReleaseAnswers {
     answers: HashMap<ReleaseKey, (Instant, Evidence)>,
-    /// Number of invalidations. The answer to a lookup of an earlier generation lacks later writes.
+    /// Number of invalidations. A lookup that began before the last invalidation may have missed a write.
     generation: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct ReleaseKey {
 /// once.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// Maximum of cached answers: more than clients upgrade releases in 10 s.
+/// Maximum of cached answers. Clients upgrade fewer releases within 10 s.
 const KEPT_MAX: usize = 1_000;
 
 impl KnownReleases {
@@ -44,12 +44,13 @@ impl KnownReleases {
         known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
     }
 
-    /// Returns the generation of a lookup that begins now, for [`insert`](Self::insert).
+    /// Returns the number of invalidations at the start of a lookup, for [`insert`](Self::insert).
     pub(crate) fn generation(&self) -> u64 {
         self.0.lock().generation
     }
 
-    /// Caches the answer to a lookup of this generation, unless the cache is full, or an invalidation has followed.
+    /// Caches the answer to a lookup, unless the cache is full, or has been invalidated since the lookup began.
+    /// `asked_at` is the [`generation`](Self::generation) at the lookup's start.
     pub(crate) fn insert(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
         let mut known = self.0.lock();
         known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_release_answer_is_valid_only_for_its_clusters() {
+    fn cached_helm_release_lookup_is_valid_only_for_its_clusters() {
         let known = KnownReleases::default();
         known.insert(key(&["a"]), known.generation(), Evidence::default());
         assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn release_lookup_that_began_before_a_write_is_not_cached() {
+    fn helm_release_lookup_that_began_before_a_write_is_not_cached() {
         let known = KnownReleases::default();
         let before = known.generation();
         known.forget("n");

@@ -26,8 +26,8 @@ use crate::request::ClientRequest;
 
 /// Finds the clusters that have records of a release. With a single cluster, no search is needed.
 ///
-/// Several clusters may have a release to which a hook without a release name may belong. The hook then belongs to the
-/// release with a pending status.
+/// A hook without a release name may belong to releases in several clusters. The hook then belongs to the release with
+/// a pending status.
 ///
 /// Takes 3 s at most: the lookups in all clusters run in parallel, for Secrets and ConfigMaps together.
 pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, release: &Release) -> Gathered {
@@ -41,7 +41,7 @@ pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, 
     {
         let mut pending = find_records_until(request, &pending, end).await;
         let Evidence { has, is_weak, .. } = &pending.evidence;
-        // A ConfigMap, which any client can create, does not count if the releases are in Secrets.
+        // A ConfigMap, which any client can create, is ignored if the releases are in Secrets.
         let is_one = has.len() == 1 && (found.evidence.is_weak || !is_weak);
         if is_one || (has.is_empty() && pending.not_put.is_some()) {
             // A cluster that may have a release may have a pending release.
@@ -66,8 +66,8 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     };
     let may = all(|own| &own.may).into_iter().chain(undiscovered).collect::<BTreeSet<_>>();
     let names = |all: BTreeSet<&ClusterName>| -> Vec<_> { all.into_iter().cloned().collect() };
-    // A client that may write ConfigMaps can create one that looks like a record. Only Helm creates Secrets of the
-    // record type.
+    // A client that may write ConfigMaps can create a ConfigMap that looks like a record. Only Helm creates Secrets of
+    // the record type.
     let in_secrets =
         served.iter().zip(&found).find(|(served, own)| has_type(&served.resource) && !own.evidence.has.is_empty());
     let (has, is_weak) = match in_secrets {
@@ -77,7 +77,8 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     let forbidden = names(all(|own| &own.forbidden));
     let evidence = Evidence { has: names(has), may: names(may), forbidden, is_weak, is_one_hidden: false };
     if !evidence.has.is_empty() && !evidence.is_weak {
-        // Silent clusters cannot change this result, so later objects need no new lookup.
+        // Clusters without an answer cannot change this result. The cached result spares lookups for the other objects
+        // of the release.
         for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
             request.router.releases().insert(key, asked_at, evidence);
         }
@@ -90,7 +91,7 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
     Gathered { evidence, troubles, not_put }
 }
 
-/// Answer to a lookup that some clusters did not answer.
+/// Result of a lookup that some clusters did not answer.
 struct Unsure {
     key: ReleaseKey,
     asked_at: u64,
@@ -130,8 +131,8 @@ async fn find_records_of_resource(
     (found, unsure)
 }
 
-/// Moves clusters that forbid the lookup to the clusters that may have records, unless all `clusters` forbid it: a
-/// client without the right in any cluster does not depend on records.
+/// Moves the clusters that forbid the lookup to the clusters that may have records. If all `clusters` forbid the
+/// lookup, nothing changes: a client without the right in any cluster does not depend on records.
 fn forgive_denials(found: &mut Gathered, clusters: usize) {
     let Evidence { may, forbidden, .. } = &mut found.evidence;
     let cause = || "it forbids to ask for the records of the release".to_owned();
@@ -142,7 +143,7 @@ fn forgive_denials(found: &mut Gathered, clusters: usize) {
     }
 }
 
-/// Finds the records in memory, after Tributary's own writes have appeared.
+/// Finds the records in memory, after Tributary's own writes have appeared in memory.
 async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
     let (view, mut before) = request.view().await?;
     view.newest(WrittenBy::Anybody, &mut before, Consistency::Cached).await?;
@@ -272,7 +273,7 @@ struct RecordMetadata {
     name: String,
 }
 
-/// Time limit of the search, which delays a write.
+/// Time limit of the search for Helm records. The write waits for the search.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Time limit of the search in memory, before the lookups in clusters. 1 s leaves most of the time for the clusters.
@@ -281,8 +282,8 @@ const REMEMBERED_WITHIN: Duration = Duration::from_secs(1);
 /// Number of objects between two yields. The check of an object reads only a few labels.
 const LOOKED_AT: usize = 256;
 
-/// Maximal size of an answer, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations may
-/// take a few hundred KiB.
+/// Maximal size of an answer, in bytes. A hundred records have about 1 KiB of metadata each, and annotations may add a
+/// few hundred KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn search_for_release_records_yields_to_other_tasks() {
+    async fn search_for_helm_release_records_yields_to_other_tasks() {
         let resource = GroupVersionResource::new("", "v1", "configmaps");
         let release = Release::named("n", "r");
         let others = objects((0..100_000).map(|number| format!("a-{number}")), "{}");

@@ -10,7 +10,7 @@ use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, is_n
 use tributary_answers::helm_record::{KEY_BEGIN, TYPE, are_records, has_type, is_record, release_of, resources};
 use tributary_answers::refusal::ReleaseName;
 
-/// Release that an object belongs to, or is a record of.
+/// Helm release of an object. The object belongs to the release, or is a record of the release.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
     namespace: String,
@@ -21,14 +21,14 @@ pub(crate) struct Release {
     state: RecordState,
 }
 
-/// Status of a release's records that count.
+/// Required status of a release's records. Other records do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RecordState {
     Any,
-    /// All records count. If several clusters have records, only records with a pending status count: Helm creates
-    /// hooks during an operation.
+    /// Any status is sufficient. But if several clusters have records, only records with a pending status matter: Helm
+    /// creates hooks during an operation.
     PendingIfSeveral,
-    /// Only records with a pending status count.
+    /// The status must be pending.
     Pending,
 }
 
@@ -41,11 +41,11 @@ const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollb
 /// without these labels belongs to no release.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
 
-/// Maximum of records in an answer. A single record would suffice, but objects with a record's labels and another name
-/// may precede it; such objects are few.
+/// Maximum of records in an answer. A single record would suffice. But objects with the labels of a record and another
+/// name may precede the record in the answer. Such objects are few.
 const ASKED_FOR: usize = 100;
 
-/// Returns whether the answer to a write may be a record of a release. An answer without a name may be one.
+/// Returns whether the answer to a write may be a record of a Helm release. An answer without a name may be a record.
 pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
     let answered =
         || json::find(answer, 0, &["metadata", "name"]).and_then(|place| json::string_contents(answer, &place));
@@ -70,7 +70,7 @@ impl Release {
             (None, Some(_)) => (own?, said.instance.clone(), RecordState::PendingIfSeveral),
             _ => return None,
         };
-        // The namespace becomes a part of a path.
+        // The namespace becomes a part of a URL's path, so it must be a valid name.
         is_namespace_name(&namespace).then_some(Self { namespace, name, records: None, state })
     }
 
@@ -83,7 +83,8 @@ impl Release {
         Self::from_facts(request, Some(object.name()), &facts.release)
     }
 
-    /// Returns the records that decide if several clusters have records, or `None`.
+    /// Returns the release with the requirement that its records are pending. This requirement decides if several
+    /// clusters have records of a release whose name is unknown. `None` for other releases.
     pub(crate) fn if_several(&self) -> Option<Self> {
         (self.state == RecordState::PendingIfSeveral && self.name.is_none())
             .then(|| Self { state: RecordState::Pending, ..self.clone() })
@@ -155,7 +156,7 @@ impl Release {
     }
 }
 
-/// Returns whether only `helm test` creates the hook, at any time, by the list of events in its annotation.
+/// Returns whether the hook's annotation names only events of `helm test`, which may create the hook at any time.
 fn is_test_hook(events: &str) -> bool {
     events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
 }
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn release_record_matches_by_name_labels_and_type() {
+    fn helm_release_record_is_recognized_by_name_labels_and_type() {
         let object = |name: &str, labels: &str, of_type: &str| {
             let text = format!(
                 r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"1",
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_a_release_record_only_with_a_records_name() {
+    fn written_object_may_be_a_helm_record_by_its_name() {
         for (path, answer, expected) in [
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, true),
             ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"mine"}}"#, false),
