@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_key_depends_only_on_its_dimension() {
+    fn account_key_depends_only_on_the_dimensions_of_its_schema() {
         let ann = attributes();
         let others = [
             (Dimension::User, Attributes { user: FlowUser { verifier: "oidc", name: "ann" }, ..ann }),

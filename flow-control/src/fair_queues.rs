@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_flow_saves_up_no_usage() {
+    fn idle_flow_gains_no_credit_for_later_requests() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..100 {
@@ -326,7 +326,7 @@ mod tests {
 
     /// If a queue is empty only for a moment, it keeps its usage above the minimum.
     #[test]
-    fn flow_with_single_waiting_requests_gets_no_extra_share() {
+    fn flow_with_one_waiting_request_at_a_time_gets_no_advantage() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {

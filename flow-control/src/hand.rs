@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_hashes_select_every_hand_of_queues_once() {
+    fn consecutive_flow_hashes_select_each_ordered_hand_of_queues_once() {
         for (queues, hand) in [(1, 1), (5, 1), (4, 4), (6, 3), (9, 4), (7, 6)] {
             let deck = Deck::new(queues, hand).unwrap();
             let hands: u64 = (0..u64::from(hand)).map(|dealt| u64::from(queues) - dealt).product();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_digits_select_the_queues_of_a_hand() {
+    fn digits_of_the_flow_hash_select_the_queues_of_its_hand() {
         let deck = Deck::new(10, 3).unwrap();
         // First queue 7 of ten. Next, index 7 of the remaining nine queues, which is queue 8. Last, index 0.
         assert_eq!(deck.deal(7 + 7 * 10).collect::<Vec<_>>(), [7, 8, 0]);
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hand_has_distinct_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
+        fn hand_of_a_flow_has_distinct_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
             let Ok(deck) = Deck::new(queues, hand) else { return Ok(()) };
             let cards: BTreeSet<_> = deck.deal(hash).collect();
             prop_assert_eq!(cards.len(), usize::from(hand));

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_is_served_in_order_of_arrival() {
+    fn requests_of_one_flow_are_served_in_order_of_arrival() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::from_identity(&"ann"), 0..5);
         assert_eq!(queue.remove(2).map(|(waiter, was_first)| (waiter.ticket, was_first)), Some((2, false)));

@@ -136,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sum_of_replica_parts_does_not_exceed_the_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
+        fn limits_of_all_replicas_do_not_exceed_the_configured_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
             let divided = slots(max).divided_among(number(replicas));
             let SchemaKind::MaxRequestsInflight(Limited { limit, .. }) = divided.kind else { unreachable!() };
             let sum = limit.max * replicas;

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_one_group_share_one_part_of_the_amount() {
+    fn users_of_one_group_together_get_the_share_of_the_group() {
         let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let grouped = |group, name| User { group, name };
         assert_eq!(take_all(&mut held, share, grouped(1, 0)), 562, "one user leaves some to its group");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn users_in_groups_get_the_reserve_from_an_exhausted_amount() {
+    fn users_in_groups_may_use_the_reserve_of_an_exhausted_amount() {
         let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let others: usize = (0..32).map(|name| take_all(&mut held, share, user(name))).sum();
         assert!(others >= 3_000);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_piece_counts_as_a_small_amount() {
+    fn single_large_piece_always_counts_as_a_small_amount() {
         const PIECE: usize = 256 << 10;
         let (share, mut held) = (FairShare::with_reserve(128 * PIECE, PIECE), Shares::default());
         assert!((1..=16).map(|name| take_all(&mut held, share, user(name))).sum::<usize>() >= 96 * PIECE);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_requires_a_complete_user_name() {
+    fn user_is_a_service_account_only_with_namespace_and_name() {
         let of = |user| DispatchAttributes {
             user,
             groups: &[],

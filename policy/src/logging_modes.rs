@@ -77,7 +77,7 @@ mod tests {
 
     /// Case 25 of the gateways' contract, and KubeGateway's rule for failed requests.
     #[test]
-    fn log_modes_of_objects_decide_which_requests_are_logged() {
+    fn log_modes_of_configuration_objects_decide_which_requests_are_logged() {
         let eu = ClusterName::new("eu").unwrap();
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));
         let failed = AnswerOutcome { status: 503, ..FINE };

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_matches_the_object_name_or_the_spelling() {
+    fn policy_entry_matches_an_object_name_or_its_path_spelling() {
         let name = Name { written: "http:web:80", own: Some("web") };
         for (entry, wide, narrow) in [
             ("web", true, false),

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_of_an_own_path_may_match_other_paths() {
+    fn prefix_of_tributarys_own_path_may_match_other_paths() {
         for (beginning, expected) in [
             ("/healthz/", true),
             ("/readyz/cluster/e", true),

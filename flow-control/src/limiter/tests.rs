@@ -121,7 +121,7 @@ impl<A: Allowance> Clients<A> {
 
 proptest! {
     #[test]
-    fn slots_never_exceed_the_limit_and_all_are_freed(max in 0_u32..6, schedule in steps()) {
+    fn slots_in_use_never_exceed_the_limit_and_are_all_freed(max in 0_u32..6, schedule in steps()) {
         let limit = |max| MaxRequestsInflight { max, count_long_running: false };
         let mut clients: Clients<Slots> = Clients::new(limit(max));
         for step in schedule {
@@ -222,7 +222,7 @@ fn many_keys_neither_grow_memory_nor_reset_a_spent_limit() {
 }
 
 #[test]
-fn waiting_wide_request_is_not_overtaken_by_narrow_requests() {
+fn request_for_many_seats_is_not_overtaken_by_smaller_requests() {
     let limit = MaxRequestsInflight { max: 4, count_long_running: false };
     let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
     let now = Instant::now();

@@ -159,7 +159,7 @@ fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_token_rate_fills_the_bucket_and_unchanged_keeps_it() {
+async fn only_a_changed_token_rate_fills_the_bucket() {
     let large = one(tokens(1_000, 1_000, &[], None));
     assert_eq!(let_in(tenants(&large), 1_500), 1_000);
     let small = large.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
@@ -171,7 +171,7 @@ async fn changed_token_rate_fills_the_bucket_and_unchanged_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slots_in_use_count_again_after_their_schema_returns() {
+async fn slots_in_use_count_again_after_a_removed_schema_is_restored() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
     let first = FlowControl::new(both()).unwrap();
     let held = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());

@@ -50,7 +50,7 @@ async fn cancelled_request_passes_its_slot_to_the_next_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_waits_for_a_token_and_an_unused_token_remains() {
+async fn request_waits_for_a_token_and_a_cancelled_request_spends_none() {
     let control = one(tokens(10, 1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
@@ -94,7 +94,7 @@ async fn raised_limit_admits_waiting_requests_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_queue_and_the_sum_of_queues_are_bounded() {
+async fn length_of_each_queue_and_of_all_queues_together_is_limited() {
     let queueing = |queues, length| Queueing {
         deck: Deck::new(queues, 1).unwrap(),
         length: NonZeroU16::new(length).unwrap(),

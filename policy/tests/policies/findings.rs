@@ -35,7 +35,7 @@ fn pods() -> Rule {
 }
 
 #[test]
-fn rules_that_never_match_are_errors() {
+fn policy_rules_that_never_match_are_errors() {
     for (rule, expected) in [
         (pods(), ""),
         (everything(), ""),
@@ -183,7 +183,7 @@ fn paths_that_never_reach_policies_are_reported() {
 }
 
 #[test]
-fn entries_without_effect_are_warnings() {
+fn policy_entries_without_effect_cause_warnings() {
     for (verbs, expected) in [
         ("get -list", "W R.verbs: \"-list\" has no effect beside \"get\"; remove one of them"),
         ("* -get", "W R.verbs: \"*\" matches everything, so \"-get\" has no effect; remove one of them"),
@@ -202,7 +202,7 @@ fn entries_without_effect_are_warnings() {
 }
 
 #[test]
-fn hidden_rules_and_policies_are_warnings() {
+fn rules_and_policies_hidden_by_earlier_rules_cause_warnings() {
     let rule = |index: usize| Rule { resources: entries(["pods", "nodes", "services"][index]), ..pods() };
     let two = || policy(vec![rule(0), rule(1)]);
     let all = || policy(vec![everything()]);
@@ -307,7 +307,7 @@ fn rule_hides_a_later_rule_if_it_covers_all_spellings() {
 
 /// Helm 4 and `kubectl apply --server-side` create objects with PATCH.
 #[test]
-fn denial_of_create_without_patch_and_update_is_a_warning() {
+fn denial_of_create_without_patch_and_update_causes_a_warning() {
     let creating =
         |verbs: &str, resources: &str| Rule { verbs: entries(verbs), resources: entries(resources), ..pods() };
     let told = |policies: &[Policy]| {
@@ -359,7 +359,7 @@ fn denial_of_create_without_patch_and_update_is_a_warning() {
 }
 
 #[test]
-fn denial_that_lists_evade_is_a_warning() {
+fn denial_that_list_requests_evade_causes_a_warning() {
     for (rule, field, verb) in [
         (Rule { namespaces: entries("kube-system"), ..pods() }, "namespaces", "list"),
         (Rule { resource_names: entries("a*"), verbs: entries("watch"), ..pods() }, "resourceNames", "watch"),
@@ -382,7 +382,7 @@ fn denial_that_lists_evade_is_a_warning() {
 }
 
 #[test]
-fn final_denial_is_a_warning() {
+fn denial_as_the_last_policy_causes_a_warning() {
     let pods = || denying("no", vec![pods()]);
     let audited = |policy| Policy { mode: Mode::Audit, ..policy };
     let paths = Rule { verbs: entries("*"), non_resource_urls: entries("*"), ..Rule::default() };
@@ -421,7 +421,7 @@ fn final_denial_is_a_warning() {
 }
 
 #[test]
-fn unknown_names_are_warnings() {
+fn unknown_group_and_resource_names_cause_warnings() {
     let rule = |groups: &str, resources: &str| Rule {
         verbs: entries("*"),
         api_groups: entries(groups),

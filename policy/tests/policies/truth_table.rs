@@ -79,7 +79,7 @@ fn row_7_star_entry_matches_a_subresource_of_all_resources() {
 }
 
 #[test]
-fn row_8_inverted_star_entry_excludes_that_subresource() {
+fn row_8_inverted_star_entry_excludes_its_subresource_of_all_resources() {
     row(resources("-*/status"), &[(resource("get deployments/status"), false), (resource("get pods"), true)]);
 }
 
@@ -211,7 +211,7 @@ fn case_17_unmatched_request_is_refused_if_there_are_policies() {
 }
 
 #[test]
-fn request_without_a_matching_global_policy_is_ungoverned() {
+fn request_passes_if_no_global_policy_matches() {
     let policies = DispatchPolicies::global(vec![denying("no", vec![resources("secrets")])]);
     assert_eq!(policies.decide(&resource("get pods")).verdict, Verdict::Ungoverned);
     let Verdict::Taken { place, .. } = policies.decide(&resource("get secrets")).verdict else { panic!("not taken") };
@@ -219,7 +219,7 @@ fn request_without_a_matching_global_policy_is_ungoverned() {
 }
 
 #[test]
-fn audited_policy_does_not_change_the_decision() {
+fn policy_in_audit_mode_does_not_change_the_decision() {
     let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
     let at = |policy, rule| RulePlace { list: PolicyList::Dispatch, policy, rule };
@@ -264,7 +264,7 @@ fn service_account_entries_match_service_accounts_only() {
 }
 
 #[test]
-fn groups_namespaces_and_user_agents_match_by_entry() {
+fn groups_namespaces_and_user_agents_are_matched_by_entries() {
     let in_groups = |groups| DispatchAttributes { groups, ..resource("get pods") };
     let (none, dev, both): (&[String], Vec<String>, Vec<String>) = (&[], entries("dev"), entries("dev ops"));
     let rule = |groups| Rule { user_groups: entries(groups), ..everything() };

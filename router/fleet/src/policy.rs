@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_caches_only_its_configured_namespaces() {
+    fn only_configured_namespaces_of_a_resource_are_cached() {
         let some = ResourcePolicy { namespaces: Some(["a".to_owned()].into()), ..ResourcePolicy::default() };
         for (policy, namespaced, namespace, held, view) in [
             (&some, true, Some("a"), true, Some("a")),

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_counts_as_nearly_reached_from_three_quarters() {
+    fn limit_is_reported_as_nearly_reached_from_75_percent() {
         let is_near = |used, max| LimitReport::new("held_bytes", used, max, None).is_near();
         assert_eq!(
             [(74, 100), (75, 100), (0, 0), (1, 1), (u64::MAX, 1)].map(|(used, max)| is_near(used, max)),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn report_survives_a_round_trip_and_missing_fields() {
+    fn status_report_is_parsed_even_if_fields_are_missing() {
         let report =
             Report::from_parts(vec![cluster("a", ClusterCondition::Ready)], Vec::new(), Vec::new(), Vec::new());
         let text = serde_json::to_string(&report).unwrap();

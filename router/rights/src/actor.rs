@@ -346,7 +346,7 @@ mod tests {
 
     /// A compromised member may answer a TokenReview with any name and any group.
     #[test]
-    fn names_claimed_by_a_member_count_only_in_its_policies() {
+    fn names_from_a_members_token_review_match_only_its_policies() {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let account = "system:serviceaccount:n:s";
         let of_account = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
@@ -383,7 +383,7 @@ mod tests {
     /// `system:oauth` exists only in the cluster `hub`, which reviewed the token. Other clusters must not see the
     /// group.
     #[test]
-    fn system_groups_count_only_in_the_verifying_cluster() {
+    fn system_groups_are_shown_only_to_the_verifying_cluster() {
         let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
         let hub = || Reach::EverywhereFrom(cluster("hub"));
         let all = ["dev", "system:oauth", "system:authenticated"];

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn single_rights_change_notifies_at_once_and_many_together() {
+    async fn first_rights_change_notifies_at_once_and_later_changes_together() {
         let changes = RightsChanges::default();
         let mut told = changes.follow();
         let mut is_told = || {

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_confirmed_before_the_last_lost_contact_do_not_count() {
+    fn confirmation_of_roles_expires_when_a_watch_resumes_later() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let (broken, unbroken) = (Continuity::Broken, Continuity::Unbroken);

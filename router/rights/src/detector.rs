@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_denied_last_time_are_reviewed_first() {
+    fn sample_requests_that_the_cluster_denied_are_reviewed_first() {
         let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
         let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
         let [refuted, gone] = ["refuted", "gone"].map(sample);

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn compiled_rights_allow_nothing_until_all_collections_are_read() {
+    fn compiled_rights_allow_nothing_until_all_rbac_collections_are_read() {
         let rights = Fixture::new();
         let steps: [(RbacKind, &[&str], &str); 4] = [
             (RbacKind::ClusterRoleBinding, &["readers>reader"], "nowhere"),
@@ -229,7 +229,7 @@ mod tests {
 
     /// Snapshots of the RBAC cachers contain no objects: the feed has to keep them.
     #[test]
-    fn changes_during_the_first_read_keep_unchanged_bindings() {
+    fn rbac_change_during_the_first_read_keeps_other_bindings() {
         let rights = Fixture::new();
         rights.synced(RbacKind::ClusterRole, &["reader"]);
         rights.synced(RbacKind::ClusterRoleBinding, &["one>reader", "readers>reader"]);

@@ -326,14 +326,14 @@ mod tests {
 
     /// A right may be gained after the subscription and lost again before the first decision.
     #[tokio::test]
-    async fn watch_of_a_forbidden_cluster_ends_at_the_first_check() {
+    async fn watch_that_shows_a_forbidden_cluster_ends_when_first_checked() {
         assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));
         assert_eq!(follows(&[]).look(), None);
     }
 
     /// One review of the cluster never completes.
     #[tokio::test]
-    async fn denied_cluster_ends_a_watch_although_a_review_is_missing() {
+    async fn denial_by_a_cluster_ends_a_watch_despite_an_unanswered_review() {
         let mut followed = follows(&[&eu()]);
         let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };

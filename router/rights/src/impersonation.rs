@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonation_rights_equal_the_decision_of_kube_apiserver() {
+    fn impersonation_is_allowed_exactly_as_by_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
         use LetsBe::{Anything, InMode, Nothing};
         let (user_info, account) = (InMode(ImpersonationMode::UserInfo), InMode(ImpersonationMode::ServiceAccount));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn first_missing_impersonation_right_is_that_of_kube_apiserver() {
+    fn refused_impersonation_right_is_the_one_that_kube_apiserver_names() {
         use ImpersonationFilter::{Constrained, Legacy};
         let bob = "bob group=a group=b uid=u x.io/k:v";
         for (filter, who, does, allowed, expected) in [

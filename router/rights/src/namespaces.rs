@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skip_over_hidden_namespaces_omits_no_visible_namespace() {
+    fn skipping_hidden_namespaces_omits_no_visible_namespace() {
         let names = ["a", "a-b", "a-b-c", "a0", "ab", "b", "b-"];
         let object = |namespace: &str| {
             let text = format!(

@@ -209,7 +209,7 @@ mod tests {
     /// A user without impersonation rights may send any user name and many groups to impersonate, and the 403 is
     /// cached.
     #[tokio::test]
-    async fn readable_cache_keeps_fewer_entries_with_long_identities() {
+    async fn cache_of_readable_objects_keeps_fewer_users_with_many_groups() {
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
         let long = vec!["x".repeat(60 << 10)];
@@ -227,7 +227,7 @@ mod tests {
 
     /// A user may have rights in tens of thousands of namespaces, and read many different names.
     #[tokio::test]
-    async fn readable_cache_keeps_fewer_entries_with_many_namespaces() {
+    async fn cache_of_readable_objects_keeps_fewer_results_with_many_namespaces() {
         const NAMESPACES: usize = 40_000;
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readable_cache_drops_only_unused_entries() {
+    async fn cache_of_readable_objects_drops_only_unused_results() {
         let mirror = RightsMirror::without_clusters();
         let rights = CallerRights::new(&mirror, actor("ann"));
         let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), ReadableConfiguration::default());

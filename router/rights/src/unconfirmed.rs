@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn last_answer_counts_for_a_minute_without_a_new_review() {
+    fn last_review_answer_counts_for_a_minute_during_a_review() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let [a, b] = ["a", "b"].map(cluster);
@@ -105,7 +105,7 @@ mod tests {
 
     /// With many reviews, the first answer expires before the last review is answered.
     #[test]
-    fn continuous_answers_confirm_rights_although_some_review_is_always_missing() {
+    fn rights_stay_confirmed_while_each_review_is_answered_in_time() {
         let begin = Instant::now();
         let mut unconfirmed = Unconfirmed::default();
         for second in 0..300 {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_omits_misplaced_and_invalid_names() {
+    fn discovery_document_loses_entries_with_misplaced_or_invalid_names() {
         let (core, said) = take_in(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
         assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
         let twice = json!([
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_document_of_a_member_is_limited() {
+    fn number_of_entries_in_a_members_discovery_document_is_limited() {
         let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
         let (taken, said) = take_in(document(many), Root::Named);
         assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_lists_keep_neighbouring_names_together() {
+    fn joined_discovery_lists_keep_neighbouring_names_together() {
         let cases: [(&[&[&str]], &[&str]); 4] = [
             (&[&["a", "b", "c"]], &["a", "b", "c"]),
             (&[&["a", "c"], &["a", "b", "c"]], &["a", "b", "c"]),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_api_version_is_stale_only_if_stale_everywhere() {
+    fn joined_api_version_is_stale_only_if_stale_in_every_cluster() {
         let version = |freshness: &str, resources: serde_json::Value| {
             serde_json::from_value::<Version>(
                 serde_json::json!({"version": "v1", "freshness": freshness, "resources": resources}),

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_discovery_survives_a_round_trip() {
+    fn stored_discovery_and_openapi_documents_are_read_back_unchanged() {
         let heard = heard();
         let read = LastHeard::read(&heard.to_text()).unwrap();
         assert_eq!(read, heard);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_clusters_of_other_processes_stay_for_thirty_days() {
+    fn stored_documents_of_unconfigured_clusters_stay_for_thirty_days() {
         use std::time::{Duration, SystemTime};
         let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
         // A second process has the cluster c, and one cluster that the first process lacks.

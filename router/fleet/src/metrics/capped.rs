@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_metric_series_make_new_series_possible() {
+    fn removed_metric_series_free_capacity_for_new_series() {
         let capped: Capped<Chosen, Counter> = Capped::new(3, Counter::default);
         let count = |label: &str| {
             capped.with(&Chosen(label.to_owned()), |counter| counter.inc());

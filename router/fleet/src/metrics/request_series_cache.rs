@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_series_cache_is_emptied_at_intervals() {
+    async fn full_metric_series_cache_is_emptied_once_a_minute() {
         const MAX: usize = 3;
         let counting = Counting::new(MAX);
         let named = |number: usize| {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_series_from_before_a_cache_clear_are_not_cached() {
+    fn metric_series_found_before_a_cache_clear_are_not_cached_later() {
         let counting = Counting::new(3);
         counting.cache.count(&request(), StatusCode::OK, Duration::ZERO, || {
             counting.cache.clear();

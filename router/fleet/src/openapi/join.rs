@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn json_documents_are_joined_by_name_and_the_first_wins() {
+    fn openapi_json_documents_are_joined_by_name_and_the_first_wins() {
         let newer = json!({"openapi": "3.0.0", "info": {"version": "2"}, "paths": {"/a": {"get": 2}, "/b\n": {}},
             "components": {"schemas": {"S": {"new": true}}, "securitySchemes": {"T": 1}}});
         let older = json!({"openapi": "3.0.0", "info": {"version": "1", "x": 1}, "paths": {"/a": {"get": 1}, "/c": {}},
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_documents_are_joined_by_name_and_the_first_wins() {
+    fn openapi_protobuf_documents_are_joined_by_name_and_the_first_wins() {
         let document = |version: &str, paths: &[(&str, &str)], schemas: &[(&str, &str)]| {
             let map = |entries: &[(&str, &str)]| {
                 message(&entries.iter().map(|(name, value)| (1, entry(name, value))).collect::<Vec<_>>())

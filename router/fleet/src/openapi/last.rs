@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn offline_index_lists_only_documents_stored_in_the_requested_encoding() {
+    async fn openapi_list_of_a_silent_cluster_contains_only_stored_documents() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         let text = Bytes::from_static(b"{\"openapi\":\"3.0.0\"}");
         documents.insert("/openapi/v3/apis/x/v1", "X", Spelling::Json, text.clone()).await;

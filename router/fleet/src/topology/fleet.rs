@@ -524,7 +524,7 @@ mod tests {
 
     /// If a thousand members answer within a second, the union is computed a dozen times.
     #[tokio::test(start_paused = true)]
-    async fn changes_of_many_members_are_joined_in_few_unions() {
+    async fn discovery_changes_of_many_members_are_joined_in_few_steps() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let changes = fleet.changes();
         for _ in 0..1000 {
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changed_configuration_applies_without_a_pause() {
+    async fn changed_cluster_configuration_applies_without_a_pause() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         fleet.news.add_change(ClusterChange::Offer);
         fleet.news.settled().await;

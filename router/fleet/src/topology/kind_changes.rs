@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn crd_changes_above_the_name_limit_affect_every_resource() {
+    async fn too_many_crd_changes_count_as_changes_of_every_resource() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let resource = |name: &str| GroupVersionResource::new("late.example", "v1", name);
         let note = |numbers: std::ops::Range<usize>| {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn constant_crd_changes_cause_at_most_five_discoveries_a_second() {
+    async fn continuous_crd_changes_cause_at_most_five_discoveries_a_second() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let mut asked = 0;
         while begun.elapsed() < Duration::from_secs(10) {

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integer_versions_need_a_cluster_index_and_a_fitting_version() {
+    fn integer_resource_version_needs_a_cluster_index_and_an_etcd_revision() {
         let name = ClusterName::new("c").unwrap();
         let written = |index, form, version| {
             let mut text = "before".to_owned();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn review_cache_keeps_fewer_answers_with_long_names() {
+    fn access_review_cache_keeps_fewer_answers_with_long_object_names() {
         let long = "x".repeat(8 << 10);
         let mut kept = KeptAnswers::default();
         for number in 0..10_000 {
@@ -126,7 +126,7 @@ mod tests {
 
     /// One user may cause many reviews for one cluster while a second cluster is unreachable.
     #[test]
-    fn reviews_of_one_cluster_displace_no_cached_answers_of_another() {
+    fn reviews_of_one_cluster_evict_no_answers_of_a_second_cluster() {
         let said = ReviewAnswer { silent_until: Some(Instant::now()), ..ReviewAnswer::default() };
         let mut kept = KeptAnswers::default();
         // The answers take less than half of the size limit, with long names.

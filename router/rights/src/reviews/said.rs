@@ -84,7 +84,7 @@ mod tests {
     use crate::mirror_state::BEHIND_MAX;
 
     #[test]
-    fn review_answer_counts_longer_only_while_its_cluster_is_silent() {
+    fn expired_review_answer_counts_only_while_its_cluster_is_silent() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         // A refused connection: the review fails at once.
@@ -130,7 +130,7 @@ mod tests {
 
     /// Each review is sent after the previous one has failed.
     #[test]
-    fn last_review_answers_still_count_while_reviews_fail_slowly() {
+    fn last_review_answers_still_count_after_six_slow_failures() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let last = at(WAITED_MAX.as_secs());

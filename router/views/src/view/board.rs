@@ -221,7 +221,7 @@ mod tests {
 
     /// The reader sleeps through 999 state changes before the last cluster is known.
     #[tokio::test]
-    async fn waiting_reader_wakes_only_when_the_last_cluster_is_known() {
+    async fn waiting_read_wakes_once_after_the_last_cluster_is_known() {
         let board = Board::default();
         (0..1000).for_each(|number| board.set(&name(number), syncing()));
         let everything = ClusterSelector::default();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cluster_names_change_only_when_clusters_join_or_leave() {
+    async fn published_cluster_names_change_only_when_clusters_join_or_leave() {
         let board = Board::default();
         let mut names = board.names();
         let told = |names: &mut watch::Receiver<Arc<[ClusterName]>>| {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn selective_read_waits_only_for_its_selected_clusters() {
+    async fn read_waits_only_for_clusters_that_its_selector_matches() {
         let board = Board::default();
         (0..2).for_each(|number| board.set(&name(number), syncing()));
         let selector = LabelSelector::parse("tributary.dev/cluster=c0001").unwrap();

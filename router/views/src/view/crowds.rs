@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_group_skips_exactly_the_changes_without_a_match() {
+    fn watches_with_equal_filters_skip_exactly_the_unmatched_changes() {
         // Columns: position of the first change and namespaces of the changes; position that the watch has read;
         // position up to which the watch can skip (`None`: must read the log); reason.
         type Happened<'a> = (u64, &'a [&'a str]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_group_wakes_watches_before_an_unread_matching_change() {
+    fn watches_that_have_not_read_a_matching_change_are_woken() {
         let crowd = crowd("shop", 5);
         assert!(!crowd.hear(&changes(news_in(5, &["mill"]))));
         assert!(crowd.hear(&changes(news_in(6, &["mill", "shop", "mill"]))));
@@ -204,7 +204,7 @@ mod tests {
 
     /// Members report progress at positions 7, 8 and 10.
     #[test]
-    fn watch_group_skips_member_progress_between_changes() {
+    fn watches_with_equal_filters_skip_progress_reports_between_changes() {
         let mut news = news_behind((7, 9), &["mill"]);
         news.add(news_behind((10, 11), &["mill", "shop"]));
         let news = changes(news);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_group_exists_while_it_has_watches() {
+    fn group_of_equal_watch_filters_exists_while_it_has_watches() {
         let mut crowds = Crowds::default();
         let [shop, same, bank] = ["shop", "shop", "bank"].map(|own| crowds.join(Arc::new(InNamespace(own)), 5));
         assert!(Arc::ptr_eq(&shop, &same) && !Arc::ptr_eq(&shop, &bank));

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_fence_expires_after_thirty_seconds() {
+    async fn reads_wait_for_an_unseen_write_for_thirty_seconds() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         tokio::time::advance(WAITED_FOR - Duration::from_secs(1)).await;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_fence_remembers_a_limited_number_of_deletions() {
+    async fn number_of_deletions_that_reads_wait_for_is_limited() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_deletions(ME, &cluster, (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))));
         let kept = only(&fences).deletions;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_fence_covers_the_whole_collection_beyond_the_object_limit() {
+    async fn reads_wait_for_the_whole_collection_after_writes_to_many_objects() {
         let (fences, cluster) = (Fences::default(), name("c"));
         for number in 1..=FENCE_OBJECTS as u64 {
             fences.record_write(ME, &cluster, Some(&format!("n/{number}")), ResourceVersion(number));
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reached_write_fence_is_removed_and_later_writes_stay_pending() {
+    async fn reads_wait_only_for_writes_later_than_the_visible_writes() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         fences.record_deletions(ME, &cluster, [deletion("n/a")]);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unreached_write_fence_stays_late_until_it_is_reached() {
+    async fn overdue_write_stays_marked_until_the_cache_contains_it() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         let fence = only(&fences);
@@ -406,7 +406,7 @@ mod tests {
 
     /// A user who constantly writes to a member with a late watch must not delay other users.
     #[tokio::test(start_paused = true)]
-    async fn write_fences_delay_only_reads_of_the_same_user() {
+    async fn pending_writes_delay_only_reads_by_the_same_user() {
         let (fences, cluster) = (Fences::default(), name("c"));
         let (ann, eve) = (Holder::User(1), Holder::User(2));
         fences.record_write(eve, &cluster, Some("n/x"), ResourceVersion(5));

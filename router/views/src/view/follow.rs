@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn versions_sent_before_dropping_a_forbidden_cluster_are_recorded() {
+    async fn sent_versions_are_recorded_when_a_forbidden_cluster_is_dropped() {
         let view = View::for_tests();
         let name = ClusterName::new("b").unwrap();
         view.join_for_tests(&name, ResourceVersion(7));

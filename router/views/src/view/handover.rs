@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlong_namespace_names_are_not_remembered() {
+    fn overlong_namespace_names_are_not_stored_in_the_version_record() {
         let mut had = HadParts::default();
         for number in 0..=REMEMBERED_MAX {
             had.add_namespace(&format!("{number}{}", "x".repeat(8 << 10)));

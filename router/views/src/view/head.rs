@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_of_one_connection_wake_together_and_connections_rotate() {
+    fn watches_of_a_connection_wake_together_and_connections_take_turns() {
         let mut audience = Audience::default();
         for number in 0..300 {
             audience.join(peer(1 + number % 3));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn few_watches_are_woken_in_one_step() {
+    fn few_watches_on_many_connections_are_woken_in_one_step() {
         let mut audience = Audience::default();
         (0..10).for_each(|number| audience.join(peer(number)));
         audience.join(None);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_skips_changes_without_a_match_unread() {
+    fn watch_skips_unmatched_changes_without_reading_the_log() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
@@ -456,7 +456,7 @@ mod tests {
 
     /// The changes of two clusters may be announced in an order that differs from the order in the log.
     #[test]
-    fn watch_does_not_skip_unannounced_changes() {
+    fn watch_does_not_skip_log_changes_announced_later() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
@@ -472,7 +472,7 @@ mod tests {
 
     /// Each of a thousand members reports progress every minute, even if no object changes.
     #[tokio::test]
-    async fn member_progress_wakes_no_watch() {
+    async fn progress_report_of_a_member_wakes_no_watch() {
         let (view, eu, us) = (View::for_tests(), ClusterName::new("eu").unwrap(), ClusterName::new("us").unwrap());
         for cluster in [&eu, &us] {
             view.join_for_tests(cluster, ResourceVersion(1));
@@ -522,7 +522,7 @@ mod tests {
         /// Watches join, leave and read the log while rounds of wake-ups run. A change wakes each existing watch that
         /// the change concerns.
         #[test]
-        fn every_concerned_watch_is_woken(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
+        fn change_wakes_each_watch_with_a_matching_filter(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
             let mut owed = BTreeSet::new();
             // After a watch has read the log, only later changes have to wake the watch.

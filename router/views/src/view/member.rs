@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cached_objects_are_dropped_after_a_second_refusal_past_the_limit() {
+    fn cached_objects_are_removed_after_reads_stay_forbidden_for_a_minute() {
         let since = Instant::now();
         let at = |seconds| since + Duration::from_secs(seconds);
         let cases = [

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_consecutive_changes_are_merged_into_one_notification() {
+    fn only_consecutive_log_changes_are_merged_into_one_notification() {
         let joined = |mut first: News, then: News| {
             first.add(then);
             match first {

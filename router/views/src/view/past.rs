@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn past_state_rebuilt_across_a_cache_clear_is_not_cached() {
+    async fn past_state_is_not_cached_if_the_cache_was_cleared_meanwhile() {
         let past = PastStates::default();
         let forgotten = past.forgotten();
         past.remember(state(&[("a", 1)]), forgotten);

@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_counts_follow_changes_of_cluster_states() {
+    fn counts_of_fresh_and_unknown_clusters_follow_cluster_states() {
         let mut standings = Standings::default();
         assert!(standings.are_fresh() && standings.are_known(), "no clusters, no trouble");
         for number in [1, 0] {

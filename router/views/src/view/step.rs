@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_version_counts_deletions_elsewhere_at_the_same_revision() {
+    fn namespace_version_counts_deletions_in_other_namespaces_at_its_revision() {
         let held = snapshot(5, &["n/a 2", "n/b 3"]);
         let deleted = |text: &str| Change { change_type: ChangeType::Deleted, object: object(text), previous: None };
         let steps = |before: &str, after: &str, texts: &[&str]| -> Vec<String> {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_labels_by_parts_and_by_name_agree() {
+    fn resource_labels_in_parts_and_in_kubectl_notation_agree() {
         let resources = [resource("", "pods"), resource("example.com", "widgets"), resource("example.com", "gadgets")];
         let own = OwnSeries::within(2, 99, &resources, &collections(&["a"], &["widgets.v1.example.com"]));
         let told = resources.iter().map(|resource| own.of_resource(resource).resource).collect::<Vec<_>>();
