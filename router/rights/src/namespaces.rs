@@ -42,8 +42,8 @@ impl NamespaceRights {
         self.visible.values().map(Visible::places).sum()
     }
 
-    /// Returns the key after which a cluster's next visible object comes, if the namespace of the `hidden` object is not
-    /// visible. Costs a binary search.
+    /// Returns the key after which a cluster's next visible object comes, if the namespace of the `hidden` object is
+    /// not visible. Costs a binary search.
     pub fn leap(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {
         let shown = self.by_key.get(cluster).filter(|_| self.name.is_empty() && !hidden.namespace().is_empty())?;
         let next = shown.partition_point(|namespace| by_key(namespace, hidden.namespace()).is_lt());
