@@ -17,7 +17,7 @@ use crate::fair_queues::FairQueues;
 /// Maximal number of accounts of one schema. This number takes about 2 MB.
 pub(crate) const KEYS_MAX: usize = 16_384;
 
-/// Number of accounts above which scans for unused accounts begin.
+/// Number of accounts from which on scans for unused accounts run.
 const SWEPT_FROM: usize = 64;
 
 /// Pause between two scans for unused accounts. A scan takes about 100 µs for 16,384 keys.

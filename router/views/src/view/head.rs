@@ -522,7 +522,7 @@ mod tests {
         /// Watches join, leave and read the log while rounds of wake-ups run. A change wakes each existing watch that
         /// the change concerns.
         #[test]
-        fn change_wakes_all_matching_watches(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
+        fn change_wakes_matching_watches(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
             let mut owed = BTreeSet::new();
             // After a watch has read the log, only later changes have to wake the watch.
