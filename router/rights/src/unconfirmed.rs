@@ -90,7 +90,7 @@ mod tests {
         let mut unconfirmed = Unconfirmed::default();
         assert!(!unconfirmed.counts(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
         unconfirmed.set_open_questions(&open("a/", 1), at(0));
-        // A new generation of the user's rights (by changed roles) does not restart the time.
+        // Changed roles of the user (a new generation of rights) do not restart the time.
         unconfirmed.set_open_questions(&open("a/ b/", 2), at(30));
         assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
         assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));

@@ -87,7 +87,7 @@ mod tests {
     fn expired_review_answer_counts_only_while_its_cluster_is_silent() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        // A refused connection: the review fails at once.
+        // If the cluster refuses the connection, the review fails at once.
         let silent = |failed: u64| Some(asked_again_at(at(failed), at(failed)));
         let said = |allowed, failed: Option<u64>| {
             let silent_until = failed.and_then(silent);

@@ -113,7 +113,7 @@ impl Feed {
         }
     }
 
-    /// Stops all later updates of the feed. Call this function while the log is locked for writing.
+    /// Ends the feed: the log gets no later update from it. Call this function while the log is locked for writing.
     pub(super) fn end(&self) {
         self.live.store(false, Ordering::Relaxed);
     }

@@ -54,7 +54,7 @@ enum FencedVersions {
     Collection(ResourceVersion),
 }
 
-/// Writes in one cluster for which a read waits.
+/// Pending writes for which a read waits, all in one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
     /// Highest version in the responses to the writes.
@@ -72,7 +72,7 @@ pub struct Late {
     pub since: Instant,
 }
 
-/// Writes in one cluster for which a read of a collection waits.
+/// Pending writes for which a read of a collection waits, all in one cluster.
 #[derive(Clone, Debug)]
 pub struct Waited {
     pub cluster: ClusterName,

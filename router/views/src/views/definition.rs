@@ -412,7 +412,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn crd_comes_from_the_first_cluster_by_name() {
         let begun = Instant::now();
-        // The cluster after it answers earlier.
+        // The cluster after number 804 answers earlier.
         let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
         assert_eq!(first(questions(1000, ask)).await, Some(804));
         assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());
