@@ -1,5 +1,5 @@
-//! Accounts of a schema. An account counts the slots or tokens that one key (a user, for instance) uses. Their number
-//! is bounded.
+//! Accounts of a schema. An account counts the slots or tokens that one key (a user, for instance) uses. The number of
+//! accounts is bounded.
 //!
 //! An account with unused slots and full buckets is removed. An account in use is never removed. When accounts in use
 //! reach the maximum, all new keys share one extra account. So an attacker with many addresses can neither fill memory
@@ -14,10 +14,10 @@ use crate::allowance::Allowance;
 use crate::attributes::Key;
 use crate::fair_queues::FairQueues;
 
-/// Accounts of one schema. The maximum takes about 2 MB.
+/// Maximal number of accounts of one schema. This number takes about 2 MB.
 pub(crate) const KEYS_MAX: usize = 16_384;
 
-/// Number of accounts from which unused accounts are removed.
+/// Number of accounts from which on scans for unused accounts run.
 const SWEPT_FROM: usize = 64;
 
 /// Pause between two scans for unused accounts. A scan takes about 100 µs for 16,384 keys.
@@ -26,14 +26,14 @@ const SWEPT_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct KeyAccount<A, W> {
     pub(crate) allowance: A,
-    /// Queues of waiting requests. A `Box`, because most accounts have no queues.
+    /// Queues of waiting requests. In a `Box`, because most accounts have no queues.
     pub(crate) queues: Option<Box<FairQueues<W>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum AccountId {
     Own(Key),
-    /// The account that all keys beyond the maximum share.
+    /// The account that all keys without their own account share.
     Rest,
 }
 
@@ -112,7 +112,7 @@ impl<A: Allowance, W> Accounts<A, W> {
         self.own.len()
     }
 
-    /// Returns whether a new key can have an account. A scan that is due removes unused accounts before.
+    /// Returns whether a new key can have its own account. If a scan is due, first removes unused accounts.
     fn has_place(&mut self, now: Instant) -> bool {
         if self.own.len() >= self.sweep_at && self.sweep_from.is_none_or(|from| now >= from) {
             self.own.retain(|_, account| !account.is_at_rest(now));

@@ -21,7 +21,8 @@ impl Counts {
         if is_apart { &self.long_running } else { &self.short }
     }
 
-    /// Number of requests in flight: either the long-running requests without a slot, or all other requests.
+    /// Number of requests in flight. If `is_apart` is true: the long-running requests without a slot; otherwise all
+    /// other requests.
     pub(crate) fn under_way(&self, is_apart: bool) -> usize {
         self.counter_for(is_apart).load(Ordering::Relaxed)
     }
@@ -48,8 +49,8 @@ impl Counts {
 pub struct AdmittedRequest {
     usage: Arc<Counts>,
     is_apart: bool,
-    /// Declared last, because fields drop in order. The count of requests must fall before the slot is free for the
-    /// next request.
+    /// Declared last, because fields drop in the order of declaration. The number of requests in flight must decrease
+    /// before the slot is free for the next request.
     _slot: Option<Held<Slots>>,
 }
 

@@ -12,26 +12,27 @@ use crate::schema::{MaxRequestsInflight, TokenBucket};
 pub(crate) trait Allowance: Default + Debug + Send + 'static {
     type Limit: Copy + Debug + PartialEq + Send;
 
-    /// Whether a request frees its seats when the request ends. True for slots, false for tokens.
+    /// Whether a request occupies its seats until the request ends. True for slots, false for tokens.
     const HELD: bool;
 
-    /// Returns the seats of a request of this width. A request wider than the limit takes the whole limit. `None` if
-    /// the limit is 0.
+    /// Returns the number of seats that a request of this width takes. A request wider than the limit takes the whole
+    /// limit. `None` if the limit is 0.
     fn seats(limit: Self::Limit, width: u32) -> Option<u32>;
 
     fn try_spend(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
-    /// Returns the seats that a request took at the time `taken`. Tokens that have refilled since `taken` are not added
-    /// again.
+    /// Returns the seats that a request took at the time `taken` to the key. Tokens that have refilled since `taken`
+    /// are not added again.
     fn give_back(&mut self, limit: Self::Limit, seats: u32, taken: Instant, now: Instant);
 
-    /// Returns the time at which a bucket has enough tokens. `None` for slots, which time does not free.
+    /// Returns the time at which the bucket has enough tokens. `None` for slots, because the passage of time frees no
+    /// slot.
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant>;
 
-    /// Returns whether the key uses nothing of the limit, so that the account can be removed.
+    /// Returns whether no slot or token of the limit is in use, so that the account can be removed.
     fn is_at_rest(&self, now: Instant) -> bool;
 
-    /// Adapts to a new limit. Slots in use stay in use; a token bucket becomes full.
+    /// Adapts the used part to a new limit. Slots in use stay in use; a token bucket becomes full.
     fn change_limit(&mut self);
 }
 

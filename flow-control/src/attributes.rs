@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use tributary_limiters::ShareHolder;
 
-/// A random seed, so that a client cannot choose a user name whose hash collides with another user's.
+/// A random seed. Without the seed, a client could choose a user name whose hash equals the hash of a different user.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Prefix of built-in Kubernetes groups such as `system:authenticated`. These groups do not identify a team.
@@ -18,7 +18,7 @@ pub struct Attributes<'a> {
     /// The user who sends the request.
     pub user: FlowUser<'a>,
     /// The member whose TokenReview authenticated the user; `None` for a user from Tributary's configuration. Equal
-    /// group names of different members are different groups.
+    /// group names from different members are different groups.
     pub member: Option<&'a str>,
     /// Groups of the user, in any order.
     pub groups: &'a [String],
@@ -28,12 +28,13 @@ pub struct Attributes<'a> {
     pub verb: &'a str,
     /// The requested resource; `None` for a non-resource path.
     pub resource: Option<FlowResource<'a>>,
-    /// Whether the request is long-running: a watch, exec, attach, port-forward, a followed log, or a proxied request.
+    /// Whether the request is long-running: a watch, exec, attach, port-forward, a followed log, or a request that the
+    /// member forwards to a workload (`proxy`).
     pub is_long_running: bool,
     /// Number of slots or tokens that the request takes: 1, or more for an expensive request. A request wider than the
     /// limit takes the whole limit.
     pub width: u32,
-    /// Flow of the request. Waiting requests of different flows are served in turn.
+    /// Flow of the request. A queue serves waiting requests of different flows alternately.
     pub flow: Flow,
 }
 
@@ -57,12 +58,13 @@ pub struct FlowResource<'a> {
     pub subresource: Option<&'a str>,
 }
 
-/// A flow: requests that count as one client in a fair queue. The value is a keyed hash of kube-apiserver's flow
-/// distinguisher (KEP-1040). Several users may share a flow; the queue then serves these users in turn.
+/// A flow: requests that a fair queue treats like the requests of one client. The value is a keyed hash of
+/// kube-apiserver's flow distinguisher (KEP-1040). Several users may share a flow; the queue then serves these users
+/// alternately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     turn: u64,
-    /// Hash of the user within the flow. Equal to `turn` in a flow of a single user.
+    /// Hash of the user within the flow. Equal to `turn` if the flow has only one user.
     who: u64,
 }
 
@@ -72,7 +74,7 @@ impl Flow {
         Self::numbered(HASHES.hash_one(who))
     }
 
-    /// Returns the flow `all` with the user `who`, one of several users of the flow.
+    /// Returns the flow `all` for a request of the user `who`. The flow may have several users.
     pub fn of_one_among(all: &impl Hash, who: &impl Hash) -> Self {
         Self { turn: HASHES.hash_one(all), who: HASHES.hash_one((all, who)) }
     }
@@ -107,20 +109,21 @@ impl ShareHolder for Flow {
 pub enum Dimension {
     /// The user, identified by authenticator and name.
     User,
-    /// The user's first group in byte order, ignoring groups that begin with `system:`. Users without such a group form
-    /// one group. Groups of users from one member's TokenReviews differ from equally named groups of other members.
+    /// The user's first group in byte order, without groups that begin with `system:`. All users without such a group
+    /// form one group. If a member's TokenReview reports a group, the group differs from an equally named group of a
+    /// different member.
     Group,
-    /// The client address. Only the first 64 bits of an IPv6 address count, because one network usually has all
-    /// addresses with these bits.
+    /// The client address. Only the first 64 bits of an IPv6 address count, because one network usually owns all
+    /// addresses that begin with these bits.
     ClientAddress,
     /// The verb of the request.
     Verb,
-    /// API group, resource and subresource.
+    /// API group, resource and subresource of the request.
     Resource,
 }
 
 impl Dimension {
-    /// The noun for the text of a refusal: a limit `for each user`.
+    /// The noun of the dimension for the text of a refusal, such as `user` in "for each user".
     pub fn noun(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -133,7 +136,7 @@ impl Dimension {
 }
 
 /// The key of an account: a keyed hash of 64 bits, so that long names take no memory. Among a million keys, the
-/// probability of any collision is one in 37 million.
+/// probability that two are equal is one in 37 million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(pub(crate) u64);
 
@@ -159,7 +162,7 @@ fn own_group(groups: &[String]) -> Option<&str> {
     groups.iter().map(String::as_str).filter(|group| !group.starts_with(SYSTEM_GROUPS)).min()
 }
 
-/// Returns the /64 network of an IPv6 address, or the IPv4 address.
+/// Returns the /64 network of an IPv6 address. An IPv4 address stays unchanged.
 fn network(address: IpAddr) -> IpAddr {
     const NETWORK: u128 = u128::MAX << 64;
     match address.to_canonical() {
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_key_depends_only_on_its_dimension() {
+    fn account_key_depends_only_on_the_dimensions_of_its_schema() {
         let ann = attributes();
         let others = [
             (Dimension::User, Attributes { user: FlowUser { verifier: "oidc", name: "ann" }, ..ann }),
@@ -236,7 +239,7 @@ mod tests {
         let (configured, eu, us) = (by(None), by(Some("eu")), by(Some("us")));
         assert!(together(Dimension::Group, &eu, &by(Some("eu"))));
         assert!(!together(Dimension::Group, &eu, &configured) && !together(Dimension::Group, &eu, &us));
-        // A member's users without a group (ServiceAccounts, for instance) form one group of the member.
+        // A member's users without a group (ServiceAccounts, for instance) form one group for this member.
         let accounts = [Some("eu"), Some("us"), None].map(|member| Attributes { groups: &[], ..by(member) });
         let [of_eu, of_us, none] = accounts;
         assert!(together(Dimension::Group, &of_eu, &Attributes { groups: &[], ..by(Some("eu")) }));

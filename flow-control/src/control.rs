@@ -18,7 +18,8 @@ use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucke
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
     schemas: HashMap<Arc<str>, GovernedSchema>,
-    /// Removed schemas: all schemas that the last change removed, and older schemas in use. Newer schemas come first.
+    /// Schemas that no longer exist in the configuration: all schemas that the last change removed, and those of
+    /// earlier changes that are still in use. The most recently removed schemas come first.
     left: Vec<GovernedSchema>,
 }
 
@@ -30,7 +31,7 @@ pub struct DuplicateSchema {
     pub name: Arc<str>,
 }
 
-/// A schema with its usage. Cheap to clone.
+/// A schema with its usage (requests in flight, waiting requests, counters). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct GovernedSchema {
     name: Arc<str>,
@@ -45,7 +46,7 @@ enum Governed {
     Tokens(Ruled<SpentTokens>),
 }
 
-/// Configuration of a limit, with the usage, which outlives the configuration.
+/// Configuration of a limit, with the usage. The usage stays when the configuration changes.
 #[derive(Debug)]
 struct Ruled<A: Allowance> {
     rule: Limited<A::Limit>,
@@ -80,13 +81,13 @@ impl FlowControl {
 
     /// Creates the schemas of the next configuration.
     ///
-    /// A schema with the name and kind of an earlier schema keeps all waiting requests and all slots in use, even more
-    /// slots than the new limit. A token bucket keeps its tokens unless rate or burst change; a changed bucket starts
-    /// full. New limits apply at once, also to requests with an older configuration. A removed schema in use keeps its
-    /// usage, in case a later configuration adds the schema again.
+    /// If an earlier schema has the same name and kind, its waiting requests and slots in use stay, even if more slots
+    /// are in use than the new limit. A token bucket keeps its tokens unless rate or burst change; a changed bucket
+    /// starts full. New limits apply at once, even to requests that use an older configuration. A removed schema in use
+    /// keeps its usage, in case a later configuration adds the schema again.
     ///
     /// # Errors
-    /// [`DuplicateSchema`]. The limits then remain unchanged.
+    /// [`DuplicateSchema`]. In this case the limits remain unchanged.
     pub fn changed(&self, schemas: impl IntoIterator<Item = Schema>) -> Result<Self, DuplicateSchema> {
         let mut by_name: HashMap<Arc<str>, Schema> = HashMap::new();
         for schema in schemas {
@@ -107,13 +108,14 @@ impl FlowControl {
         Ok(Self { schemas, left })
     }
 
-    /// Returns current and removed schemas of this name, newest first.
+    /// Returns the schemas of this name, the current one and the removed ones. The newest schema comes first.
     fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }
 
-    /// Removed schemas: all schemas of the previous configuration, because requests may still use that configuration,
-    /// and older schemas in use. Newer schemas come first.
+    /// Returns the schemas that no longer exist in the configuration: all schemas that the last change removed, because
+    /// requests may still use them, and those of earlier changes that are still in use. The most recently removed
+    /// schemas come first.
     pub fn left(&self) -> impl Iterator<Item = &GovernedSchema> {
         self.left.iter()
     }
@@ -130,7 +132,7 @@ impl FlowControl {
 }
 
 impl GovernedSchema {
-    /// Creates a schema with the usage of an earlier schema of the same name and kind.
+    /// Creates a schema that takes over the usage of an earlier schema of the same name and kind.
     fn next<'a>(mut known: impl Iterator<Item = &'a Self> + Clone, schema: Schema) -> Self {
         let Schema { name, kind } = schema;
         let usage = known.clone().next().map(|before| Arc::clone(&before.usage)).unwrap_or_default();
@@ -150,7 +152,7 @@ impl GovernedSchema {
         Self { name, kind: Arc::new(kind), usage }
     }
 
-    /// Returns whether a request is in flight or waits, or a bucket is not full.
+    /// Returns whether a request of the schema is in flight or waits, or a token bucket is not full.
     fn is_in_use(&self) -> bool {
         let is_at_rest = match &*self.kind {
             Governed::Exempt => true,
@@ -168,8 +170,8 @@ impl GovernedSchema {
     /// Admits a request at once, or after a wait of at most [`Queueing::wait_max`](crate::Queueing::wait_max).
     /// Allocates only if the request waits or its key is new.
     ///
-    /// Cancellation: dropping the future removes the request from its queue. The next waiting request gets a permit
-    /// that was already granted.
+    /// Cancellation: dropping the future removes the request from its queue. A permit that was already granted goes to
+    /// the next waiting request.
     ///
     /// # Errors
     /// [`Refused`].
@@ -208,7 +210,7 @@ impl GovernedSchema {
         attributes.is_long_running && !counts_all
     }
 
-    /// Returns the current limit of each key: slots, or tokens per second. `None` for a schema without a limit.
+    /// Returns the current limit of each key, in slots or tokens per second. `None` for a schema without a limit.
     pub fn in_force(&self) -> Option<u32> {
         match &*self.kind {
             Governed::Exempt => None,
@@ -234,7 +236,7 @@ impl<A: Allowance> Ruled<A>
 where
     ReachedLimit: From<A::Limit>,
 {
-    /// Applies a new limit to the usage of the earlier schema. Starts with zero usage if there is no earlier schema.
+    /// Applies a new limit to the usage of the earlier schema. Without an earlier schema, the usage starts with zero.
     fn with_rule(before: Option<&Self>, rule: Limited<A::Limit>) -> Self {
         let Some(before) = before else {
             let gate = Gate::new(rule.limit, rule.queueing);
@@ -253,7 +255,8 @@ where
     }
 
     fn refused(&self, name: &Arc<str>, cause: RefusalCause, attributes: &Attributes<'_>) -> Box<Refused> {
-        // The limit now in force. A newer configuration may have changed the limit of the request's configuration.
+        // The limit that now applies. A newer configuration may have changed the limit since the request read its
+        // configuration.
         let limit = self.gate.limit().into();
         Box::new(Refused::new(name, limit, &self.rule.by, cause, attributes))
     }

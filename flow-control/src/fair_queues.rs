@@ -1,14 +1,14 @@
-//! Fair queues: waiting requests for one key's limit, and the order in which the queues are served.
+//! Fair queues: the waiting requests of one key, and the order in which the queues are served.
 //!
 //! The hash of a flow selects a few candidate queues ([`Deck`]). All waiting requests of a flow are in one queue: the
-//! candidate with the fewest requests of other flows. In kube-apiserver, the requests of a flow spread over all
-//! candidate queues.
+//! candidate with the fewest requests of other flows. (In kube-apiserver, the requests of a flow spread over all
+//! candidate queues.)
 //!
 //! The queue with the least usage is served next. The algorithm is start-time fair queueing (Goyal, Vin and Cheng,
 //! SIGCOMM 1996) for several servers (Jin, Chase and Kaur, SFQ(D), SIGMETRICS 2004), as in KEP-1040. A queue that was
-//! empty starts with the least usage of all waiting queues, so a flow cannot save up usage. Usage of tokens is their
-//! number; usage of slots is the time for which requests occupy the slots. A slot counts one second in advance, so that
-//! flows with requests of unknown duration have equally many requests in flight.
+//! empty starts with the least usage of all queues with waiting requests, so a flow cannot save up usage. The usage of
+//! tokens is their number. The usage of slots is the time for which requests occupy the slots. Each occupied slot
+//! counts one second in advance. So flows whose requests have unknown durations get equally many requests in flight.
 //!
 //! [`Queue`] decides the order within a queue.
 
@@ -20,23 +20,24 @@ use crate::attributes::Flow;
 use crate::hand::Deck;
 use crate::queue::{Queue, Waiter};
 
-/// Usage that a slot counts in advance, and usage of one token, in nanoseconds. Nearly all requests take less than one
-/// second.
+/// Usage that an occupied slot counts in advance, and usage of one token, in nanoseconds. Nearly all requests take less
+/// than one second.
 const AHEAD: u128 = 1_000_000_000;
 
-/// Queues of one key. The queues exist only while requests wait.
+/// Queues of one key. The queues exist only while requests of the key wait.
 #[derive(Debug)]
 pub(crate) struct FairQueues<W> {
     /// Distinguishes these queues from earlier and later queues of the same key.
     pub(crate) generation: u64,
     deck: Deck,
     origin: Instant,
-    /// Queues with waiting requests, queues whose requests occupy slots, and empty queues with above-minimum usage. All
-    /// other queues would start with the minimum usage. A map, because most keys have one flow and few queues.
+    /// Queues by index: those with waiting requests, those whose requests occupy slots, and empty queues whose usage is
+    /// above the minimum. A queue that is absent would start with the minimum usage. A map, because most keys have one
+    /// flow and few queues.
     queues: HashMap<usize, UsingQueue<W>>,
     waiting: usize,
-    /// The queue to serve next, fixed until its first request is admitted or cancelled. Usage grows with time, so a
-    /// choice by usage alone could change without an event.
+    /// The queue to serve next. The choice is fixed until the first request of the queue is admitted or cancelled.
+    /// Usage grows with time, so without the fixed choice the next queue could change between two events.
     turn: Option<usize>,
 }
 
@@ -52,12 +53,12 @@ impl<W> Default for UsingQueue<W> {
     }
 }
 
-/// Usage of a queue. Slots are measured by time, in nanoseconds.
+/// Usage of a queue. The usage of slots is measured by time, in nanoseconds.
 #[derive(Debug, Default)]
 struct Used {
     settled: u128,
     seats: u128,
-    /// Sum of the start times of the slots in use, in nanoseconds since `origin`.
+    /// Sum of the start times of all occupied slots, in nanoseconds since `origin`.
     since: u128,
 }
 
@@ -66,7 +67,7 @@ impl Used {
         self.settled + (self.seats * now).saturating_sub(self.since)
     }
 
-    /// Returns the usage including the advance for slots in use. The queue with the smallest value is served next.
+    /// Returns the usage, with the advance of occupied slots. The queue with the smallest result is served next.
     fn ahead(&self, now: u128) -> u128 {
         self.until(now) + self.seats * AHEAD
     }
@@ -81,10 +82,10 @@ impl<W> FairQueues<W> {
         self.waiting
     }
 
-    /// Returns the queue for the next request of a flow.
+    /// Returns the index of the queue for the next request of a flow.
     pub(crate) fn choose(&self, flow: Flow) -> usize {
         let others = |at: &usize| match self.queues.get(at) {
-            // The queue where requests of this flow already wait is preferred to empty queues.
+            // If requests of this flow already wait in a queue, this queue is preferred to empty queues.
             Some(queue) if queue.waiters.has(flow) => 0,
             Some(queue) => queue.waiters.len() + 1,
             None => 1,
@@ -92,7 +93,7 @@ impl<W> FairQueues<W> {
         self.deck.deal(flow.turn()).min_by_key(others).unwrap_or(0)
     }
 
-    /// Returns the number of requests in the queue that count against the maximal length for this flow.
+    /// Returns the number of requests in the queue that count against the maximal queue length for this flow.
     pub(crate) fn length_for(&self, at: usize, flow: Flow) -> usize {
         self.queues.get(&at).map_or(0, |queue| queue.waiters.length_for(flow))
     }
@@ -105,8 +106,8 @@ impl<W> FairQueues<W> {
         self.waiting += 1;
     }
 
-    /// Gives an empty queue the least usage of the queues with waiting requests. Removes other empty queues without
-    /// additional usage.
+    /// Gives an empty queue the least usage of all queues with waiting requests. Removes the empty queues whose usage
+    /// is not above this minimum.
     fn begin_anew(&mut self, at: usize, now: Instant) {
         let now = self.elapsed(now);
         let waiting = self.queues.values().filter(|queue| !queue.waiters.is_empty());
@@ -117,18 +118,19 @@ impl<W> FairQueues<W> {
         used.settled += least.saturating_sub(used.until(now));
     }
 
-    /// Returns the queue to serve next, and the seats of its first request.
+    /// Returns the index of the queue to serve next, and the number of seats of its first request.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(usize, u32)> {
         self.turn = self.turn.or_else(|| self.least_used(now));
         Some((self.turn?, self.awaited()?))
     }
 
-    /// Returns the seats of the request to serve next.
+    /// Returns the number of seats of the request to serve next.
     pub(crate) fn awaited(&self) -> Option<u32> {
         Some(self.queues.get(&self.turn?)?.waiters.first()?.seats)
     }
 
-    /// Returns the queue with the least usage. Among equals, the queue with the oldest first request.
+    /// Returns the queue with the least usage. If several queues have equal usage, returns the one whose first request
+    /// is the oldest.
     fn least_used(&self, now: Instant) -> Option<usize> {
         let now = self.elapsed(now);
         let waiting = self.queues.iter().filter_map(|(at, queue)| Some((*at, queue, queue.waiters.first()?)));
@@ -149,7 +151,7 @@ impl<W> FairQueues<W> {
         Some(waiter)
     }
 
-    /// Selects the next queue anew if the first request of the selected queue has left.
+    /// Selects the next queue again if the first request of the selected queue has left.
     fn left(&mut self, at: usize, was_first: bool) {
         self.waiting -= 1;
         if self.turn == Some(at) && was_first {
@@ -157,7 +159,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts the slots of a request that was admitted from this queue.
+    /// Counts the slots that a request from this queue occupies after its admission.
     pub(crate) fn begin(&mut self, at: usize, seats: u32, now: Instant) {
         let now = self.elapsed(now);
         if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
@@ -166,7 +168,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts the slots that an ended request has freed.
+    /// Counts the slots that a request from this queue has freed at its end.
     pub(crate) fn end(&mut self, at: usize, seats: u32, since: Instant, now: Instant) {
         let (since, now) = (self.elapsed(since), self.elapsed(now));
         // A queue is not removed while its requests occupy slots.
@@ -177,7 +179,7 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// Counts the tokens that a request of this queue has spent.
+    /// Counts the tokens that a request from this queue has spent.
     pub(crate) fn spend(&mut self, at: usize, seats: u32) {
         if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
             used.settled += u128::from(seats) * AHEAD;
@@ -213,8 +215,8 @@ mod tests {
         let flood = Flow::numbered(0x5EED_0123_4567_89AB);
         let taken: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
         assert!(taken.iter().all(|at| *at == taken[0]));
-        // A flow with the same first candidate queue and otherwise different candidates. The last digit of the hash is
-        // the first candidate.
+        // A flow whose first candidate queue is the same and whose other candidates differ. The last digit of the hash
+        // selects the first candidate.
         let other = Flow::numbered(flood.turn() - flood.turn() % 64 + taken[0] as u64 + 64);
         assert_eq!(Deck::default().deal(other.turn()).next(), Some(taken[0]));
         assert_ne!(push(&mut queues, other, 20, now), taken[0]);
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_flow_saves_up_no_usage() {
+    fn idle_flow_gains_no_credit_for_later_requests() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..100 {
@@ -298,7 +300,7 @@ mod tests {
         assert_eq!(served.iter().filter(|flow| **flow == 1).count(), 10, "{served:?}");
     }
 
-    /// There may be thousands of keys with queues, so an empty queue must not take memory.
+    /// Thousands of keys may have queues, so an empty queue must not take memory.
     #[test]
     fn empty_fair_queues_are_removed() {
         let now = Instant::now();
@@ -322,9 +324,9 @@ mod tests {
         assert_eq!(queues.queues.len(), 1);
     }
 
-    /// A queue that is empty for a moment keeps the usage beyond its fair share.
+    /// If a queue is empty only for a moment, it keeps its usage above the minimum.
     #[test]
-    fn flow_with_single_waiting_requests_gets_no_extra_share() {
+    fn flow_with_one_waiting_request_at_a_time_gets_no_advantage() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {

@@ -1,4 +1,4 @@
-//! Waits for a decision of a [`Limiter`]. No other file of the crate reads the clock.
+//! Asynchronous waits for the decisions of a [`Limiter`]. No other file of the crate reads the clock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::limiter::{Candidate, Granted, Limiter, LimiterDecision, LimiterPermit
 use crate::refusal::RefusalCause;
 use crate::schema::Queueing;
 
-/// Usage of a schema. All configurations with a schema of this name and kind share one gate, as do permits of requests
-/// in flight.
+/// Usage of a schema. All configurations with a schema of this name and kind share one gate. The permits of requests in
+/// flight refer to the gate, too.
 #[derive(Debug)]
 pub(crate) struct Gate<A: Allowance> {
     limiter: Mutex<Limiter<A, oneshot::Sender<Held<A>>>>,
-    /// Wakes the tasks that wait for tokens after a change of the limit.
+    /// After a change of the limit, wakes the tasks that wait for tokens.
     changed: Notify,
 }
 
@@ -78,7 +78,7 @@ impl<A: Allowance> Gate<A> {
         }
     }
 
-    /// Sets a new limit. Slots in use stay in use; token buckets become full.
+    /// Sets a new limit. Slots in use stay in use, and token buckets become full.
     pub(crate) fn change(self: &Arc<Self>, limit: A::Limit, queueing: Option<Queueing>) {
         self.with(|limiter, now, granted| limiter.change(limit, queueing, now, granted));
         self.changed.notify_waiters();
@@ -98,8 +98,8 @@ impl<A: Allowance> Gate<A> {
         self.limiter.lock().limit()
     }
 
-    /// Changes the limiter, releases the lock, and wakes the requests that the change admits. If a woken request was
-    /// cancelled, its permit is freed at once.
+    /// Changes the limiter, releases the lock, and wakes the requests that the change admits. If the future of a woken
+    /// request was dropped, the request's seats are freed at once.
     fn with<T>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Limiter<A, oneshot::Sender<Held<A>>>, Instant, &mut Granted<oneshot::Sender<Held<A>>>) -> T,
@@ -116,8 +116,8 @@ impl<A: Allowance> Gate<A> {
         Held { gate: Arc::clone(self), place: Some(place) }
     }
 
-    /// Admits waiting requests of an account whenever enough tokens have refilled, until the queues are empty. Spawns
-    /// one task for each account with queues. Slots need no task.
+    /// Admits waiting requests of an account whenever enough tokens have refilled, until the account's queues are
+    /// empty. Spawns one task for each account with queues. For slots, no task is necessary.
     fn follow_time(self: &Arc<Self>, account: AccountId, generation: u64) {
         if A::HELD {
             return;
@@ -125,7 +125,7 @@ impl<A: Allowance> Gate<A> {
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             loop {
-                // Subscribes before the state is read, so that no change of the limit is missed.
+                // The task subscribes before it reads the state, so that it misses no change of the limit.
                 let mut changed = pin!(gate.changed.notified());
                 changed.as_mut().enable();
                 let due = gate.with(|limiter, now, granted| {
@@ -146,14 +146,14 @@ impl<A: Allowance> Waiting<'_, A> {
     async fn within(mut self, wait_max: Duration) -> Result<Held<A>, RefusalCause> {
         match tokio::time::timeout(wait_max, &mut self.turn).await {
             Ok(Ok(held)) => Ok(held),
-            // A permit may arrive at the moment of the timeout.
+            // The permit may arrive at the same moment as the timeout.
             _ => self.turn.try_recv().map_err(|_| RefusalCause::TimedOut(wait_max)),
         }
     }
 }
 
 impl Held<SpentTokens> {
-    /// Marks the tokens as spent. From then on only time refills the tokens.
+    /// Marks the tokens as spent. After this call, only the passage of time refills the tokens.
     pub(crate) fn spend(mut self) {
         self.place = None;
     }

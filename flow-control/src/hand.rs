@@ -1,31 +1,31 @@
-//! Shuffle sharding: each flow may use only a few of many queues, its hand.
+//! Shuffle sharding: of many queues, each flow may use only a few. These queues are the flow's hand.
 //!
-//! The hash of a flow selects ("deals") the hand. The flow uses the best queue of the hand. So a flow that floods its
-//! queue delays only flows whose whole hands are equally full. With 64 queues, hands of 8 and 8 floods, this affects
-//! one new flow in 4 billion.
+//! The hash of a flow selects ("deals") the hand, and the flow uses the best queue in it. So a flow that floods its
+//! queue delays only flows whose hands consist of flooded queues alone. With 64 queues, hands of 8 queues and 8 floods,
+//! this affects one new flow in 4 billion.
 //!
 //! Sources: KEP-1040 (API Priority and Fairness), and C. MacCárthaigh, "Workload isolation using shuffle-sharding" (The
 //! Amazon Builders' Library). As in `k8s.io/apiserver/pkg/util/shufflesharding`, the digits of the hash in falling
-//! bases are the cards (indices of queues). Uniform hashes therefore give uniform hands.
+//! bases are the cards (indices of queues). So uniformly distributed hashes give uniformly distributed hands.
 
 /// Maximal number of queues in a hand. There are 2^59 ordered hands of 10 out of 64 queues.
 pub const HAND_MAX: usize = 10;
 
-/// Maximal number of bits of the hash that select a hand. With 4 spare bits of 64, the probabilities of two hands
-/// differ by at most one sixteenth.
+/// Maximal number of bits of the hash that select a hand. The other 4 of 64 bits make the selection even: the
+/// probabilities of two hands differ by at most one sixteenth.
 const ENTROPY_BITS_MAX: f64 = 60.0;
 
-/// The number of queues, and the number of queues in the hand of a flow (shuffle sharding).
+/// The deck for shuffle sharding: the number of queues, and the number of queues that one flow may use (its hand).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deck {
     queues: u16,
     hand: u8,
 }
 
-/// Error: the size of a deck is invalid.
+/// Error: the size of a deck or of its hands is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeckError {
-    /// A hand is empty, or larger than the deck or than [`HAND_MAX`].
+    /// The hand is empty, larger than the deck, or larger than [`HAND_MAX`].
     #[error(
         "a hand of {hand} out of {queues} queues: a hand has from one queue to all of them, and at most {HAND_MAX}"
     )]
@@ -46,7 +46,7 @@ pub enum DeckError {
 }
 
 impl Default for Deck {
-    /// 64 queues and hands of 8, kube-apiserver's defaults.
+    /// 64 queues and hands of 8 queues, the defaults of kube-apiserver.
     fn default() -> Self {
         Self { queues: 64, hand: 8 }
     }
@@ -73,14 +73,14 @@ impl Deck {
         self.queues
     }
 
-    /// Returns the distinct queues of a flow's hand, from the flow's hash. No allocation.
+    /// Returns the distinct queues in a flow's hand, from the flow's hash. Allocates nothing.
     pub(crate) fn deal(self, hash: u64) -> impl Iterator<Item = usize> {
         let mut dealt = [0_u16; HAND_MAX];
         let mut rest = hash;
         (0..self.hand).map(move |count| {
             let count = usize::from(count);
             let base = u64::from(self.queues) - count as u64;
-            // The digit of the hash is an index into the queues that are not yet selected.
+            // The digit of the hash is an index into the queues that are not in the hand yet.
             let mut card = u16::try_from(rest % base).unwrap_or(u16::MAX);
             rest /= base;
             let mut at = 0;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_hashes_select_every_hand_of_queues_once() {
+    fn consecutive_flow_hashes_select_each_ordered_hand_of_queues_once() {
         for (queues, hand) in [(1, 1), (5, 1), (4, 4), (6, 3), (9, 4), (7, 6)] {
             let deck = Deck::new(queues, hand).unwrap();
             let hands: u64 = (0..u64::from(hand)).map(|dealt| u64::from(queues) - dealt).product();
@@ -118,11 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn hash_digits_select_the_queues_of_a_hand() {
+    fn digits_of_the_flow_hash_select_the_queues_of_its_hand() {
         let deck = Deck::new(10, 3).unwrap();
-        // Queue 7 of ten; then index 7 of the remaining nine, which is queue 8; then index 0.
+        // First queue 7 of ten. Next, index 7 of the remaining nine queues, which is queue 8. Last, index 0.
         assert_eq!(deck.deal(7 + 7 * 10).collect::<Vec<_>>(), [7, 8, 0]);
-        // Queue 0; then index 0 of the remaining queues, which is queue 1; then queue 2.
+        // First queue 0. Next, index 0 of the remaining queues, which is queue 1. Last, queue 2.
         assert_eq!(deck.deal(0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(deck.deal(719).collect::<Vec<_>>(), [9, 8, 7], "the last of 720 hands");
     }
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hand_has_distinct_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
+        fn hand_of_a_flow_has_distinct_queues_of_the_deck(queues in 1_u16..2000, hand in 1_u8..11, hash: u64) {
             let Ok(deck) = Deck::new(queues, hand) else { return Ok(()) };
             let cards: BTreeSet<_> = deck.deal(hash).collect();
             prop_assert_eq!(cards.len(), usize::from(hand));

@@ -2,9 +2,9 @@
 //!
 //! A [`Schema`] limits requests in flight, or requests per second, for each user, group, client address, verb or
 //! resource. [`FlowControl`] has the schemas of one configuration. [`GovernedSchema::admit`] admits a request.
-//! `limiter.rs` decides, as a state machine whose time is an argument. `accounts.rs` counts the usage of each key.
-//! `fair_queues.rs` and `queue.rs` order the waiting requests. `gate.rs` waits for the decisions. With several replicas
-//! of Tributary, each replica has a [part](Schema::divided_among) of each limit.
+//! `limiter.rs` makes the decisions, as a state machine that gets the time as an argument. `accounts.rs` counts the
+//! usage of each key. `fair_queues.rs` and `queue.rs` order the waiting requests. `gate.rs` waits for the decisions. If
+//! Tributary has several replicas, each replica has a [part](Schema::divided_among) of each limit.
 //!
 //! ```text
 //! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or SpentTokens
@@ -32,5 +32,5 @@ pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 pub use schema::{Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket};
 
 /// Response header with the name of the flow-control schema that admitted or refused the request. Kubernetes' header
-/// `X-Kubernetes-PF-FlowSchema-UID` keeps the member's value.
+/// `X-Kubernetes-PF-FlowSchema-UID` has the value that the member sets.
 pub const SCHEMA_HEADER: &str = "x-tributary-flow-control-schema";

@@ -1,5 +1,5 @@
-//! Decisions of one schema: a request is admitted, waits, or is refused. Time is an argument; this module does not
-//! wait.
+//! Decisions of one schema: a request is admitted, waits, or is refused. The caller passes the time as an argument, and
+//! this module never waits.
 //!
 //! ```text
 //! admit ──▶ admitted                                     seats are free, and no request waits
@@ -9,8 +9,8 @@
 //!      └──▶ refused                                      no free seats, and no queue
 //! ```
 //!
-//! Each change admits the waiting requests for which it frees seats. Tokens refill without an event: [`Limiter::due`]
-//! returns the time at which the caller must call [`Limiter::advance`].
+//! A change of the state that frees seats also admits the requests that wait for them. Tokens refill without an event:
+//! [`Limiter::due`] returns the time at which the caller must call [`Limiter::advance`].
 
 use tokio::time::Instant;
 use tributary_limiters::{FairShare, Shares};
@@ -28,10 +28,10 @@ pub(crate) struct Limiter<A: Allowance, W> {
     limit: A::Limit,
     queueing: Option<Queueing>,
     accounts: Accounts<A, W>,
-    /// Number of waiting requests of each flow, over all keys. Each key has separate queues. With many keys (resources,
-    /// for instance), one user could otherwise fill all queues.
+    /// Number of waiting requests of each flow, over all keys. Each key has separate queues, so without this limit one
+    /// user with many keys (resources, for instance) could fill all queues.
     waiting: Shares<Flow>,
-    /// Number of the latest ticket, and of the latest queues.
+    /// Highest number given so far to a waiting request (its ticket), or to the queues of a key (their generation).
     last: u64,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct LimiterPermit {
     pub(crate) account: AccountId,
     pub(crate) seats: u32,
     since: Instant,
-    /// Queue from which the request was admitted; `None` if the request did not wait.
+    /// Queue in which the request waited before its admission; `None` if the request did not wait.
     turn: Option<Turn>,
 }
 
@@ -60,7 +60,7 @@ struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) account: AccountId,
-    /// Generation of the queues in which the request waits.
+    /// Generation of the queues in which the request waits: distinguishes earlier and later queues of a key.
     pub(crate) generation: u64,
     queue: usize,
     number: u64,
@@ -71,18 +71,18 @@ pub(crate) enum LimiterDecision {
     Admitted(LimiterPermit),
     Waits {
         ticket: Ticket,
-        /// Whether the account had no queues before, so that a task must be started that waits for tokens.
+        /// Whether the account had no queues before this request. If so, a task that waits for tokens must be started.
         is_first: bool,
     },
-    /// Refused: the limit is 0.
+    /// The request is refused because the limit is 0.
     Closed,
-    /// Refused: the limit is reached, and the schema has no queues.
+    /// The request is refused because the limit is reached and the schema has no queues.
     Exceeded,
-    /// Refused: the limit is reached, and the queue of the flow is full.
+    /// The request is refused because the limit is reached and the queue of the flow is full.
     QueueFull,
 }
 
-/// Requests to wake: the waker and the permit of each.
+/// Requests that are admitted and must be woken, with the waker and the permit of each.
 pub(crate) type Granted<W> = Vec<(W, LimiterPermit)>;
 
 impl<A: Allowance, W> Limiter<A, W> {
@@ -107,7 +107,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         self.accounts.all_mut().all(|(_, account)| account.is_at_rest(now))
     }
 
-    /// Decides about a request. Calls `waker` only for a request that waits. Cost without queues: two map lookups.
+    /// Decides about a request. Calls `waker` only if the request waits. Without queues, the cost is two map lookups.
     pub(crate) fn admit(
         &mut self,
         candidate: Candidate,
@@ -143,10 +143,10 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
     }
 
-    /// Takes seats of a key's account, if enough are free and no other request waits.
+    /// Takes seats from the account of a key, if enough seats are free and no other request waits.
     ///
     /// # Errors
-    /// The account without enough free seats.
+    /// The account if its free seats do not suffice.
     fn try_admit(
         &mut self,
         key: Key,
@@ -155,7 +155,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         granted: &mut Granted<W>,
     ) -> Result<LimiterPermit, AccountId> {
         let id = self.accounts.open(key, now);
-        // Waiting requests come first: they take the tokens that have refilled.
+        // Waiting requests are admitted before the new request: they take the tokens that have refilled.
         self.advance(id, now, granted);
         let account = self.accounts.get_mut(id).filter(|account| account.queues.is_none());
         match account.is_some_and(|account| account.allowance.try_spend(self.limit, seats, now)) {
@@ -164,7 +164,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
     }
 
-    /// Frees the seats of a request that has ended, or that was cancelled after its admission.
+    /// Frees the seats of a request that has ended, or whose future was dropped after its admission.
     pub(crate) fn give_back(&mut self, place: LimiterPermit, now: Instant, granted: &mut Granted<W>) {
         let LimiterPermit { account: id, seats, since, turn } = place;
         let Some(account) = self.accounts.get_mut(id) else { return };
@@ -185,28 +185,29 @@ impl<A: Allowance, W> Limiter<A, W> {
         let Some(queues) = account.queues.as_mut() else { return false };
         let Some(gone) = queues.remove(ticket.queue, ticket.number) else { return false };
         self.waiting.remove(gone.flow, 1);
-        // The removed request may have needed more seats than were free. Narrower requests behind it may fit.
+        // The removed request may have needed more seats than were free. Later requests that need fewer seats may now
+        // be admitted.
         self.advance(ticket.account, now, granted);
         self.accounts.close(ticket.account, now);
         true
     }
 
-    /// Admits waiting requests of an account while seats are free.
+    /// Admits waiting requests of an account as long as seats are free.
     pub(crate) fn advance(&mut self, id: AccountId, now: Instant, granted: &mut Granted<W>) {
         if let Some(account) = self.accounts.get_mut(id) {
             account.give_turns(id, self.limit, now, &mut self.waiting, granted);
         }
     }
 
-    /// Returns the time at which the next request of an account has enough tokens. `None` for slots, or if no request
-    /// waits in the queues of this generation. Requires a call of `advance` before.
+    /// Returns the time at which an account has enough tokens for its next request. `None` for slots, or if no request
+    /// waits in the queues of this generation. Call `advance` before this function.
     pub(crate) fn due(&self, id: AccountId, generation: u64, now: Instant) -> Option<Instant> {
         let account = self.accounts.get(id)?;
         let queues = account.queues.as_ref().filter(|queues| queues.generation == generation)?;
         account.allowance.due(self.limit, A::seats(self.limit, queues.awaited()?)?, now)
     }
 
-    /// Changes the limit. Slots in use stay in use, even above the new limit; token buckets become full.
+    /// Changes the limit. Slots in use stay in use, even above the new limit, and token buckets become full.
     pub(crate) fn change(
         &mut self,
         limit: A::Limit,
@@ -236,7 +237,8 @@ impl<A: Allowance, W> KeyAccount<A, W> {
         granted: &mut Granted<W>,
     ) {
         let Some(queues) = &mut self.queues else { return };
-        // Requests never overtake the next request. Otherwise narrow requests could block a wide request for ever.
+        // No request overtakes the next request. Otherwise requests that need few seats could block a request that
+        // needs many for ever.
         while let Some((queue, seats)) = queues.next(now)
             && let Some(seats) = A::seats(limit, seats)
             && self.allowance.try_spend(limit, seats, now)

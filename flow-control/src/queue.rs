@@ -1,10 +1,10 @@
 //! One queue, and the order of its requests.
 //!
-//! Flows in one queue are served in turn, and so are the users of one flow. So a ServiceAccount does not wait behind
-//! all earlier requests of another ServiceAccount of the same member.
+//! The queue serves its flows alternately, and also the users of one flow. So a ServiceAccount does not wait until all
+//! earlier requests of a second ServiceAccount of the same member are served.
 //!
-//! Each round serves one request of each flow. A new request joins the current round if the flow has no request in that
-//! round yet. So clients that repeat requests immediately cannot delay other clients without end.
+//! Each round serves one request of each flow. A new request joins the current round if this round has no request of
+//! the flow yet. So clients that send their next request immediately cannot delay other clients without end.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::attributes::Flow;
 
 #[derive(Debug)]
 pub(crate) struct Waiter<W> {
-    /// Ascending number of the request.
+    /// Number of the request. Later requests have higher numbers.
     pub(crate) ticket: u64,
     pub(crate) flow: Flow,
     pub(crate) seats: u32,
@@ -25,15 +25,15 @@ pub(crate) struct Queue<W> {
     queued: VecDeque<Queued<W>>,
     /// Number of the round after the last served round.
     next_round: u64,
-    /// Next round among the users of a shared flow, by the hash of the flow.
+    /// Number of the next round among the users of a shared flow, by the hash of the flow.
     next_within: HashMap<u64, u64>,
 }
 
 #[derive(Debug)]
 struct Queued<W> {
-    /// Round in which the flow's request is served.
+    /// Round in which the queue serves the request.
     round: u64,
-    /// Round among the users of the request's flow.
+    /// Round among the users of the request's flow in which the flow serves the request.
     within: u64,
     waiter: Waiter<W>,
 }
@@ -58,9 +58,9 @@ impl<W> Queue<W> {
         self.queued.iter().any(|one| one.waiter.flow.takes_turn_of(flow))
     }
 
-    /// Returns the number of requests that count against the maximal length of the queue: requests of the same user,
-    /// and requests of flows with a single user. A flow with several users may have a long queue, because the total
-    /// number of waiting requests bounds it.
+    /// Returns the number of requests that count against the maximal length of the queue for this flow: requests of the
+    /// same user, and requests of flows with a single user. Other requests of flows with several users do not count,
+    /// because the total number of waiting requests bounds them.
     pub(crate) fn length_for(&self, flow: Flow) -> usize {
         let counts = |one: &&Queued<W>| one.waiter.flow == flow || !one.waiter.flow.is_shared();
         self.queued.iter().filter(counts).count()
@@ -70,7 +70,7 @@ impl<W> Queue<W> {
         self.queued.front().map(|one| &one.waiter)
     }
 
-    /// Adds a request, never before the first request. Cost: linear in the length of the queue.
+    /// Adds a request. The first request of the queue stays first. Cost: linear in the length of the queue.
     pub(crate) fn push(&mut self, waiter: Waiter<W>) {
         let flow = waiter.flow;
         let of_flow = |one: &&Queued<W>| one.waiter.flow.takes_turn_of(flow);
@@ -88,8 +88,8 @@ impl<W> Queue<W> {
         self.advance_within_flow(at);
     }
 
-    /// Moves the last request of a flow ahead of the flow's requests with later user rounds. Requests of other flows
-    /// keep their positions.
+    /// Moves the last request of a flow before those requests of the flow that have later rounds among its users.
+    /// Requests of other flows keep their positions.
     fn advance_within_flow(&mut self, last: usize) {
         let (flow, within) = (self.queued[last].waiter.flow, self.queued[last].within);
         let mut at = last;
@@ -119,7 +119,8 @@ impl<W> Queue<W> {
         Some(waiter)
     }
 
-    /// Removes a request. Returns the request, and whether it was the first. Cost: linear in the length of the queue.
+    /// Removes a request. Returns the request, and whether it was the first in the queue. Cost: linear in the length of
+    /// the queue.
     pub(crate) fn remove(&mut self, ticket: u64) -> Option<(Waiter<W>, bool)> {
         let at = self.queued.iter().position(|one| one.waiter.ticket == ticket)?;
         let waiter = self.queued.remove(at)?.waiter;
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_is_served_in_order_of_arrival() {
+    fn requests_of_one_flow_are_served_in_order_of_arrival() {
         let mut queue = Queue::default();
         push(&mut queue, Flow::from_identity(&"ann"), 0..5);
         assert_eq!(queue.remove(2).map(|(waiter, was_first)| (waiter.ticket, was_first)), Some((2, false)));
@@ -171,8 +172,8 @@ mod tests {
         assert_eq!(order(&mut queue), [0, 5, 1, 6, 2, 3, 4]);
     }
 
-    /// One ServiceAccount sends many requests; two other ServiceAccounts of the member share its flow; a fourth user
-    /// has a separate flow.
+    /// One ServiceAccount sends many requests. Two other ServiceAccounts of the same member share its flow, and a
+    /// fourth user has a separate flow.
     #[test]
     fn users_of_a_shared_flow_are_served_alternately() {
         let of_eu = |who: &str| Flow::of_one_among(&"eu", &who);
@@ -183,7 +184,7 @@ mod tests {
         push(&mut queue, Flow::from_identity(&"ann"), 9..11);
         assert_eq!(order(&mut queue), [0, 9, 6, 10, 8, 1, 7, 2, 3, 4, 5]);
         assert!(queue.next_within.is_empty());
-        // All ServiceAccounts of a member share one flow. The flow and another user are served alternately.
+        // All ServiceAccounts of a member share one flow. The queue serves this flow and a different user alternately.
         for who in 0..100_u64 {
             push(&mut queue, Flow::of_one_among(&"eu", &who), who..who + 1);
         }
@@ -191,8 +192,8 @@ mod tests {
         assert_eq!(order(&mut queue)[..7], [0, 100, 1, 101, 2, 102, 3]);
     }
 
-    /// A client that sends each request after the previous one is not served more often than a client with many waiting
-    /// requests.
+    /// A client may send each request immediately after the response to the previous request. It is not served more
+    /// often than a client with many waiting requests.
     #[test]
     fn immediately_repeated_request_does_not_delay_other_clients() {
         for (eve, ann) in [

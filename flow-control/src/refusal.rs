@@ -1,4 +1,4 @@
-//! Refusals (429), with the facts for the client.
+//! Refusals (429) by a schema, with the facts for the text to the client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::attributes::{Attributes, Dimension};
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// `Retry-After` of a refusal, as kube-apiserver and KubeGateway send.
+/// `Retry-After` of a refusal. kube-apiserver and KubeGateway send the same value.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Refusal of a request by a schema, answered with 429. The `Display` text names the limit and the key.
+/// Refusal of a request by a schema. The client gets a 429. The `Display` text names the limit and the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Name of the schema.
@@ -21,8 +21,8 @@ pub struct Refused {
     pub by: Vec<Dimension>,
     /// Cause of the refusal.
     pub cause: RefusalCause,
-    /// Value of `Retry-After`. `None` for requests that write Events, as in KubeGateway, because writers of Events do
-    /// not retry.
+    /// Value of `Retry-After`. `None` for requests that write Events, as in KubeGateway, because clients that write
+    /// Events do not retry.
     pub retry_after: Option<Duration>,
 }
 
@@ -44,16 +44,16 @@ pub enum RefusalCause {
     Exceeded,
     /// The limit is reached, and the queue of the flow is full.
     QueueFull,
-    /// The request has waited for the maximal time (the value) without a free slot or token.
+    /// The request has waited for the maximal time, and no slot or token was free. The value is the time.
     TimedOut(Duration),
 }
 
-/// Values of the metric label for the cause of a refusal. They equal kube-apiserver's reasons
-/// (`apiserver_flowcontrol_rejected_requests_total`) where kube-apiserver has the same cause.
+/// Values of the metric label for the cause of a refusal. If kube-apiserver has the same cause, the value is that of
+/// `apiserver_flowcontrol_rejected_requests_total`.
 pub const REFUSAL_REASONS: [&str; 4] = ["closed", "limit-exceeded", "queue-full", "time-out"];
 
 impl RefusalCause {
-    /// Returns the value of the metric label.
+    /// Returns the value of the metric label for this cause.
     pub fn reason(self) -> &'static str {
         REFUSAL_REASONS[self.number()]
     }

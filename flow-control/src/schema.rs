@@ -1,4 +1,4 @@
-//! Flow-control schemas: a limit, the dimensions of its keys, and its queues.
+//! Flow-control schemas. A schema consists of a limit, the dimensions of its keys, and its queues.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::attributes::Dimension;
 use crate::hand::Deck;
 
-/// A flow-control schema. Dispatch policies refer to a schema by name. The terms are those of KubeGateway's
+/// A flow-control schema. Dispatch policies refer to a schema by its name. The terms are those of KubeGateway's
 /// `flowControlSchemas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
@@ -20,9 +20,9 @@ pub struct Schema {
 impl Schema {
     /// Returns this schema with the part of its limit for one of `replicas` replicas of Tributary.
     ///
-    /// The sum of the parts does not exceed the limit. Exception: a limit smaller than the number of replicas gives
-    /// each replica 1, because a replica with 0 would refuse every request from the load balancer. A limit of 0 stays
-    /// 0. Queues stay unchanged: each replica has its own queues.
+    /// The sum of the parts does not exceed the limit, with one exception: if the limit is smaller than the number of
+    /// replicas, each replica gets 1. A replica with 0 would refuse every request from the load balancer. A limit of 0
+    /// stays 0. Queues stay unchanged, because each replica has its own queues.
     #[must_use]
     pub fn divided_among(mut self, replicas: NonZeroU32) -> Self {
         let part = |limit: NonZeroU32| NonZeroU32::new(limit.get() / replicas).unwrap_or(NonZeroU32::MIN);
@@ -39,7 +39,7 @@ impl Schema {
     }
 }
 
-/// Kind of a limit. A configuration change within one variant keeps the usage of the schema.
+/// Kind of a limit. If a change of the configuration stays within one variant, the usage of the schema is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaKind {
     /// No limit: requests are only counted.
@@ -55,7 +55,7 @@ pub enum SchemaKind {
 pub struct Limited<L> {
     /// Limit of each key.
     pub limit: L,
-    /// Dimensions of a key: each combination of their values has a separate limit. Without dimensions, all requests of
+    /// Dimensions of a key. Each combination of their values has a separate limit. Without dimensions, all requests of
     /// the schema share one limit.
     pub by: Vec<Dimension>,
     /// Queues for requests beyond the limit; `None` refuses these requests at once.
@@ -67,12 +67,11 @@ pub struct Limited<L> {
 pub struct MaxRequestsInflight {
     /// Maximal number of requests in flight. 0 refuses all requests, including long-running requests.
     pub max: u32,
-    /// Whether long-running requests take slots. If false, long-running requests are admitted without a slot and
-    /// counted separately.
+    /// Whether long-running requests take slots. If false, they are admitted without a slot and counted separately.
     pub count_long_running: bool,
 }
 
-/// Limit of requests per second. Each request spends tokens at its start, including long-running requests.
+/// Limit of requests per second. Each request spends tokens at its start, even if it is long-running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Number of tokens that refill in a second.
@@ -87,9 +86,9 @@ pub struct TokenBucket {
 /// Each key has separate queues. All keys of a schema together have at most `queues` × `length` waiting requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queueing {
-    /// Number of queues, and number of queues that a flow may use.
+    /// Number of queues, and number of queues that one flow may use.
     pub deck: Deck,
-    /// Maximal number of requests in one queue.
+    /// Maximal number of waiting requests in one queue.
     pub length: NonZeroU16,
     /// Maximal wait of a request.
     pub wait_max: Duration,
@@ -102,8 +101,8 @@ impl Queueing {
 }
 
 impl Default for Queueing {
-    /// kube-apiserver's default queues (64 queues, a hand of 8, length 50: `flowcontrol/v1/defaults.go`), and a wait of
-    /// one second. A short wait replaces most refusals, and requests do not pile up.
+    /// kube-apiserver's default queues (64 queues, hands of 8 queues, length 50: `flowcontrol/v1/defaults.go`), and a
+    /// wait of one second. A short wait avoids most refusals, and requests do not accumulate.
     fn default() -> Self {
         Self {
             deck: Deck::default(),
@@ -137,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sum_of_replica_parts_does_not_exceed_the_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
+        fn limits_of_all_replicas_do_not_exceed_the_configured_limit(max in 0_u32..100_000, replicas in 1_u32..200) {
             let divided = slots(max).divided_among(number(replicas));
             let SchemaKind::MaxRequestsInflight(Limited { limit, .. }) = divided.kind else { unreachable!() };
             let sum = limit.max * replicas;

@@ -1,5 +1,5 @@
-//! A semaphore whose amount (requests, bytes, connections) holders share fairly. A request for too much is refused,
-//! without a wait.
+//! A semaphore with a bounded amount (of requests, bytes or connections) that holders share fairly. A holder that
+//! requests too much is refused at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::fair_share::{FairShare, ShareHolder, Shares, Shortage};
 /// Metrics of a semaphore. Several semaphores may share these metrics.
 #[derive(Clone, Debug, Default)]
 pub struct ShareMetrics {
-    /// The amount in use now.
+    /// The amount that all holders use now.
     pub used: Gauge,
     /// The number of refused requests.
     pub refused: Counter,
@@ -31,7 +31,7 @@ pub struct FairSemaphore<H> {
     shares: Mutex<Shares<H>>,
 }
 
-/// The amount that one request uses. The amount may grow and shrink; dropping the portion returns the amount to the
+/// The amount that one holder acquired. The amount may grow and shrink. Dropping the portion returns the amount to the
 /// semaphore.
 pub struct Portion<H: ShareHolder> {
     semaphore: Arc<FairSemaphore<H>>,
@@ -59,17 +59,17 @@ fn whose(shortage: &Shortage) -> &'static str {
 }
 
 impl<H: ShareHolder> FairSemaphore<H> {
-    /// Creates a semaphore with `max` units, at least 2.
+    /// Creates a semaphore with an amount of `max`, at least 2.
     pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
         Self::in_pieces(what, max, 1, metrics)
     }
 
-    /// Creates a semaphore whose holders take multiples of `piece`. The semaphore has at least two pieces.
+    /// Creates a semaphore whose holders take multiples of `piece`. Its amount is at least two pieces.
     pub fn in_pieces(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
         Arc::new(Self { what, max: AtomicUsize::new(max), piece, metrics, shares: Mutex::default() })
     }
 
-    /// Changes the maximal amount for later requests. Existing portions keep their amounts.
+    /// Changes the maximal amount of the semaphore for later requests. Existing portions keep their amounts.
     pub fn resize(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -88,7 +88,7 @@ impl<H: ShareHolder> FairSemaphore<H> {
         self.shares.lock().total()
     }
 
-    /// Returns the number of refusals since the start, of all semaphores with the same metrics.
+    /// Returns the number of refused requests since the start of the process, of all semaphores with the same metrics.
     pub fn refused(&self) -> u64 {
         self.metrics.refused.get()
     }
@@ -115,7 +115,7 @@ impl<H: ShareHolder> Portion<H> {
         self.amount
     }
 
-    /// Takes `more` in addition. After an error the amount is unchanged.
+    /// Increases the portion by `more`. After an error the amount is unchanged.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -125,7 +125,7 @@ impl<H: ShareHolder> Portion<H> {
         })
     }
 
-    /// Like [`grow`](Self::grow), for a caller with an alternative: an error does not count as a refusal.
+    /// Like [`grow`](Self::grow), for a caller with an alternative: an error is not counted as a refused request.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -143,7 +143,7 @@ impl<H: ShareHolder> Portion<H> {
         Ok(())
     }
 
-    /// Grows to `amount`. After an error the amount is unchanged.
+    /// Increases the portion to `amount`. After an error the amount is unchanged.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -151,8 +151,8 @@ impl<H: ShareHolder> Portion<H> {
         self.grow(amount.saturating_sub(self.amount))
     }
 
-    /// Grows to the next multiple of `step` if possible, otherwise to `amount`. A caller with many small increments
-    /// thus takes the lock once per step. After an error the amount is unchanged.
+    /// Increases the portion to the next multiple of `step` if possible, otherwise to `amount`. So a caller with many
+    /// small increments takes the lock only once per step. After an error the amount is unchanged.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -163,7 +163,7 @@ impl<H: ShareHolder> Portion<H> {
         self.grow_to(amount)
     }
 
-    /// Shrinks to `amount`, and returns the difference to the semaphore.
+    /// Decreases the portion to `amount`, and returns the difference to the semaphore.
     pub fn shrink_to(&mut self, amount: usize) {
         let less = self.amount.saturating_sub(amount);
         if less > 0 {

@@ -1,10 +1,10 @@
 //! The rule by which holders (users or connections, for instance) share a bounded amount: requests in flight, bytes,
 //! connections, waiting requests.
 //!
-//! A holder may take as much as is still free for others (dynamic thresholds by Choudhury and Hahne, with a factor of
-//! one). The first holder gets half, and each later holder half of the remaining amount. No holder needs configuration,
-//! and a holder may use amounts that other holders leave free. No holder must return its amount early, so a dozen
-//! greedy holders could take everything. Therefore most amounts have a reserve for holders of small amounts.
+//! A holder may take as much as it leaves free for others (dynamic thresholds by Choudhury and Hahne, with a factor of
+//! one). The first holder gets half, and each later holder half of the remaining amount. The rule needs no
+//! configuration, and a holder may use amounts that other holders leave free. The rule takes no amount back, so a dozen
+//! greedy holders could take nearly everything. Therefore most amounts have a reserve for holders of small amounts.
 //!
 //! The rule alone does not limit a person who can create users. So holders may form groups, for example all users whom
 //! one member cluster authenticates. Two limits apply to a holder in a group: the limit among all holders, and the same
@@ -19,15 +19,15 @@ use hashbrown::HashMap;
 const RESERVE_PART: usize = 4;
 
 /// A holder with at most a 256th of the amount may use the reserve: 15 requests of 4,000, or 512 KiB of 128 MiB. People
-/// and controllers have fewer requests in flight. The reserve suffices for 64 such holders.
+/// and controllers usually have fewer requests in flight. The reserve suffices for 64 such holders.
 const LITTLE_PART: usize = 256;
 
-/// Groups leave one quarter of the amount to holders without a group: 1,000 requests of 4,000, enough for 64 small
-/// holders. A larger part would waste capacity on platforms where nearly all clients are ServiceAccounts in groups. A
-/// single group gets half of the other three quarters, as much as a single holder without a group.
+/// The groups together leave one quarter of the amount to holders without a group: 1,000 requests of 4,000, enough for
+/// 64 small holders. A larger part would waste capacity on platforms where nearly all clients are ServiceAccounts in
+/// groups. A single group gets half of the other three quarters, as much as a single holder without a group.
 const UNGROUPED_PART: usize = 4;
 
-/// A bounded amount with the rule by which holders share the amount.
+/// A bounded amount, with the rule by which holders share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairShare {
     max: usize,
@@ -38,7 +38,7 @@ pub struct FairShare {
 /// The part of an amount that only holders of small amounts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
-    /// No reserve: a holder without any amount may take the last piece.
+    /// No reserve: a holder that has nothing may take the last piece.
     None,
     /// A reserve of one quarter. Each holder may take a 256th of the whole amount from the reserve.
     Quarter,
@@ -62,8 +62,8 @@ impl FairShare {
         self.max
     }
 
-    /// Returns the maximal amount of one holder while other holders have `others`: half of the remaining amount, or the
-    /// small amount that the reserve allows.
+    /// Returns the maximal amount of one holder while all other holders together have `others`. This is half of the
+    /// remaining amount, or the small amount that the reserve allows.
     pub fn room(self, others: usize) -> usize {
         let shared = (self.max - self.reserved()).saturating_sub(others);
         (shared / 2).max(self.little().min(self.max.saturating_sub(others)))
@@ -84,10 +84,10 @@ impl FairShare {
         little.max(self.piece)
     }
 
-    /// Returns the share of a group while the other groups have `other_groups`: half of the remaining amount, and at
-    /// least a small amount.
+    /// Returns the maximal amount of a group while all other groups together have `other_groups`. This is half of the
+    /// remaining amount, and at least a small amount.
     fn part_of_group(self, other_groups: usize) -> Self {
-        // An amount of a single piece has no part for holders without a group.
+        // An amount of a single piece reserves nothing for holders without a group.
         let ungrouped = if self.max < 2 * self.piece { 0 } else { self.max.div_ceil(UNGROUPED_PART) };
         let free = (self.max - ungrouped).saturating_sub(other_groups);
         Self { max: (free / 2).max(self.little().min(free)), ..self }
@@ -102,8 +102,8 @@ pub trait ShareHolder: Copy + Eq + Hash {
 
 /// The amounts of all holders.
 ///
-/// A client's request takes and returns three amounts, with four lookups of the holder in each, under a lock that all
-/// requests share. So the hash function is fast, and not resistant to chosen keys. The keys are keyed hashes or
+/// A client's request takes and returns three amounts, and each does four lookups of the holder, under a lock that all
+/// requests share. So the hash function is fast, and not resistant to chosen keys. The keys are keyed hashes, or the
 /// connections of one person.
 #[derive(Clone, Debug)]
 pub struct Shares<H> {
@@ -122,18 +122,18 @@ impl<H> Default for Shares<H> {
 /// Error: a holder may not take more. The fields are the limit and the amounts in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The maximal amount: of all holders, or of the holder's group.
+    /// The maximal amount of all holders, or of the holder's group.
     pub max: usize,
     /// Whether `max` is the share of the holder's group.
     pub is_of_group: bool,
     /// The amount of this holder.
     pub own: usize,
-    /// The amount of all other holders to which `max` applies.
+    /// The amount of all other holders that the limit `max` concerns.
     pub others: usize,
 }
 
 impl<H: ShareHolder> Shares<H> {
-    /// Returns the amount of all holders.
+    /// Returns the amount of all holders together.
     pub fn total(&self) -> usize {
         self.held
     }
@@ -148,10 +148,10 @@ impl<H: ShareHolder> Shares<H> {
         self.held == 0 && self.by_holder.is_empty() && self.grouped == 0 && self.by_group.is_empty()
     }
 
-    /// Checks that a holder may take `more`, without taking it.
+    /// Checks whether a holder may take `more`, without taking it.
     ///
     /// # Errors
-    /// [`Shortage`].
+    /// [`Shortage`] if the holder may not take `more`.
     pub fn check(&self, share: FairShare, holder: H, more: usize) -> Result<(), Shortage> {
         let own = self.held_by(holder);
         let (wanted, others) = (own.saturating_add(more), self.held - own);
@@ -191,7 +191,7 @@ impl<H: ShareHolder> Shares<H> {
     }
 }
 
-/// Subtracts from a count, and removes an entry that reaches 0.
+/// Subtracts from the count of a key, and removes the entry if the count reaches 0.
 fn lower<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, less: usize) {
     if let Some(count) = counts.get_mut(&key) {
         *count -= less;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     proptest! {
-        /// A property test: users take and return amounts in any order.
+        /// A property test in which users take and return amounts in any order.
         #[test]
         fn user_never_takes_more_than_it_leaves_to_others(
             share in shares(),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_one_group_share_one_part_of_the_amount() {
+    fn users_of_one_group_together_get_the_share_of_the_group() {
         let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let grouped = |group, name| User { group, name };
         assert_eq!(take_all(&mut held, share, grouped(1, 0)), 562, "one user leaves some to its group");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn users_in_groups_get_the_reserve_from_an_exhausted_amount() {
+    fn users_in_groups_may_use_the_reserve_of_an_exhausted_amount() {
         let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let others: usize = (0..32).map(|name| take_all(&mut held, share, user(name))).sum();
         assert!(others >= 3_000);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_piece_counts_as_a_small_amount() {
+    fn single_large_piece_always_counts_as_a_small_amount() {
         const PIECE: usize = 256 << 10;
         let (share, mut held) = (FairShare::with_reserve(128 * PIECE, PIECE), Shares::default());
         assert!((1..=16).map(|name| take_all(&mut held, share, user(name))).sum::<usize>() >= 96 * PIECE);

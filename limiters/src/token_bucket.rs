@@ -1,4 +1,5 @@
-//! A token bucket: the generic cell rate algorithm of the crate `governor`, with the time as an argument.
+//! A token bucket: the generic cell rate algorithm of the crate `governor`. The caller passes the current time as an
+//! argument.
 //!
 //! The state of a bucket is the time at which the bucket will be full. So full buckets need not be stored, and callers
 //! can store buckets in their own maps. After a change of the rate, a bucket must start anew.
@@ -39,7 +40,7 @@ impl TokenRate {
     }
 }
 
-/// The missing tokens of a bucket. A new bucket is full.
+/// The tokens that are missing in a bucket. A new bucket is full.
 #[derive(Clone, Debug, Default)]
 pub struct SpentTokens {
     /// The time at which the bucket is full; `None` for a new bucket.
@@ -62,7 +63,7 @@ impl SpentTokens {
                 Ok(())
             }
             Ok(Err(until)) => Err(until.wait_time_from(Duration::ZERO)),
-            // Unreachable: `tokens` is at most the size of the bucket.
+            // Unreachable, because `tokens` is at most the size of the bucket.
             Err(_) => Err(rate.fill_time(tokens)),
         }
     }
@@ -112,7 +113,7 @@ impl StateStore for TimeToFull {
     }
 }
 
-/// `governor`'s clock. All times are relative to the time of the decision, so the clock always returns 0.
+/// The clock that `governor` reads. All times are relative to the time of the decision, so this clock always returns 0.
 struct Now;
 
 impl Clock for Now {
@@ -170,7 +171,7 @@ mod tests {
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut bucket = SpentTokens::default();
         assert!(bucket.try_spend(rate, ONE, start).is_ok() && bucket.try_spend(rate, ONE, at(1_000)).is_ok());
-        // The first token has refilled, and the second request has spent the refilled token.
+        // The first request's token has refilled, and the second request has spent it.
         bucket.give_back(rate, ONE, Duration::from_millis(1_100));
         assert_eq!(bucket.try_spend(rate, ONE, at(1_100)), Err(Duration::from_millis(900)));
         bucket.give_back(rate, ONE, Duration::from_millis(100));

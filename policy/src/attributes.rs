@@ -1,4 +1,4 @@
-//! Attributes of a request that policies match.
+//! Attributes of a request that policies compare with their rules.
 
 use std::borrow::Cow;
 
@@ -9,23 +9,23 @@ use tributary_apimachinery::{
 
 use crate::connections::connects;
 
-/// Maximal length of a user agent that policies match, in bytes. kube-apiserver's audit log has the same limit
-/// (`maxUserAgentLength`). The text remains in memory for the duration of the request.
+/// Maximal length of a user agent that policies compare, in bytes. kube-apiserver's audit log has the same limit
+/// (`maxUserAgentLength`). The text stays in memory for the duration of the request.
 const USER_AGENT_BYTES: usize = 1024;
 
-/// Returns the beginning of a `User-Agent` header that policies match.
+/// Returns the part of a `User-Agent` header that policies compare: at most its first 1,024 bytes.
 pub fn user_agent(header: &str) -> &str {
     &header[..header.floor_char_boundary(USER_AGENT_BYTES)]
 }
 
-/// Attributes of a request that policies match.
+/// Attributes of a request that policies compare with their rules.
 #[derive(Clone, Debug)]
 pub struct DispatchAttributes<'a> {
     /// Name of the user. For an impersonated request, the name of the impersonated user.
     pub user: &'a str,
     /// All groups of the user.
     pub groups: &'a [String],
-    /// The beginning of the `User-Agent` header ([`user_agent`]); empty without the header.
+    /// The beginning of the `User-Agent` header ([`user_agent`]). Empty if the request has no such header.
     pub user_agent: &'a str,
     /// RBAC verb, or for a non-resource request the HTTP method in lower case. Subresources that connect to a workload
     /// (`exec`, `attach`, `portforward`) always have the verb `create`.
@@ -34,7 +34,7 @@ pub struct DispatchAttributes<'a> {
     pub target: DispatchTarget<'a>,
 }
 
-/// Target of a request: a resource or another path.
+/// Target of a request: a resource, or a path without a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DispatchTarget<'a> {
     /// An object, a collection or a subresource.
@@ -44,7 +44,7 @@ pub enum DispatchTarget<'a> {
 }
 
 impl<'a> DispatchAttributes<'a> {
-    /// Returns the attributes of a parsed request. Allocates only for a path with percent-encoding.
+    /// Returns the attributes of a parsed request. Allocates only if the path contains percent-encoding.
     pub fn from_request(info: &'a RequestInfo, user: &'a str, groups: &'a [String], user_agent: &'a str) -> Self {
         let user_agent = self::user_agent(user_agent);
         let (verb, target) = match &info.target {
@@ -61,15 +61,15 @@ impl<'a> DispatchAttributes<'a> {
         Self { user, groups, user_agent, verb, target }
     }
 
-    /// Returns `NAMESPACE:NAME` if the user is a ServiceAccount.
+    /// Returns `NAMESPACE:NAME` of the ServiceAccount if the user is one.
     pub(crate) fn service_account(&self) -> Option<&'a str> {
         ServiceAccount::of_user(self.user)?;
         self.user.strip_prefix(SERVICE_ACCOUNT_USERNAME_PREFIX)
     }
 }
 
-/// Returns the verb that policies match, for an RBAC verb. The verb is `create` for subresources that connect to a
-/// workload.
+/// Returns the verb that policies compare for a request with this RBAC verb. The result is `create` for subresources
+/// that connect to a workload.
 pub fn dispatched_verb<'a>(resource: &RequestedResource<'_>, verb: &'a str) -> &'a str {
     if connects(resource.subresource) { Verb::Create.as_str() } else { verb }
 }
@@ -87,7 +87,7 @@ mod tests {
             ("GET", "/api/v1/namespaces/a/pods/p/portforward", ["create", "", "pods", "portforward", "a", "p"]),
             ("GET", "/apis/apps/v1/deployments", ["list", "apps", "deployments", "", "", ""]),
             ("DELETE", "/api/v1/namespaces/a", ["delete", "", "namespaces", "", "a", "a"]),
-            // If the method does not fit the path, the verb is still the usual verb of the method.
+            // If the HTTP method does not fit the path, the verb is still the usual verb of the method.
             ("POST", "/api/v1/namespaces/a/pods/p", ["create", "", "pods", "", "a", "p"]),
             ("OPTIONS", "/api/v1/namespaces/a/pods/p", ["", "", "pods", "", "a", "p"]),
         ];
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_requires_a_complete_user_name() {
+    fn user_is_a_service_account_only_with_namespace_and_name() {
         let of = |user| DispatchAttributes {
             user,
             groups: &[],

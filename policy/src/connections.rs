@@ -1,7 +1,7 @@
 //! Subresources that connect to a workload: `exec`, `attach` and `portforward`.
 //!
-//! A WebSocket client opens the connection with GET, and a SPDY client with POST. Policies match the verb `create` for
-//! both. Since 1.35 kube-apiserver also checks the RBAC verb `create` for both
+//! A WebSocket client opens the connection with GET, and a SPDY client opens it with POST. Policies use the verb
+//! `create` for both methods. Since 1.35 kube-apiserver also checks the RBAC verb `create` for both methods
 //! (`AuthorizePodWebsocketUpgradeCreatePermission`).
 
 use tributary_apimachinery::Verb;
@@ -15,20 +15,19 @@ pub(crate) fn connects(subresource: &str) -> bool {
     CONNECTING.contains(&subresource)
 }
 
-/// Connecting subresources (`exec`, for instance) of a rule that the rule never matches, because its verbs lack
-/// `create`.
+/// Connecting subresources (such as `exec`) that a rule names but never matches, because its verbs lack `create`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissedConnections {
-    /// The rule has no connecting subresource, or has the verb `create`.
+    /// The rule names no connecting subresource, or has the verb `create`.
     Nothing,
-    /// The rule never matches its connecting subresources, but may match other resources.
+    /// The rule never matches its connecting subresources, but may match its other resources.
     Some,
-    /// All resources of the rule are connecting subresources, so the rule never matches a resource.
+    /// All resources of the rule are connecting subresources, so the rule matches no resource.
     All,
 }
 
 impl MissedConnections {
-    /// Compares the verbs and the resources of a rule.
+    /// Compares the verbs of a rule with the resources of the rule.
     pub fn from_rule(verbs: &[String], resources: &[String]) -> Self {
         let verbs = FieldEntries::<Word>::parse(verbs, Empty::Nothing);
         if verbs.verdict(std::iter::once(Verb::Create.as_str())).accepts() {

@@ -6,11 +6,11 @@ use crate::pattern::{Pattern, TextPattern};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FieldEntries<P> {
-    /// The field accepts every value, because of the `*` at this index, or because the field is empty.
+    /// The field accepts every value, because the entry with this index is `*`, or because the field is empty.
     Any(Option<usize>),
-    /// The field accepts values that match an entry. Without entries, the field accepts no value.
+    /// The field accepts values that match one of these entries. If there are no entries, the field accepts no value.
     Only(Vec<Entry<P>>),
-    /// The field accepts values that match no entry.
+    /// The field accepts values that match none of these entries.
     AllBut(Vec<Entry<P>>),
 }
 
@@ -29,14 +29,14 @@ pub(crate) enum Empty {
 /// Number of values that a request has for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Values {
-    /// One value, for example the verb.
+    /// The request has one value, for example the verb.
     One,
-    /// Any number of values: the groups of the user.
+    /// The request has any number of values, for example the groups of the user.
     Several,
 }
 
 impl<P: Pattern> FieldEntries<P> {
-    /// Parses a field. An entry `*` matches every value. If the field has entries without `-`, its inverted entries
+    /// Parses a field. An entry `*` matches every value. If the field has an entry without `-`, its inverted entries
     /// (`-x`) have no effect.
     pub(crate) fn parse(texts: &[String], empty: Empty) -> Self {
         if let Some(place) = texts.iter().position(|text| text == "*") {
@@ -59,13 +59,13 @@ impl<P: Pattern> FieldEntries<P> {
         Self::AllBut(but.into_iter().map(|(text, place)| Entry { place, pattern: P::parse(text) }).collect())
     }
 
-    /// Returns whether the field accepts the values of a request, and the index of the deciding entry.
+    /// Returns whether the field accepts the values of a request, with the index of the entry that decides.
     pub(crate) fn verdict<'a>(&self, asked: impl Iterator<Item = P::Asked<'a>> + Clone) -> Reason {
         let is_match = |pattern: &P| asked.clone().any(|value| pattern.matches(value));
         self.verdict_by(is_match, is_match)
     }
 
-    /// Like [`verdict`](Self::verdict), with separate matchers for entries and for inverted entries.
+    /// Like [`verdict`](Self::verdict), with one function that compares entries and one that compares inverted entries.
     fn verdict_by(&self, is_named: impl Fn(&P) -> bool, is_excluded: impl Fn(&P) -> bool) -> Reason {
         match self {
             Self::Any(None) => Reason::Empty,
@@ -75,7 +75,8 @@ impl<P: Pattern> FieldEntries<P> {
         }
     }
 
-    /// Returns `true` if the field certainly accepts all values that `other` accepts. `false` means "unknown".
+    /// Returns `true` if this field certainly accepts all values that the field `other` accepts. `false` means that the
+    /// result is unknown.
     pub(crate) fn covers(&self, other: &Self, values: Values) -> bool {
         match (self, other) {
             (Self::Any(_), _) => true,
@@ -96,7 +97,7 @@ impl<P: Pattern> FieldEntries<P> {
 }
 
 impl FieldEntries<TextPattern> {
-    /// Like [`verdict`](Self::verdict), for an object's name, which may have several spellings.
+    /// Like [`verdict`](Self::verdict), for the name of an object. The name may have several spellings in a path.
     pub(crate) fn verdict_of_name(&self, name: Name<'_>, denies: bool) -> Reason {
         let (wide, narrow) = (|entry: &TextPattern| name.is_wide(entry), |entry: &TextPattern| name.is_narrow(entry));
         match denies {
@@ -105,7 +106,8 @@ impl FieldEntries<TextPattern> {
         }
     }
 
-    /// Returns whether an entry contains a colon, and so matches a spelling in the path instead of the object's name.
+    /// Returns whether an entry contains a colon. Such an entry is compared with the spelling in the path and not with
+    /// the object's name.
     pub(crate) fn has_spellings(&self) -> bool {
         match self {
             Self::Any(_) => false,

@@ -1,4 +1,5 @@
-//! Checks policies when they are loaded. Reports errors and ineffective parts, with their paths in the configuration.
+//! Checks of policies when they are loaded. The result reports errors and parts without effect, with their paths in the
+//! configuration.
 
 mod fields;
 mod made_by_name;
@@ -37,7 +38,7 @@ pub enum PolicyScope {
 }
 
 impl PolicyScope {
-    /// Returns the list in the configuration object with the policies of this scope.
+    /// Returns the list in the configuration object that contains the policies of this scope.
     pub fn list(self) -> PolicyList {
         match self {
             Self::MergedView | Self::Cluster => PolicyList::Dispatch,
@@ -49,20 +50,20 @@ impl PolicyScope {
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The policies are valid, but may not have the intended effect.
+    /// The policies are valid, but may not have the effect that the author wants.
     Warning,
     /// A part of the policies can never have an effect. The author must correct this part.
     Error,
 }
 
-/// A finding: an error or an ineffective part in policies.
+/// A finding about policies: an error, or a part without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Severity of the finding.
     pub severity: Severity,
-    /// Path of the value, for example `spec.dispatchPolicies[2].rules[0].verbs`.
+    /// Path of the faulty value, for example `spec.dispatchPolicies[2].rules[0].verbs`.
     pub path: String,
-    /// A message with the value, the problem and the remedy.
+    /// A message with the faulty value, the problem and the remedy.
     pub message: String,
 }
 
@@ -79,12 +80,13 @@ impl Findings {
     }
 }
 
-/// Returns whether an entry can match any request in any scope. The entry has no leading `-`, and is not `*`.
+/// Returns whether an entry of a field can match any request in any scope. The entry has no leading `-`, and is not
+/// `*`.
 pub fn can_match(field: RuleField, entry: &str) -> bool {
     fields::problem(field, entry).is_none()
 }
 
-/// Returns all findings, in the order of the policies.
+/// Returns all findings about the policies, in the order of the policies.
 pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     let rules: usize = policies.iter().map(|policy| policy.rules.len()).sum();
     let (list, mut findings) = (scope.list(), Findings::default());
@@ -118,8 +120,8 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     findings.0
 }
 
-/// Warns if the last enforced policy denies. The router answers 500 to a request that matches no policy. The author of
-/// a final denial rarely wants this.
+/// Warns if the last enforced policy denies requests. The router answers 500 to a request that matches no policy, and
+/// an author who ends the list with a denial rarely wants this.
 fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
     let last = policies.iter().enumerate().rfind(|(_, policy)| policy.mode == Mode::Enforce);
     let Some((number, _)) = last.filter(|(_, policy)| policy.denies()) else { return };
@@ -135,7 +137,7 @@ fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
     findings.warning(PolicyList::Dispatch.policy_path(number), message);
 }
 
-/// Reports combinations of fields that prevent a match: of the whole rule, or of its resources or paths.
+/// Reports combinations of fields because of which the whole rule, or its resources or paths, can match no request.
 fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let path = |field: RuleField| format!("{place}.{}", field.as_str());
@@ -165,7 +167,7 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
         (false, false) => {}
     }
     let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
-    // An invalid verb has a separate finding.
+    // An invalid verb is reported by its own finding.
     let is_told = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
     let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
     if matcher.takes_resources() && !has_verb(&resource_verbs()) {
@@ -191,8 +193,8 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     }
 }
 
-/// Warns of denials by name or namespace. A request for many objects or for all namespaces evades such a denial,
-/// because its name or namespace is empty.
+/// Warns of a denial by name or namespace. A request for many objects, or for all namespaces, has no name or no
+/// namespace, and so evades the denial.
 fn what_passes_a_denial(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &&&str| matcher.verbs.verdict(std::iter::once(**verb)).accepts();

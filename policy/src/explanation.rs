@@ -1,4 +1,4 @@
-//! Explanation why a policy rule matches a request or not.
+//! Explanation of the reasons for which a policy rule matches a request or not.
 
 use crate::place::RulePlace;
 
@@ -59,18 +59,18 @@ impl RuleField {
     }
 }
 
-/// The reason why a field of a rule accepts or rejects a request. Numbers are indices of entries in the field.
+/// The reason for which a field of a rule accepts or rejects a request. A number is the index of an entry in the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The field is empty and accepts every request.
     Empty,
-    /// The field accepts the request, because the entry with this index matches.
+    /// The field accepts the request, because the entry with this index matches the request.
     Entry(usize),
-    /// The field accepts the request, because no inverted entry matches.
+    /// The field accepts the request, because no inverted entry matches the request.
     NotExcluded,
-    /// The field rejects the request, because no entry matches.
+    /// The field rejects the request, because no entry matches the request.
     NoEntry,
-    /// The field rejects the request, because the inverted entry with this index matches.
+    /// The field rejects the request, because the inverted entry with this index matches the request.
     Excluded(usize),
 }
 
@@ -81,20 +81,21 @@ impl Reason {
     }
 }
 
-/// Verdict of one field of a rule on a request.
+/// Verdict of one rule field about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldVerdict {
-    /// The field. `users` and `serviceAccounts` share one verdict: the field that accepts the request, or `users` if
-    /// neither accepts.
+    /// The field of the rule. `users` and `serviceAccounts` share one verdict: it names the field that accepts the
+    /// request, or `users` if neither accepts it.
     pub field: RuleField,
     /// The reason for the verdict.
     pub reason: Reason,
 }
 
-/// Verdict of a rule on a request.
+/// Verdict of a rule about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleVerdict {
-    /// Verdicts of the fields that apply to the request: resource fields or `nonResourceURLs`, and the common fields.
+    /// Verdicts of the fields that apply to the request. These are the resource fields or `nonResourceURLs`, and the
+    /// fields for all requests.
     pub fields: Vec<FieldVerdict>,
 }
 
@@ -110,7 +111,7 @@ impl RuleVerdict {
     }
 }
 
-/// Verdicts of the policy rules on a request, up to and including the deciding rule.
+/// Verdicts of the policy rules about a request. The last rule is the one that decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The verdict of each rule, in the order of the rules.

@@ -15,8 +15,8 @@ pub(crate) struct Hidden {
     pub(crate) by: RulePlace,
 }
 
-/// Returns the rules whose requests a single earlier rule certainly matches. Omits rules that can never match for
-/// another reason. Does not find rules that several earlier rules hide together. Compares each pair of rules.
+/// Returns the rules whose requests a single earlier rule certainly matches. Rules that can match no request anyway are
+/// absent, and so are rules that several earlier rules hide together. The function compares each pair of rules.
 pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
     let mut earlier: Vec<(RulePlace, Mode, Compared)> = Vec::new();
     let mut found = Vec::new();
@@ -40,8 +40,8 @@ pub(crate) fn hidden(policies: &[Policy], list: PolicyList) -> Vec<Hidden> {
     found
 }
 
-/// Returns `true` if the enforced rules certainly match every request: one rule all resource requests, and one rule all
-/// non-resource requests.
+/// Returns `true` if the enforced rules certainly match every request. For this, one rule has to match all resource
+/// requests, and one rule all non-resource requests.
 pub(crate) fn take_everything(policies: &[Policy]) -> bool {
     let all = || vec!["*".to_owned()];
     let resources = Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
@@ -55,7 +55,7 @@ pub(crate) fn take_everything(policies: &[Policy]) -> bool {
     })
 }
 
-/// The rules of denying policies, prepared for comparisons.
+/// The rules of all denying policies, prepared for comparisons.
 pub(crate) struct Denials(Vec<(Mode, Compared)>);
 
 impl Denials {
@@ -67,11 +67,11 @@ impl Denials {
         Self(rules.collect())
     }
 
-    /// Returns `true` if a single denial certainly matches every request of a rule in this mode. Cost: a comparison
-    /// with each denial.
+    /// Returns `true` if a single denying rule certainly matches every request of this rule. `mode` is the mode of this
+    /// rule's policy. Cost: a comparison with each denying rule.
     pub(crate) fn cover(&self, rule: &Rule, mode: Mode) -> bool {
         let rule = Compared { matcher: Matcher::new(rule), denies: true };
-        // A rule in audit mode denies nothing, so only rules in audit mode count such a rule.
+        // A rule in audit mode denies nothing. So such a rule counts only if this rule is in audit mode, too.
         self.0.iter().any(|(own, by)| (*own == Mode::Enforce || mode == Mode::Audit) && covers(by, &rule))
     }
 }
@@ -87,7 +87,7 @@ impl Compared {
     }
 }
 
-/// Returns whether every field of the rule accepts some value.
+/// Returns whether each field of the rule accepts at least one value.
 fn matches_something(rule: &Matcher) -> bool {
     let has_subject = !rule.users.is_nothing() || !rule.service_accounts.is_nothing();
     let has_rest = !rule.verbs.is_nothing() && !rule.user_groups.is_nothing() && !rule.user_agents.is_nothing();
@@ -97,7 +97,7 @@ fn matches_something(rule: &Matcher) -> bool {
 /// Returns `true` if the rule `hiding` certainly matches all requests of the rule `hidden`.
 fn covers(hiding: &Compared, hidden: &Compared) -> bool {
     let (by, rule) = (&hiding.matcher, &hidden.matcher);
-    // Fields that differ most often come first, because every pair of rules is compared.
+    // The fields that differ most often are compared first, because every pair of rules is compared.
     covers_subject(by, rule)
         && covers_target(by, rule)
         && by.verbs.covers(&rule.verbs, Values::One)
@@ -106,9 +106,9 @@ fn covers(hiding: &Compared, hidden: &Compared) -> bool {
         && covers_spellings(hiding, hidden)
 }
 
-/// Returns whether a rule whose object names cover another rule's names also covers every spelling of a proxied
-/// object's name. A denying rule matches more spellings than its names, and any other rule fewer. If both rules deny or
-/// both dispatch, entries with a colon can still differ.
+/// Returns whether a rule covers every spelling of a proxied object's name, if the object names of the rule cover those
+/// of a second rule. A denying rule matches more spellings than its names, and a dispatching rule fewer. If both rules
+/// deny or both dispatch, entries with a colon can still make a difference.
 fn covers_spellings(by: &Compared, rule: &Compared) -> bool {
     let names_nothing = matches!(by.matcher.resource_names, FieldEntries::Any(_));
     let has_spellings = || by.matcher.resource_names.has_spellings() || rule.matcher.resource_names.has_spellings();
@@ -135,7 +135,8 @@ fn covers_subject(by: &Matcher, rule: &Matcher) -> bool {
             || by.users.covers(&as_users(&rule.service_accounts), Values::One))
 }
 
-/// Returns the ServiceAccounts as user names. Inverted entries become all ServiceAccounts.
+/// Returns entries for ServiceAccounts as entries for user names. Inverted entries become an entry for all
+/// ServiceAccounts.
 fn as_users(accounts: &FieldEntries<ServiceAccountPattern>) -> FieldEntries<TextPattern> {
     let of = |text: &str| format!("{SERVICE_ACCOUNT_USERNAME_PREFIX}{text}").into_boxed_str();
     let user = |ServiceAccountPattern(text): &ServiceAccountPattern| match text {

@@ -1,9 +1,9 @@
-//! An index of policy rules. The index finds the first matching rule without a comparison with every rule.
+//! An index of policy rules. With the index, the first matching rule is found without a comparison with every rule.
 //!
-//! For each field and each text in the field, the index has the set of rules that accept the text, with one bit per
-//! rule. The attributes of a request select one set per field. The first bit in the intersection of the sets is the
+//! For each field and each text in the field, the index has the set of rules that accept the text. The set has one bit
+//! per rule. The attributes of a request select one set per field. The first bit in the intersection of the sets is the
 //! first matching rule. These are the bit vectors of Lakshman and Stiliadis (SIGCOMM 1998), stored sparsely: a text has
-//! bits only in blocks of 64 rules that contain the text.
+//! bits only in those blocks of 64 rules that contain the text.
 
 use std::collections::HashMap;
 
@@ -18,15 +18,15 @@ use crate::rule::Matcher;
 
 const BLOCK: usize = u64::BITS as usize;
 
-/// The sets of rules for a request's values in one field. The capacity suffices without an allocation, unless the user
-/// is in more than 16 groups with entries.
+/// The sets of rules that a request's values select in one field. The capacity suffices without an allocation, unless
+/// entries name more than 16 groups of the user.
 type Hits<'a> = SmallVec<[&'a Mentions; 16]>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleIndex {
-    /// One bit per rule: the rule's policy is enforced.
+    /// One bit per rule, which is set if the rule's policy is enforced.
     enforced: Vec<u64>,
-    /// One bit per rule: the rule's policy denies.
+    /// One bit per rule, which is set if the rule's policy denies requests.
     denying: Vec<u64>,
     verbs: Texts,
     users: Texts,
@@ -43,12 +43,13 @@ pub(crate) struct RuleIndex {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FirstRules {
     pub(crate) enforced: Option<usize>,
-    /// First matching rule of a policy in audit mode, if this rule comes before the enforced rule.
+    /// First matching rule of a policy in audit mode, if this rule comes before the first matching enforced rule.
     pub(crate) audited: Option<usize>,
 }
 
 impl RuleIndex {
-    /// Indexes rules in their order. The mode and the flag describe the rule's policy; the flag is true for a denial.
+    /// Builds the index of these rules, in their order. The mode is that of the rule's policy, and the flag is true if
+    /// the policy denies requests.
     pub(crate) fn new(rules: &[(Matcher, Mode, bool)]) -> Self {
         let mut index = Self::default();
         for (number, (rule, mode, denies)) in rules.iter().enumerate() {
@@ -94,7 +95,8 @@ impl RuleIndex {
         };
         let matching = |block: usize| {
             let subject = user.block(block) | account.as_ref().map_or(0, |account| account.block(block));
-            // After a few fields, most blocks have no rule left. Groups come last because a user has many groups.
+            // After a few fields, no rule is left in most blocks. Groups are compared last, because a user has many
+            // groups.
             let rest = [&verb, &agent].into_iter().chain(&target).chain([&groups]);
             let left = rest.fold(subject, |left, field| if left == 0 { 0 } else { left & field.block(block) });
             if left == 0 { 0 } else { name.as_ref().map_or(left, |name| left & name.block(block)) }
@@ -103,7 +105,7 @@ impl RuleIndex {
         for (block, enforced) in self.enforced.iter().enumerate() {
             let left = matching(block);
             let (acting, told) = (left & enforced, left & !enforced);
-            // The bits below the first enforced rule; all bits without an enforced rule.
+            // The bits of all rules before the first enforced rule. All bits if no enforced rule matches.
             let before = (acting & acting.wrapping_neg()).wrapping_sub(1);
             first.audited = first.audited.or(lowest(told & before, block));
             first.enforced = lowest(acting, block);
@@ -114,14 +116,14 @@ impl RuleIndex {
         first
     }
 
-    /// Returns the rules that match the object's name, for each spelling of the name.
+    /// Returns the rules whose `resourceNames` match the object's name, with all its spellings.
     fn asked_name(&self, name: Name<'_>) -> AskedName<'_> {
         let Some(own) = name.own else {
             return AskedName { wide: self.resource_names.match_values([name.written]), narrow: None };
         };
         let wide = self.resource_names.match_values([name.written, own]);
-        // Entries with a colon match the name in the path. A prefix without a colon must also match the object's own
-        // name.
+        // An entry with a colon is compared with the name in the path. A prefix without a colon must also match the
+        // object's own name.
         let mut narrow = self.resource_names.match_values([]);
         let is_match = |text: &str| is_of_spelling(text) || own.starts_with(text);
         narrow.hits.extend(self.resource_names.hits(name.written, is_match));
@@ -145,10 +147,10 @@ impl Bit {
     }
 }
 
-/// Rules with an entry for one text, and rules with an inverted entry for the text.
+/// The rules with an entry for one text, and the rules with an inverted entry for this text.
 #[derive(Clone, Debug, Default)]
 struct Mentions {
-    /// Blocks of 64 rules, sorted by block number.
+    /// Blocks of 64 rules that contain the text, sorted by block number.
     blocks: Vec<MentionedIn>,
 }
 
@@ -161,7 +163,7 @@ struct MentionedIn {
 
 impl Mentions {
     fn add(&mut self, rule: Bit, mention: Mention) {
-        // Rules are added in order, so the rule belongs to the last block or to a new block.
+        // Rules are added in their order, so the rule belongs to the last block or to a new block.
         if self.blocks.last().is_none_or(|last| last.block != rule.block) {
             self.blocks.push(MentionedIn { block: rule.block, ..MentionedIn::default() });
         }
@@ -199,7 +201,7 @@ fn extent(text: &TextPattern) -> (&str, Extent) {
     }
 }
 
-/// Returns whether a field accepts a text that no entry matches, and the field's entries.
+/// Returns the entries of a field, and whether the field accepts a text that no entry matches.
 fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Mention)>) {
     let (by_default, entries, mention) = match entries {
         FieldEntries::Any(_) => (true, &[][..], Mention::Only),
@@ -209,7 +211,7 @@ fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Me
     (by_default, entries.iter().map(move |entry| (&entry.pattern, mention)))
 }
 
-/// One bit per rule: the field accepts a text that no entry matches.
+/// One bit per rule, which is set if the rule's field accepts a text that no entry matches.
 #[derive(Clone, Debug, Default)]
 struct ByDefault(Vec<u64>);
 
@@ -260,7 +262,8 @@ impl Texts {
         FieldMatches { by_default: &self.by_default, hits }
     }
 
-    /// Returns the entries that match a value as a whole or as a prefix, if `is_match` returns true for the entry.
+    /// Returns the sets of rules for the entries that match a value as a whole or as a prefix. Ignores an entry if
+    /// `is_match` returns false for its text.
     fn hits<'a, F: Fn(&str) -> bool>(&'a self, value: &str, is_match: F) -> impl Iterator<Item = &'a Mentions> {
         let whole = Some(value).filter(|value| is_match(value)).and_then(|value| self.whole.get(value));
         let lengths = self.lengths.iter().take_while(move |length| **length <= value.len());
@@ -307,13 +310,13 @@ struct FieldMatches<'a> {
 }
 
 impl FieldMatches<'_> {
-    /// Returns the rules of a block that accept the request.
+    /// Returns those rules of a block whose field accepts the request.
     fn block(&self, block: usize) -> u64 {
         let MentionedIn { only, but, .. } = self.in_block(block);
         (self.by_default.0[block] | only) & !but
     }
 
-    /// Returns the rules of a block that have an entry for the request.
+    /// Returns those rules of a block whose field has an entry that matches the request.
     fn in_block(&self, block: usize) -> MentionedIn {
         let mut all = MentionedIn { block, ..MentionedIn::default() };
         for hit in &self.hits {
@@ -325,16 +328,17 @@ impl FieldMatches<'_> {
     }
 }
 
-/// The rules that match the object's name, which may have several spellings.
+/// The rules that match the name of an object. The name may have several spellings.
 struct AskedName<'a> {
-    /// Entries that match any spelling of the name.
+    /// Rules with an entry that matches at least one spelling of the name.
     wide: FieldMatches<'a>,
-    /// For a name with several spellings: entries that match all spellings, and the bits of denying rules.
+    /// For a name with several spellings: the rules with an entry that matches all spellings, and one bit for each
+    /// denying rule.
     narrow: Option<(FieldMatches<'a>, &'a [u64])>,
 }
 
 impl AskedName<'_> {
-    /// Returns the rules of a block that accept the request.
+    /// Returns those rules of a block that accept the name.
     fn block(&self, block: usize) -> u64 {
         let Some((narrow, denying)) = &self.narrow else { return self.wide.block(block) };
         let (wide, narrow, denying) = (self.wide.in_block(block), narrow.in_block(block), denying[block]);

@@ -1,6 +1,6 @@
-//! Names of Kubernetes' built-in groups and resources. Policies with an unknown name in these groups match no request.
+//! Names of Kubernetes' built-in groups and resources. A rule with an unknown name in these groups matches no request.
 //!
-//! Groups of custom resources are not in the table, so names in such groups are never reported.
+//! The table contains no groups of custom resources, so names in such groups are never reported.
 
 use tributary_apimachinery::ResourceNames;
 use tributary_apimachinery::built_in::{all_built_in, built_in, served_by_default};
@@ -38,8 +38,8 @@ const SHORT_NAMES: [(&str, &str, &str); 27] = [
     ("storage.k8s.io", "storageclasses", "sc"),
 ];
 
-/// Explains why no cluster has an API group of this name, and suggests a name. `None` if a cluster may have the group:
-/// groups of custom resources contain a dot (apiextensions-apiserver
+/// Returns a text that explains why no cluster can have an API group of this name, and suggests a name. `None` if a
+/// cluster may have the group: groups of custom resources contain a dot (apiextensions-apiserver
 /// `pkg/apis/apiextensions/validation/validation.go`).
 pub fn group_doubt(group: &str) -> Option<String> {
     if let Some((group, _)) = group.split_once('/') {
@@ -55,8 +55,9 @@ pub fn group_doubt(group: &str) -> Option<String> {
     })
 }
 
-/// Explains why no cluster has a resource of this name in one of these groups, and suggests names. `None` if a cluster
-/// may have the resource. A misspelled group counts as the group that [`group_doubt`] suggests.
+/// Returns a text that explains why no cluster can have a resource of this name in one of these groups, and suggests
+/// names. `None` if a cluster may have the resource. A misspelled group counts as the group that [`group_doubt`]
+/// suggests.
 pub fn resource_doubt(groups: &[&str], resource: &str, subresource: &str) -> Option<String> {
     let groups: Vec<_> = groups.iter().map(|group| meant_group(group)).collect();
     if groups.is_empty() || !groups.iter().all(|group| is_built_in(group)) {
@@ -77,7 +78,7 @@ pub fn resource_doubt(groups: &[&str], resource: &str, subresource: &str) -> Opt
     let mut known: Vec<_> =
         of_groups().filter_map(|(.., name)| name.strip_prefix(resource)?.strip_prefix('/')).collect();
     known.sort_unstable();
-    // The table lacks subresources of APIs that are off by default.
+    // The table lacks the subresources of APIs that are off by default.
     if known.contains(&subresource) || !of_groups().any(|(.., name)| name == resource) {
         return None;
     }

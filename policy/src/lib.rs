@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The syntax is that of KubeGateway's `dispatchPolicies` (kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`). Where
-//! KubeGateway's code differs from its documentation, this crate follows the documentation: several inverted entries
-//! (`-x`) exclude all their values.
+//! KubeGateway's code differs from its documentation, this crate follows the documentation. For example, several
+//! inverted entries (`-x`) exclude all their values.
 //!
 //! The crate has no I/O, no tasks and no clock.
 

@@ -1,4 +1,4 @@
-//! Decides which requests appear in the access log, from the configuration.
+//! Rules that decide, by the configuration, which requests appear in the access log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,18 +7,19 @@ use tributary_apimachinery::ClusterName;
 
 use crate::outcome::LogMode;
 
-/// A response that takes longer than 5 s is logged, unless logging is disabled. KubeGateway has the same limit.
+/// If a response takes longer than 5 s, its request is logged unless a setting disables the log. KubeGateway has the
+/// same limit.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// A list that takes longer than 30 s is logged, unless logging is disabled.
+/// If a list takes longer than 30 s, it is logged unless a setting disables the log.
 const SLOW_LIST: Duration = Duration::from_secs(30);
 
-/// `spec.logging.mode` of the merged view and of each cluster.
+/// Settings `spec.logging.mode` of the merged view and of each cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggingModes {
-    /// Setting of the merged view; `None` without a MergedEndpoint.
+    /// Setting of the merged view; `None` if the configuration has no MergedEndpoint object.
     pub merged: Option<PlaceLogging>,
-    /// Setting of each cluster with an UpstreamCluster object.
+    /// Setting of each cluster that has an UpstreamCluster object.
     pub clusters: BTreeMap<ClusterName, PlaceLogging>,
 }
 
@@ -29,12 +30,12 @@ pub struct PlaceLogging {
     pub mode: Option<LogMode>,
 }
 
-/// Facts about a response that decide whether the request is logged.
+/// Facts about a response that decide whether its request is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerOutcome {
-    /// HTTP status code; 0 without a response.
+    /// HTTP status code; 0 if there was no response.
     pub status: u16,
-    /// Time until the end of the response.
+    /// Time from the request to the end of the response.
     pub took: Duration,
     /// Whether the request is long-running, for example a watch or an exec.
     pub is_long_running: bool,
@@ -43,11 +44,12 @@ pub struct AnswerOutcome {
 }
 
 impl LoggingModes {
-    /// Returns whether a request to a cluster (`None`: the merged view) appears in the access log.
+    /// Returns whether a request to a cluster (`None`: the merged view) appears in the access log. `policy` is the
+    /// setting of the matching policy.
     ///
-    /// Without a configuration object for the cluster, every request is logged unless its policy disables logging. With
-    /// an object, a request is logged if a setting enables logging. A failed or slow request is logged unless a setting
-    /// disables logging.
+    /// If the cluster has no configuration object, every request is logged unless its policy disables the log. If the
+    /// cluster has an object, a request is logged if a setting enables the log. A failed or slow request is logged
+    /// unless a setting disables the log.
     pub fn is_written(&self, cluster: Option<&ClusterName>, policy: Option<LogMode>, outcome: AnswerOutcome) -> bool {
         let place = match cluster {
             Some(cluster) => self.clusters.get(cluster),
@@ -75,7 +77,7 @@ mod tests {
 
     /// Case 25 of the gateways' contract, and KubeGateway's rule for failed requests.
     #[test]
-    fn log_modes_of_objects_decide_which_requests_are_logged() {
+    fn log_modes_of_configuration_objects_decide_which_requests_are_logged() {
         let eu = ClusterName::new("eu").unwrap();
         let (on, off) = (Some(LogMode::Enabled), Some(LogMode::Disabled));
         let failed = AnswerOutcome { status: 503, ..FINE };
@@ -104,7 +106,7 @@ mod tests {
         assert_eq!([is_written(4, false, false), is_written(6, false, false)], [false, true]);
         assert_eq!([is_written(6, true, false), is_written(31, true, false)], [false, true]);
         assert!(!is_written(3_600, false, true));
-        // The response to exec and port-forward is 101, which is no failure.
+        // A successful response to exec and port-forward has the code 101, which is no failure.
         for (status, is_long_running, expected) in
             [(101, true, false), (503, true, true), (0, true, true), (0, false, true)]
         {

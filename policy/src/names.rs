@@ -1,4 +1,4 @@
-//! Name of a requested object. A path can spell the name of a proxied object in several ways.
+//! Names of requested objects. A path can spell the name of a proxied object in several ways.
 //!
 //! The name of a proxied object has the form `[scheme:]name:port`. For example `web`, `web:80` and `https:web:` refer
 //! to the service `web`. An entry without a colon is compared with the object's name, and an entry with a colon with
@@ -15,7 +15,7 @@ use tributary_apimachinery::request_info::requested_resource::proxied_name;
 
 use crate::pattern::{Pattern, TextPattern};
 
-/// An entry with this character is compared with the spelling in the path.
+/// An entry that contains this character is compared with the spelling in the path.
 const COLON: char = ':';
 
 /// Resources of the core group that have the subresource `proxy`.
@@ -44,14 +44,15 @@ impl<'a> Name<'a> {
         entry.matches(self.written) || self.own.is_some_and(|own| entry.matches(own))
     }
 
-    /// Returns whether an entry matches the name in the path, and also the object's name unless the entry has a colon.
-    /// For example `http*` does not match `http:web:80`.
+    /// Returns whether an entry matches the name in the path. If the entry has no colon, it must also match the
+    /// object's own name. For example `http*` does not match `http:web:80`.
     pub(crate) fn is_narrow(self, entry: &TextPattern) -> bool {
         entry.matches(self.written) && self.own.is_none_or(|own| is_of_spelling(entry.text()) || entry.matches(own))
     }
 }
 
-/// Returns whether an entry is compared with the spelling in the path. Names of objects contain no colon.
+/// Returns whether an entry is compared with the spelling in the path. Only such entries contain a colon, because names
+/// of objects have none.
 pub(crate) fn is_of_spelling(entry: &str) -> bool {
     entry.contains(COLON)
 }
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_matches_the_object_name_or_the_spelling() {
+    fn policy_entry_matches_an_object_name_or_its_path_spelling() {
         let name = Name { written: "http:web:80", own: Some("web") };
         for (entry, wide, narrow) in [
             ("web", true, false),

@@ -1,26 +1,26 @@
-//! Outcome of a policy for matching requests.
+//! Outcome that a policy prescribes for matching requests.
 
 use tributary_apimachinery::AuditLevel;
 
-/// Outcome of a policy for a matching request.
+/// Outcome that a policy prescribes for matching requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether the request is dispatched or denied.
     pub action: Action,
-    /// Whether the request appears in the access log; `None` uses the cluster's setting.
+    /// Whether the request appears in the access log. With `None`, the cluster's setting decides.
     pub log_mode: Option<LogMode>,
-    /// Audit level, if different from the audit policy's level.
+    /// Audit level of the request. `None` if the audit policy decides.
     pub audit_level: Option<AuditLevel>,
 }
 
-/// Action for a request: dispatch or deny.
+/// Action of a policy on a matching request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The request is sent to a cluster.
     Dispatch {
-        /// Endpoints of the cluster to which the request may be sent; empty for all endpoints.
+        /// Endpoints of the cluster to which the request may be sent. Empty for all endpoints.
         endpoints: Vec<String>,
-        /// Name of the flow-control schema that limits the request; `None` for no limit.
+        /// Name of the flow-control schema that limits the request. `None` if no schema limits it.
         flow_control_schema: Option<String>,
     },
     /// The request is denied.
@@ -36,7 +36,7 @@ impl Default for Action {
     }
 }
 
-/// Setting of the access log.
+/// Setting of the access log, of a cluster or of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMode {
     /// Requests appear in the access log.
@@ -46,8 +46,8 @@ pub enum LogMode {
 }
 
 impl LogMode {
-    /// Returns whether a request is logged, from the settings of its cluster and of the matching policy. At least one
-    /// setting must enable the log, and none may disable the log.
+    /// Returns whether a request is logged, by the settings of its cluster and of the matching policy. At least one of
+    /// them must enable the log, and none may disable the log.
     pub fn is_logged(cluster: Option<Self>, policy: Option<Self>) -> bool {
         let said = [cluster, policy];
         said.contains(&Some(Self::Enabled)) && !said.contains(&Some(Self::Disabled))

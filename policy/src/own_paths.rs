@@ -1,10 +1,10 @@
-//! Paths of the merged view that Tributary answers itself, without policies. The same paths below `/clusters/NAME`
-//! belong to the cluster, and policies of the cluster apply.
+//! Paths of the merged view that Tributary answers itself, without policies. Below `/clusters/NAME`, paths of the same
+//! form belong to the cluster, and the cluster's policies apply.
 
 /// First segments of health-check paths.
 const HEALTH_CHECKS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// Paths besides health checks that Tributary answers itself.
+/// Paths that Tributary answers itself, in addition to health checks.
 pub const OWN_PATHS: [&str; 3] = ["/metrics", "/tributary/status", "/tributary/policy-test"];
 
 /// Returns whether a path of the merged view is a health check.
@@ -18,7 +18,8 @@ pub fn passes_no_policies(path: &str) -> bool {
     is_health_check(path) || OWN_PATHS.contains(&path)
 }
 
-/// Returns whether Tributary answers every path of the merged view with this prefix itself, without policies.
+/// Returns whether Tributary answers itself, without policies, every path of the merged view that begins with this
+/// prefix.
 pub(crate) fn all_below_pass_no_policies(beginning: &str) -> bool {
     is_health_check(beginning) && beginning.trim_start_matches('/').contains('/')
 }
@@ -47,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_of_an_own_path_may_match_other_paths() {
+    fn prefix_of_tributarys_own_path_may_match_other_paths() {
         for (beginning, expected) in [
             ("/healthz/", true),
             ("/readyz/cluster/e", true),

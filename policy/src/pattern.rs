@@ -1,9 +1,9 @@
-//! Pattern of a rule's entry, without the `-` of an inverted entry.
+//! Patterns that the entries of a rule consist of. The `-` of an inverted entry is not part of the pattern.
 
 /// A pattern that matches values and can be compared with another pattern.
 pub(crate) trait Pattern: Sized {
     type Asked<'a>: Copy;
-    /// Parses an entry. The caller handles the entry `*`, which matches every value.
+    /// Parses an entry. The caller handles the entry `*`, because `*` matches every value.
     fn parse(text: &str) -> Self;
     fn matches(&self, asked: Self::Asked<'_>) -> bool;
     /// Returns whether this pattern matches all values of `other`.
@@ -82,7 +82,8 @@ impl Pattern for TextPattern {
     }
 }
 
-/// A ServiceAccount, `NAMESPACE/NAME` or `NAMESPACE/*`. The stored form is that of user names, `NAMESPACE:NAME`.
+/// A ServiceAccount, written `NAMESPACE/NAME` or `NAMESPACE/*`. The pattern is stored as in user names:
+/// `NAMESPACE:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceAccountPattern(pub(crate) TextPattern);
 
@@ -109,9 +110,9 @@ impl Pattern for ServiceAccountPattern {
 /// A resource: `pods`, `pods/status` or `*/status`. `pods` does not match `pods/status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourcePattern {
-    /// The resource; `None` matches all resources.
+    /// The resource; `None` if the pattern matches all resources.
     pub(crate) resource: Option<Box<str>>,
-    /// The subresource; empty for the object itself.
+    /// The subresource; empty if the pattern matches the object itself.
     pub(crate) subresource: Box<str>,
 }
 

@@ -8,19 +8,20 @@ use crate::place::{PolicyList, RulePlace};
 use crate::policy::{Mode, Policy};
 use crate::rule::Matcher;
 
-/// Decision of the policies on a request.
+/// Decision of the policies about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyDecision<'a> {
     /// Decision of the enforced policies.
     pub verdict: Verdict<'a>,
-    /// The rule of a policy in [`Mode::Audit`] that would decide if the policy were enforced. Metrics count such rules.
+    /// The rule of a policy in [`Mode::Audit`] that would decide about the request if the policy were enforced. Metrics
+    /// count such rules.
     pub audited: Option<RulePlace>,
 }
 
-/// Decision of the enforced policies on a request.
+/// Decision of the enforced policies about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// The request passes: no policy is enforced, or no global policy matches.
+    /// The request passes, because no policy is enforced or no global policy matches.
     Ungoverned,
     /// A rule matches, and its policy decides.
     Taken {
@@ -29,14 +30,14 @@ pub enum Verdict<'a> {
         /// Outcome of the rule's policy.
         outcome: &'a Outcome,
     },
-    /// Some policies are enforced, but no rule matches. The request is not dispatched.
+    /// Some policies are enforced, but none matches. The request is not dispatched.
     Unmatched,
 }
 
 /// Compiled policies.
 ///
-/// A decision costs about ten hash lookups, and a few 64-bit operations for each 64 rules. A decision allocates only
-/// for a user in more than sixteen groups with entries.
+/// A decision costs about ten hash lookups, and a few 64-bit operations for each 64 rules. A decision allocates only if
+/// entries name more than sixteen groups of the user.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchPolicies {
     policies: Vec<Policy>,
@@ -47,13 +48,13 @@ pub struct DispatchPolicies {
 }
 
 impl DispatchPolicies {
-    /// Compiles the policies of the merged view or of a cluster. A rule that [`crate::examine`] reports as an error
-    /// matches nothing.
+    /// Compiles the policies of the merged view or of a cluster. If [`crate::examine`] reports a rule as an error, the
+    /// rule matches nothing.
     pub fn new(policies: Vec<Policy>) -> Self {
         Self::of_list(PolicyList::Dispatch, policies)
     }
 
-    /// Compiles global policies. A request without a matching policy is [`Verdict::Ungoverned`].
+    /// Compiles global policies. If no global policy matches a request, the verdict is [`Verdict::Ungoverned`].
     pub fn global(policies: Vec<Policy>) -> Self {
         Self::of_list(PolicyList::Global, policies)
     }
@@ -71,17 +72,17 @@ impl DispatchPolicies {
         Self { index: RuleIndex::new(&rules), policies, list, places, is_governed }
     }
 
-    /// Returns the policies as written.
+    /// Returns the policies as written in the configuration.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
 
-    /// Returns whether this is the list of global policies.
+    /// Returns whether these are global policies.
     pub fn is_global(&self) -> bool {
         self.list == PolicyList::Global
     }
 
-    /// Decides on a request.
+    /// Decides about a request.
     pub fn decide(&self, asked: &DispatchAttributes<'_>) -> PolicyDecision<'_> {
         let first = self.index.first(asked);
         let audited = first.audited.map(|rule| self.places[rule]);
@@ -93,7 +94,8 @@ impl DispatchPolicies {
         PolicyDecision { verdict, audited }
     }
 
-    /// Explains the decision on a request, rule by rule, for people. Slow: compares the request with every entry.
+    /// Explains the decision about a request, rule by rule, for people. Slow, because the request is compared with
+    /// every entry.
     pub fn explain(&self, asked: &DispatchAttributes<'_>) -> Explanation {
         let mut rules = Vec::new();
         for place in &self.places {

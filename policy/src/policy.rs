@@ -3,10 +3,10 @@
 use crate::outcome::{Action, Outcome};
 use crate::rule::Rule;
 
-/// A policy: rules for matching requests, and the outcome for a matching request.
+/// A policy: rules that select requests, and the outcome for selected requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Rules of the policy. The policy matches a request if any rule matches.
+    /// Rules of the policy. The policy matches a request if at least one rule matches.
     pub rules: Vec<Rule>,
     /// Whether the policy is enforced or only audited.
     pub mode: Mode,
@@ -23,9 +23,9 @@ impl Policy {
 /// Mode of a policy: enforced or only audited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The policy decides on requests.
+    /// The policy decides about requests.
     #[default]
     Enforce,
-    /// The policy does not decide. Metrics count the requests that the policy would match.
+    /// The policy decides about no request. Metrics count the requests about which the policy would decide.
     Audit,
 }

@@ -1,4 +1,4 @@
-//! A policy rule as written, and its compiled matcher.
+//! A policy rule as written, and the matcher that is compiled from it.
 
 use crate::attributes::{DispatchAttributes, DispatchTarget};
 use crate::entries::{Empty, FieldEntries};
@@ -6,40 +6,41 @@ use crate::explanation::{FieldVerdict, Reason, RuleField, RuleVerdict};
 use crate::names::{Name, PROXIED, PROXY};
 use crate::pattern::{ResourcePattern, ServiceAccountPattern, TextPattern, Word};
 
-/// A policy rule: a condition for requests. A request matches if every applicable field matches. The resource fields
-/// apply to resource requests, and `non_resource_urls` to all other requests.
+/// A policy rule: a condition for requests. A request matches the rule if it matches every field that applies. The
+/// resource fields apply to resource requests, and `non_resource_urls` to all other requests.
 ///
 /// In every field, `*` matches every value, and `-x` (an inverted entry) every value except `x`. Several inverted
 /// entries exclude all their values. If a field has an entry without `-`, its inverted entries have no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// RBAC verbs, and HTTP methods in lower case for non-resource requests. An empty list matches none.
+    /// RBAC verbs, and HTTP methods in lower case for non-resource requests. An empty list matches no request.
     pub verbs: Vec<String>,
-    /// API groups; the empty string is the core group. An empty list matches none.
+    /// API groups; the empty string is the core group. An empty list matches no group.
     pub api_groups: Vec<String>,
-    /// Resources: `pods`, `pods/status`, `*/status`. An empty list matches none.
+    /// Resources: `pods`, `pods/status`, `*/status`. An empty list matches no resource.
     pub resources: Vec<String>,
     /// Names of objects; `x*` matches a prefix, and the empty string matches requests without a name. An empty list
-    /// matches all.
+    /// matches all names.
     ///
     /// The path can spell the name of a proxied object in several ways (`web`, `web:80`). An entry without a colon is
-    /// compared with the object's name. In a denying policy, an entry matches if any spelling matches. In any other
-    /// policy, the name as written in the path must match, too. For inverted entries the two rules are exchanged.
+    /// compared with the object's name. In a denying policy, an entry matches if any spelling matches. In a dispatching
+    /// policy, the name as written in the path must match, too. For inverted entries, the rules for denying and
+    /// dispatching policies are exchanged.
     pub resource_names: Vec<String>,
     /// Namespaces; `x*` matches a prefix. The empty string matches cluster-scoped requests and requests for all
-    /// namespaces. An empty list matches all.
+    /// namespaces. An empty list matches all requests.
     pub namespaces: Vec<String>,
     /// User names; `x*` matches a prefix. An empty list matches all users, unless `service_accounts` has entries.
     pub users: Vec<String>,
-    /// ServiceAccounts, in addition to `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. These entries, including inverted
-    /// entries, match only ServiceAccounts.
+    /// ServiceAccounts, as an alternative to `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. These entries, including
+    /// inverted entries, match only ServiceAccounts.
     pub service_accounts: Vec<String>,
-    /// Groups; `x*` matches a prefix. The user must be in one of these groups, and for inverted entries in none of
-    /// these groups. An empty list matches all.
+    /// Groups of the user; `x*` matches a prefix. The user must be in at least one of these groups. With inverted
+    /// entries, the user must be in none of the groups. An empty list matches all users.
     pub user_groups: Vec<String>,
-    /// Paths of non-resource requests; `x*` matches a prefix. An empty list matches none.
+    /// Paths of non-resource requests; `x*` matches a prefix. An empty list matches no path.
     pub non_resource_urls: Vec<String>,
-    /// Values of the `User-Agent` header; `x*` matches a prefix. An empty list matches all.
+    /// Values of the `User-Agent` header; `x*` matches a prefix. An empty list matches all clients.
     pub user_agents: Vec<String>,
 }
 
@@ -77,7 +78,8 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(rule: &Rule) -> Self {
-        // Users and ServiceAccounts are alternatives. The rule matches all users only if both fields are empty.
+        // A request has to match only one of the fields for users and ServiceAccounts. The rule matches all users only
+        // if both fields are empty.
         let no_users = if rule.service_accounts.is_empty() { Empty::Any } else { Empty::Nothing };
         Self {
             verbs: FieldEntries::parse(&rule.verbs, Empty::Nothing),
@@ -107,14 +109,14 @@ impl Matcher {
         self.api_groups.verdict(one("")).accepts() && PROXIED.iter().any(is_named)
     }
 
-    /// Compares each field of the rule with a request. `denies` is true for a rule of a denying policy. The index in
-    /// `index.rs` gives the same result for many rules at once.
+    /// Compares each field of the rule with a request. `denies` is true if the rule's policy denies requests. The index
+    /// in `index.rs` gives the same result for many rules at once.
     pub(crate) fn explain(&self, asked: &DispatchAttributes<'_>, denies: bool) -> RuleVerdict {
         let user = self.users.verdict(one(asked.user));
         let account = self.service_accounts.verdict(asked.service_account().into_iter());
         let account = if asked.service_account().is_none() { Reason::NoEntry } else { account };
         let mut fields = vec![FieldVerdict { field: RuleField::Verbs, reason: self.verbs.verdict(one(asked.verb)) }];
-        // A match of `users` or `serviceAccounts` suffices. The explanation shows the matching field.
+        // It suffices that `users` or `serviceAccounts` matches. The explanation shows the field that matches.
         fields.push(match account.accepts() && !user.accepts() {
             true => FieldVerdict { field: RuleField::ServiceAccounts, reason: account },
             false => FieldVerdict { field: RuleField::Users, reason: user },

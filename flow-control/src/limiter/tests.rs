@@ -1,5 +1,5 @@
-//! Property tests of the limiter: generated schedules of requests, time and new limits, with invariants after each
-//! step.
+//! Property tests of the limiter. The schedules of requests, time and new limits are generated, and the tests check
+//! invariants after each step.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -13,7 +13,7 @@ use crate::allowance::Slots;
 use crate::hand::Deck;
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
-/// Number of accounts with a single key. All further keys share one account.
+/// Maximal number of keys with their own account. All other keys share one account.
 const KEYS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ struct Clients<A: Allowance> {
     next: u64,
     held: Vec<LimiterPermit>,
     waiting: BTreeMap<u64, Ticket>,
-    /// Permits granted since the last check.
+    /// Permits that were granted since the last check.
     turns: Vec<LimiterPermit>,
 }
 
@@ -92,7 +92,7 @@ impl<A: Allowance> Clients<A> {
         self.receive_turns(granted);
     }
 
-    /// Checks that each permit goes to a waiting request, once.
+    /// Checks that each permit goes to a waiting request, and that no request gets two.
     fn receive_turns(&mut self, granted: Granted<u64>) {
         for (number, place) in granted {
             let ticket = self.waiting.remove(&number).expect("only who waits is given a turn");
@@ -105,7 +105,7 @@ impl<A: Allowance> Clients<A> {
         assert_eq!(self.limiter.waiting(), self.waiting.len());
         assert!(self.waiting.len() <= queueing().waiting_max());
         assert!(self.limiter.keys() <= KEYS_MAX);
-        // If a request waits while its seats are free, a wake-up was lost.
+        // If a request still waits while enough seats for it are free, the limiter has lost a wake-up.
         let accounts: Vec<_> = self.waiting.values().map(|ticket| ticket.account).collect();
         for account in accounts {
             let mut lost = Vec::new();
@@ -121,7 +121,7 @@ impl<A: Allowance> Clients<A> {
 
 proptest! {
     #[test]
-    fn slots_never_exceed_the_limit_and_all_are_freed(max in 0_u32..6, schedule in steps()) {
+    fn slots_in_use_never_exceed_the_limit_and_are_all_freed(max in 0_u32..6, schedule in steps()) {
         let limit = |max| MaxRequestsInflight { max, count_long_running: false };
         let mut clients: Clients<Slots> = Clients::new(limit(max));
         for step in schedule {
@@ -132,7 +132,7 @@ proptest! {
             }
             clients.check();
         }
-        // Each waiting request is admitted after all requests before it have ended.
+        // Each waiting request is admitted after all earlier requests have ended.
         clients.act(Step::Change { limit: 3 }, limit);
         loop {
             let turns = std::mem::take(&mut clients.turns);
@@ -151,8 +151,8 @@ proptest! {
         let number = |number: u32| NonZeroU32::new(number.max(1)).unwrap();
         let limit = |size| TokenBucket { qps: number(size * 10), burst: number(size) };
         let mut clients: Clients<SpentTokens> = Clients::new(limit(burst));
-        // Upper bound of spent tokens in each account since the last change of the limit: the burst and the refilled
-        // tokens.
+        // Upper bound of the tokens that each account may have spent since the last change of the limit: the burst and
+        // the refilled tokens.
         let (mut brought, mut had) = (f64::from(burst), BTreeMap::<AccountId, u32>::new());
         for step in schedule {
             let before = (clients.now, clients.limiter.limit());
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// Returns the earliest time at which time alone admits a waiting request, with its account.
+/// Returns the earliest time at which refilled tokens admit a waiting request, with the account of the request.
 fn next_due(clients: &Clients<SpentTokens>) -> Option<(Instant, AccountId)> {
     let due = |ticket: &Ticket| {
         let due = clients.limiter.due(ticket.account, ticket.generation, clients.now)?;
@@ -200,7 +200,8 @@ fn next_due(clients: &Clients<SpentTokens>) -> Option<(Instant, AccountId)> {
     clients.waiting.values().filter_map(due).min()
 }
 
-/// More keys than accounts: accounts of exhausted keys remain, and all new keys share one limit.
+/// The number of keys exceeds the number of accounts. The accounts of keys without tokens stay, and all new keys share
+/// one limit.
 #[test]
 fn many_keys_neither_grow_memory_nor_reset_a_spent_limit() {
     let one = NonZeroU32::MIN;
@@ -215,13 +216,13 @@ fn many_keys_neither_grow_memory_nor_reset_a_spent_limit() {
     let others = (1..10_000).filter(|key| admitted(*key, start).0).count();
     assert_eq!(others, 99 + 1, "each with an account of its own, and one of all others");
     assert_eq!(admitted(0, start), (false, 100));
-    // Full buckets free their accounts for new keys.
+    // When their buckets are full, accounts are removed, and new keys can have accounts.
     let later = start + Duration::from_secs(2);
     assert_eq!((10_000..20_000).filter(|key| admitted(*key, later).0).count(), 100 + 1);
 }
 
 #[test]
-fn waiting_wide_request_is_not_overtaken_by_narrow_requests() {
+fn request_for_many_seats_is_not_overtaken_by_smaller_requests() {
     let limit = MaxRequestsInflight { max: 4, count_long_running: false };
     let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
     let now = Instant::now();

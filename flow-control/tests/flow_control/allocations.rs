@@ -1,4 +1,4 @@
-//! Memory allocations of an admitted request (none) and of a waiting request (few).
+//! Tests of the memory that flow control allocates: nothing for an admitted request, little for a waiting request.
 
 use futures::FutureExt;
 use tributary_flow_control::{Attributes, Deck, Dimension, Queueing};
@@ -21,7 +21,7 @@ fn admitted_request_of_an_existing_key_allocates_no_memory() {
     }
 }
 
-/// One user may create thousands of keys whose requests wait, and each key has its own queues.
+/// One user may create thousands of keys with waiting requests, and each key has its own queues.
 #[tokio::test(start_paused = true)]
 async fn waiting_request_allocates_no_memory_for_empty_queues() {
     const BYTES_MAX: u64 = 8 << 10;

@@ -10,7 +10,7 @@ use tributary_flow_control::{
 
 use super::{from, named, one, slots, tenants, tokens, watch};
 
-/// Returns the decision, which must come without a wait.
+/// Returns the decision about a request, which must come without a wait.
 fn at_once(schema: &GovernedSchema, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
     schema.admit(attributes).now_or_never().expect("it does not wait")
 }
@@ -23,7 +23,7 @@ async fn slot_is_free_after_its_request_is_dropped() {
     assert_eq!(at_once(schema, &from("eve")).unwrap_err().cause, RefusalCause::Exceeded);
     drop(first);
     let third = at_once(schema, &from("eve")).unwrap();
-    // An aborted task drops the permit, as a closed client connection does.
+    // The aborted task drops the permit, as a task does when the client closes the connection.
     let task = tokio::spawn(async move {
         let _third = third;
         std::future::pending::<()>().await;
@@ -49,8 +49,8 @@ async fn each_user_has_a_separate_limit() {
     assert_eq!(schema.usage(), SchemaUsage { in_flight: 3, keys: 3, admitted: 3, refused, ..SchemaUsage::default() });
 }
 
-/// KubeGateway counts long-running requests (case 19 of its contract: `countLongRunning`). kube-apiserver's limits do
-/// not.
+/// KubeGateway can count long-running requests (case 19 of its contract: `countLongRunning`). kube-apiserver's limits
+/// never count them.
 #[tokio::test(start_paused = true)]
 async fn long_running_request_takes_a_slot_only_if_configured() {
     let counting = |max, count_long_running| {
@@ -134,11 +134,11 @@ async fn slots_in_use_survive_a_change_of_the_configuration() {
     assert_eq!(let_in(rate, 10), 5);
     let same = second.changed([named("rate", tokens(1, 5, &[Dimension::User], None))]).unwrap();
     assert_eq!(let_in(same.schema("rate").unwrap(), 10), 5, "each user has a bucket now");
-    // A schema of another kind starts with zero usage.
+    // A schema that changes its kind starts with zero usage.
     assert!(at_once(second.schema("other").unwrap(), &from("ann")).is_ok());
     drop(other);
     // Each user has a separate limit now. The earlier requests shared one key, so they take no slot of a user's limit,
-    // but remain in flight.
+    // but they are still in flight.
     assert_eq!(tenants(&second).usage().in_flight, 3);
     let third = second.changed([named("tenants", slots(2, &[], None))]).unwrap();
     let mut held = held.into_iter();
@@ -147,19 +147,19 @@ async fn slots_in_use_survive_a_change_of_the_configuration() {
     assert!(at_once(tenants(&third), &from("ann")).is_err(), "two are held of two");
     drop(held.next());
     assert!(at_once(tenants(&third), &from("ann")).is_ok());
-    // Requests with the first configuration are subject to the limit of the latest configuration.
+    // A request with the first configuration is subject to the limit of the latest configuration.
     let _second_place = at_once(tenants(&first), &from("bob")).unwrap();
     assert!(at_once(tenants(&first), &from("bob")).is_err());
     assert!(third.schema("rate").is_none() && third.schemas().count() == 1);
 }
 
-/// Returns how many of `requests` requests are admitted without a wait.
+/// Sends `requests` requests, and returns the number of those that are admitted without a wait.
 fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
     (0..requests).filter(|_| at_once(schema, &from("ann")).is_ok()).count()
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_token_rate_fills_the_bucket_and_unchanged_keeps_it() {
+async fn only_a_changed_token_rate_fills_the_bucket() {
     let large = one(tokens(1_000, 1_000, &[], None));
     assert_eq!(let_in(tenants(&large), 1_500), 1_000);
     let small = large.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
@@ -171,7 +171,7 @@ async fn changed_token_rate_fills_the_bucket_and_unchanged_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slots_in_use_count_again_after_their_schema_returns() {
+async fn slots_in_use_count_again_after_a_removed_schema_is_restored() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
     let first = FlowControl::new(both()).unwrap();
     let held = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());

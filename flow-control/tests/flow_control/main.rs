@@ -1,4 +1,4 @@
-//! Tests of schemas through the public interface, in paused time.
+//! Tests of schemas through the public interface. The tests run in tokio's paused time.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

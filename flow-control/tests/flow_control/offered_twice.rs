@@ -1,4 +1,4 @@
-//! Tests with twice as many requests as the limit admits.
+//! Tests in which clients send twice as many requests as the limit admits.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,8 @@ use super::{from, one, slots, tenants, tokens, waiting};
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Simulates users for some seconds. `offered` has for each user the number of requests per millisecond, and the
-/// duration of a request. Returns each user's admitted requests per second, in the second half of the time.
+/// duration of a request. Returns for each user the number of admitted requests per second, in the second half of the
+/// time.
 async fn let_in(
     kind: SchemaKind,
     offered: &[(&'static str, u32, Duration)],
@@ -63,7 +64,7 @@ async fn token_bucket_under_double_load_admits_its_rate() {
     assert!(within(alone["ann"], 10_000.0, 0.05), "{alone:?}");
 }
 
-/// Four users send 20,000 requests per second; the limit is 10,000. The three users who exceed their fair share get
+/// Four users send 20,000 requests per second, and the limit is 10,000. Three users exceed their fair share. They get
 /// equal parts of the tokens that the fourth user leaves.
 #[tokio::test(start_paused = true)]
 async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
@@ -84,8 +85,8 @@ async fn users_of_one_token_bucket_get_equal_shares_within_10_percent() {
 
 #[tokio::test(start_paused = true)]
 async fn users_occupy_slots_for_equal_times_within_10_percent() {
-    // Ten slots give 10 s of slot time per second. Half of this time is 25 requests of 200 ms, or 500 requests of 10
-    // ms.
+    // Ten slots are 10 s of slot time per second. Half of this time suffices for 25 requests of 200 ms, or for 500
+    // requests of 10 ms.
     let ten = slots(10, &[], Some(waiting(Duration::from_millis(400))));
     let offered = [("lists", 1, 200 * MILLISECOND), ("gets", 1, 10 * MILLISECOND)];
     let counts = let_in(ten, &offered, 20).await;

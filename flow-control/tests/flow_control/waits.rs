@@ -1,4 +1,4 @@
-//! Tests of waiting requests.
+//! Tests of requests that wait.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn cancelled_request_passes_its_slot_to_the_next_request() {
         assert!(waiting.now_or_never().is_none());
     }
     drop(gone);
-    // The second request is granted the slot, and is dropped before its next poll.
+    // The second request gets the slot, but its future is dropped before the next poll.
     drop(held);
     assert_eq!(schema.usage().waiting, 1);
     drop(late);
@@ -50,7 +50,7 @@ async fn cancelled_request_passes_its_slot_to_the_next_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_waits_for_a_token_and_an_unused_token_remains() {
+async fn request_waits_for_a_token_and_a_cancelled_request_spends_none() {
     let control = one(tokens(10, 1, &[], Some(waiting(WAIT_MAX))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
@@ -60,7 +60,7 @@ async fn request_waits_for_a_token_and_an_unused_token_remains() {
     }
     let took = started.elapsed().as_millis();
     assert!((300..=303).contains(&took), "{took} ms");
-    // A request that is dropped before its next poll leaves the token to the next request.
+    // A waiting request whose future is dropped before the next poll leaves the token to the next request.
     let ann = from("ann");
     let mut gone = Box::pin(schema.admit(&ann));
     assert!((&mut gone).now_or_never().is_none());
@@ -94,7 +94,7 @@ async fn raised_limit_admits_waiting_requests_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_queue_and_the_sum_of_queues_are_bounded() {
+async fn length_of_each_queue_and_of_all_queues_together_is_limited() {
     let queueing = |queues, length| Queueing {
         deck: Deck::new(queues, 1).unwrap(),
         length: NonZeroU16::new(length).unwrap(),
@@ -120,8 +120,8 @@ async fn each_queue_and_the_sum_of_queues_are_bounded() {
     assert_eq!(refused.cause, RefusalCause::QueueFull);
 }
 
-/// Flow control runs before the lookup of the resource, so a user can create any number of keys with invented resource
-/// names.
+/// Flow control runs before Tributary looks up the resource, so a user can create any number of keys with invented
+/// resource names.
 #[tokio::test(start_paused = true)]
 async fn user_with_many_keys_leaves_queue_capacity_to_other_users() {
     let queueing = Queueing {
@@ -165,7 +165,7 @@ async fn service_accounts_of_one_member_share_one_flow() {
     let all = std::iter::repeat_n(("storm", &storm), 20).chain(accounts.iter().map(|own| ("account", own)));
     for (who, attributes) in all.chain(std::iter::repeat_n(("ann", &ann), 10)) {
         waits.push(async move { schema.admit(attributes).await.map(|_spent| who) });
-        // The first poll puts this request into the queue before later requests.
+        // The first poll adds this request to the queue before later requests.
         assert!(waits.next().now_or_never().is_none());
     }
     while let Some(who) = waits.next().await {

@@ -1,4 +1,4 @@
-//! Checks each field of a policy rule, independently of the other fields.
+//! Checks of each field of a policy rule, independently of the other fields.
 
 use super::{Findings, PolicyScope, path_verbs, resource_verbs};
 use crate::explanation::RuleField;
@@ -28,7 +28,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
                         findings.warning(path, format!("{entry:?} excludes nothing: {why}"));
                     }
                     (Unasked::Part(why), None) => findings.warning(path, format!("{entry:?} does not take {why}")),
-                    // The inverted entry still excludes paths that reach the policies.
+                    // The inverted entry still has an effect: it excludes paths to which policies apply.
                     (Unasked::Part(_), Some(_)) => {}
                 }
             }
@@ -36,7 +36,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
     }
 }
 
-/// Reports entries without effect because of a `*` or a plain entry in the same field.
+/// Reports entries that have no effect, because the same field contains `*` or an entry without `-`.
 fn together(entries: &[String], path: &str, findings: &mut Findings) {
     let quoted =
         |entries: Vec<&String>| entries.iter().map(|entry| format!("{entry:?}")).collect::<Vec<_>>().join(", ");
@@ -54,7 +54,7 @@ fn together(entries: &[String], path: &str, findings: &mut Findings) {
     }
 }
 
-/// Returns the problem with an entry (without its `-`), and the remedy.
+/// Returns the problem with an entry (without its `-`), and the remedy. `None` if the entry is valid.
 pub(super) fn problem(field: RuleField, entry: &str) -> Option<String> {
     match field {
         RuleField::Verbs => verb(entry),
@@ -84,11 +84,11 @@ fn is_of_resource(entry: &str) -> bool {
     segments.nth(before).is_some_and(|resource| !resource.is_empty())
 }
 
-/// The requests that match an entry but never reach the policies of a scope, with the reason and the remedy.
+/// The requests that match an entry but to which no policies of the scope apply, with the reason and the remedy.
 enum Unasked {
-    /// All requests that match the entry.
+    /// No policies apply to any request that matches the entry.
     Whole(&'static str),
-    /// A part of the requests that match the entry. The text describes the part.
+    /// No policies apply to a part of the requests that match the entry. The text describes this part.
     Part(String),
 }
 
@@ -108,7 +108,7 @@ fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked>
     if let Some(after) = path.strip_prefix("/clusters/") {
         return unasked_below_clusters(after, is_beginning);
     }
-    // A prefix of Tributary's own paths may also match other paths: `/healthzz`, `/metrics/slis`.
+    // An entry with a prefix of Tributary's own paths may also match other paths: `/healthzz`, `/metrics/slis`.
     let is_own = if is_beginning { all_below_pass_no_policies(path) } else { passes_no_policies(path) };
     match is_own {
         true => Some(Unasked::Whole("in the merged view this endpoint answers it itself, without policies; remove it")),
@@ -120,8 +120,8 @@ fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked>
     }
 }
 
-/// Returns which requests of the path `/clusters/AFTER` reach no policies. `/clusters/` and `/clusters//` belong to no
-/// cluster.
+/// Returns the requests for paths `/clusters/AFTER` to which no policies apply. `/clusters/` and `/clusters//` belong
+/// to no cluster.
 fn unasked_below_clusters(after: &str, is_beginning: bool) -> Option<Unasked> {
     match (matches!(after, "" | "/"), is_beginning) {
         (false, _) => Some(Unasked::Whole(
@@ -193,7 +193,7 @@ fn service_account(entry: &str) -> Option<String> {
     }
 }
 
-/// Returns the problem with a `*` before the end of an entry.
+/// Returns the problem with an entry that has a `*` before its end.
 fn star_inside(entry: &str) -> Option<String> {
     let is_inside = entry.trim_end_matches('*').contains('*');
     is_inside.then(|| "has a \"*\" inside; a \"*\" is allowed alone, or at the end to match a prefix".to_owned())

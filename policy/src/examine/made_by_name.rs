@@ -1,4 +1,4 @@
-//! Denials of `create` that `patch` and `update` evade.
+//! Warnings about denials of `create` that clients can evade by `patch` and `update`.
 //!
 //! A server-side apply (`patch`) and a PUT (`update`) create an object that does not exist. kube-apiserver then checks
 //! the right to `create` (apiserver `pkg/endpoints/handlers/patch.go` and `update.go`). Policies run before Tributary
@@ -14,7 +14,7 @@ use crate::place::RulePlace;
 use crate::policy::Mode;
 use crate::rule::{Matcher, Rule};
 
-/// Resources that kube-apiserver never stores. Only POST creates these resources.
+/// Resources whose objects kube-apiserver never stores. Only POST creates such objects.
 const NEVER_KEPT: [&str; 7] = [
     "bindings",
     "localsubjectaccessreviews",

@@ -1,4 +1,4 @@
-//! Finds names of groups and resources that no cluster has. Rules with such names never match.
+//! Search for API groups and resources in rules that no cluster can have. Rules with such names never match.
 
 use super::Findings;
 use super::fields::problem;
@@ -7,7 +7,7 @@ use crate::known_resources::{group_doubt, resource_doubt};
 use crate::place::RulePlace;
 use crate::rule::Rule;
 
-/// Warns of entries in `apiGroups` and `resources` with unknown names.
+/// Warns of entries in `apiGroups` and `resources` that contain unknown names.
 pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     let mut tell = |field: RuleField, index: usize, entry: &str, doubt: &str| {
         let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
@@ -18,7 +18,7 @@ pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
             tell(RuleField::ApiGroups, index, entry, &doubt);
         }
     }
-    // With inverted groups, the rule applies to all other groups, whose resources are unknown.
+    // If the groups are inverted, the rule applies to all groups that it does not name, whose resources are unknown.
     let groups: Vec<_> = rule.api_groups.iter().map(String::as_str).collect();
     if groups.iter().any(|group| *group == "*" || group.starts_with('-')) {
         return;
@@ -32,7 +32,7 @@ pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     }
 }
 
-/// Returns the well-formed names of a field, with their indices. `fields` reports malformed entries.
+/// Returns the well-formed names in a field, with their indices. Malformed entries are reported by `fields`.
 fn list_names(field: RuleField, rule: &Rule) -> impl Iterator<Item = (usize, &str)> {
     let entries = rule.entries(field).iter().map(String::as_str).enumerate();
     entries.filter(move |(_, entry)| !entry.contains('*') && problem(field, without_inversion(entry)).is_none())

@@ -1,15 +1,16 @@
-//! Tests of findings in policies: each finding has a path, a value and a remedy.
+//! Tests of findings about policies. Each finding has a path, a value and a remedy.
 
 use tributary_policy::{Mode, Policy, PolicyScope, RULES_MAX, Rule, Severity, examine};
 
 use crate::{denying, entries, everything};
 
-/// Returns the findings in a cluster's policies, one per line, with the prefix `E` (error) or `W` (warning).
+/// Returns the findings about a cluster's policies, one per line, with the prefix `E` (error) or `W` (warning).
 fn found(policies: &[Policy]) -> Vec<String> {
     found_of(policies, PolicyScope::Cluster)
 }
 
-/// Returns the findings in a scope, without the warning of a final denial, which has a separate test.
+/// Returns the findings about policies of a scope. The warning about a final denial is omitted, because it has its own
+/// test.
 fn found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     let mut lines = all_found_of(policies, scope);
     lines.retain(|line| !line.contains("no policy follows that lets the rest pass"));
@@ -24,7 +25,7 @@ fn all_found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     examine(policies, scope).iter().map(line).collect()
 }
 
-/// Returns a dispatching policy. Only its rules can have findings.
+/// Returns a policy that dispatches requests. Only the rules of such a policy can have findings.
 fn policy(rules: Vec<Rule>) -> Policy {
     Policy { rules, ..Policy::default() }
 }
@@ -34,7 +35,7 @@ fn pods() -> Rule {
 }
 
 #[test]
-fn rules_that_never_match_are_errors() {
+fn policy_rules_that_never_match_are_errors() {
     for (rule, expected) in [
         (pods(), ""),
         (everything(), ""),
@@ -113,7 +114,7 @@ fn rules_that_never_match_are_errors() {
     assert!(found(&[many])[0].starts_with("E spec.dispatchPolicies: 4097 rules are more than 4096"));
 }
 
-/// An author who writes a rule for such a path needs the information that policies never apply to the path.
+/// An author who writes a rule for such a path must learn that policies never apply to the path.
 #[test]
 fn paths_that_never_reach_policies_are_reported() {
     const OWN: &str = "in the merged view this endpoint answers it itself, without policies; remove it";
@@ -154,7 +155,8 @@ fn paths_that_never_reach_policies_are_reported() {
             assert!(lines.iter().all(|line| line.starts_with(&begins)), "{entry} {scope:?}: {lines:#?}");
         }
     }
-    // Prefixes may also match paths to which policies apply: `/metrics/slis`, `/healthzz`, and `/clusters/`.
+    // An entry with a prefix may also match paths to which policies apply: `/metrics/slis`, `/healthzz`, and
+    // `/clusters/`.
     for (entry, told) in [
         ("/metrics*", "\"/metrics\": in the merged view this endpoint answers that itself"),
         ("/healthz*", "\"/healthz\": in the merged view this endpoint answers that itself"),
@@ -172,7 +174,7 @@ fn paths_that_never_reach_policies_are_reported() {
             assert_eq!(found(&[policy(vec![rule])]), Vec::<String>::new());
         }
     }
-    // An exclusion without an effect does no harm.
+    // An inverted entry without an effect does no harm.
     let rule = Rule { verbs: entries("get"), non_resource_urls: entries("-/metrics"), ..Rule::default() };
     let lines = found_of(&[policy(vec![rule.clone()])], PolicyScope::MergedView);
     let path = "spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]";
@@ -181,7 +183,7 @@ fn paths_that_never_reach_policies_are_reported() {
 }
 
 #[test]
-fn entries_without_effect_are_warnings() {
+fn policy_entries_without_effect_cause_warnings() {
     for (verbs, expected) in [
         ("get -list", "W R.verbs: \"-list\" has no effect beside \"get\"; remove one of them"),
         ("* -get", "W R.verbs: \"*\" matches everything, so \"-get\" has no effect; remove one of them"),
@@ -200,7 +202,7 @@ fn entries_without_effect_are_warnings() {
 }
 
 #[test]
-fn hidden_rules_and_policies_are_warnings() {
+fn rules_and_policies_hidden_by_earlier_rules_cause_warnings() {
     let rule = |index: usize| Rule { resources: entries(["pods", "nodes", "services"][index]), ..pods() };
     let two = || policy(vec![rule(0), rule(1)]);
     let all = || policy(vec![everything()]);
@@ -222,7 +224,7 @@ fn hidden_rules_and_policies_are_warnings() {
             vec![policy(vec![rule(0), rule(0)])],
             vec![format!("W {first}.rules[1]: matches no request, because {first}.rules[0] {remedy}")],
         ),
-        // An audited policy does not hide an enforced policy, but an enforced policy hides an audited policy.
+        // A policy in audit mode does not hide an enforced policy, but an enforced policy hides a policy in audit mode.
         (vec![told(all()), two()], vec![]),
         (vec![all(), told(two())], vec![format!("W {second}: matches no request, because {first}.rules[0] {remedy}")]),
         (
@@ -260,7 +262,7 @@ fn rule_hides_a_later_rule_if_each_field_covers_it() {
         (with("", "a/*", "", "pods", ""), with("", "a/b", "", "pods", ""), true),
         (with("", "a/*", "", "pods", ""), with("", "*", "", "pods", ""), false),
         (with("", "a/*", "", "pods", ""), with("ann", "a/b", "", "pods", ""), false),
-        // A user in group `dev` may also be in group `ops`.
+        // A user in the group `dev` may also be in the group `ops`.
         (with("", "", "-ops", "pods", ""), with("", "", "dev", "pods", ""), false),
         (with("", "", "-ops", "pods", ""), with("", "", "-o*", "pods", ""), true),
         (with("", "", "", "*/status", ""), with("", "", "", "pods/status", ""), true),
@@ -305,7 +307,7 @@ fn rule_hides_a_later_rule_if_it_covers_all_spellings() {
 
 /// Helm 4 and `kubectl apply --server-side` create objects with PATCH.
 #[test]
-fn denial_of_create_without_patch_and_update_is_a_warning() {
+fn denial_of_create_without_patch_and_update_causes_a_warning() {
     let creating =
         |verbs: &str, resources: &str| Rule { verbs: entries(verbs), resources: entries(resources), ..pods() };
     let told = |policies: &[Policy]| {
@@ -346,7 +348,7 @@ fn denial_of_create_without_patch_and_update_is_a_warning() {
     let of_patch = "denies \"create\" and not \"patch\": a server-side apply (Helm 4, kubectl apply --server-side) is a patch also";
     assert!(lines[0].contains(of_patch), "{lines:?}");
     assert!(lines[1].contains("denies \"create\" and not \"update\": a PUT is an update also"), "{lines:?}");
-    // A different rule or policy may deny the other verbs.
+    // A second rule or policy may deny `patch` and `update`.
     let others = [creating("update", "pods"), creating("patch", "pods services")];
     let (rule, audited) = (creating("create", "pods"), |policy| Policy { mode: Mode::Audit, ..policy });
     let [update, patch] = others.map(|rule| denying("no", vec![rule]));
@@ -357,7 +359,7 @@ fn denial_of_create_without_patch_and_update_is_a_warning() {
 }
 
 #[test]
-fn denial_that_lists_evade_is_a_warning() {
+fn denial_that_list_requests_evade_causes_a_warning() {
     for (rule, field, verb) in [
         (Rule { namespaces: entries("kube-system"), ..pods() }, "namespaces", "list"),
         (Rule { resource_names: entries("a*"), verbs: entries("watch"), ..pods() }, "resourceNames", "watch"),
@@ -380,7 +382,7 @@ fn denial_that_lists_evade_is_a_warning() {
 }
 
 #[test]
-fn final_denial_is_a_warning() {
+fn denial_as_the_last_policy_causes_a_warning() {
     let pods = || denying("no", vec![pods()]);
     let audited = |policy| Policy { mode: Mode::Audit, ..policy };
     let paths = Rule { verbs: entries("*"), non_resource_urls: entries("*"), ..Rule::default() };
@@ -390,7 +392,7 @@ fn final_denial_is_a_warning() {
         (vec![policy(vec![pods().rules[0].clone()]), pods()], Some(1)),
         (vec![pods(), audited(policy(vec![everything()]))], Some(0)),
         (vec![denying("no", vec![resources.clone()])], Some(0)),
-        // If policies deny every remaining request, by one rule or by several, no request gets a 500.
+        // If policies deny every request that is left, by one rule or by several, no request gets a 500.
         (vec![denying("no", vec![everything()])], None),
         (vec![denying("no", vec![resources, paths])], None),
         (vec![pods(), policy(vec![everything()])], None),
@@ -412,14 +414,14 @@ fn final_denial_is_a_warning() {
                 );
             }
         }
-        // The policies of the scope apply to a request that matches no global policy.
+        // If no global policy matches a request, the policies of the cluster or merged view decide.
         let lines = all_found_of(&policies, PolicyScope::Global);
         assert!(!lines.iter().any(|line| line.contains("500")), "{lines:?}");
     }
 }
 
 #[test]
-fn unknown_names_are_warnings() {
+fn unknown_group_and_resource_names_cause_warnings() {
     let rule = |groups: &str, resources: &str| Rule {
         verbs: entries("*"),
         api_groups: entries(groups),

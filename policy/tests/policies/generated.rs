@@ -1,4 +1,4 @@
-//! Strategies for generated policies and requests. They use a few words only, so that rules often match.
+//! Proptest strategies for policies and requests. They use only a few words, so that rules often match.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ const GROUPS: [&str; 3] = ["", "apps", "batch"];
 const RESOURCES: [&str; 3] = ["pods", "nodes", "jobs"];
 const SUBRESOURCES: [&str; 4] = ["", "status", "log", "proxy"];
 const NAMES: [&str; 5] = ["", "a", "ab", "abc", "bé"];
-/// Names of objects, including spellings of proxied objects (`a:80`), and schemes that equal names.
+/// Names of objects. Some are spellings of proxied objects (`a:80`), and some have schemes that equal names.
 const OBJECTS: [&str; 10] = ["", "a", "ab", "abc", "bé", "a:80", "ab:", "b:a:80", "ab:b:", "a:b:c:d"];
 const USERS: [&str; 6] =
     ["ann", "anna", "bob", "system:serviceaccount:a:ab", "system:serviceaccount:a:b", "system:serviceaccount:b:ab"];
@@ -46,7 +46,7 @@ pub(crate) fn asked() -> impl Strategy<Value = Asked> {
         .prop_map(|(user, groups, user_agent, verb, target)| Asked { user, groups, user_agent, verb, target })
 }
 
-/// Generates the entries of a field: often `*`, and also words, prefixes and inverted entries.
+/// Generates the entries of a field: often `*`, otherwise words, prefixes and inverted entries.
 fn field(words: &'static [&'static str], has_beginnings: bool) -> impl Strategy<Value = Vec<String>> {
     let entry = (select(words), 0..6_u8, 0..4_usize, prop::bool::weighted(0.3)).prop_map(
         move |(word, beginning, length, inverted)| {

@@ -1,4 +1,4 @@
-//! Tests that decisions of policies follow the contract and equal the decisions of the reference implementation.
+//! Tests that the decisions of policies follow the contract and equal the decisions of the reference implementation.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

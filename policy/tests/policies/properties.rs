@@ -8,7 +8,7 @@ use crate::{generated, reference};
 
 proptest! {
     #[test]
-    fn decision_is_the_first_matching_rule(
+    fn first_matching_rule_decides_as_in_the_reference_implementation(
         policies in generated::policies(0..20, 0..12),
         asked in vec(generated::asked(), 1..20),
     ) {

@@ -1,9 +1,9 @@
-//! Reference implementation: a direct transcription of the contract that compares texts rule by rule.
+//! Reference implementation: a direct transcription of the contract, which compares texts rule by rule.
 
 use tributary_apimachinery::RequestedResource;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Policy, PolicyList, Rule, RulePlace};
 
-/// Returns the first enforced rule that matches, and the first matching audited rule before the enforced rule.
+/// Returns the first enforced rule that matches, and the first matching rule in audit mode before the enforced rule.
 pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Option<RulePlace>, Option<RulePlace>) {
     let mut told = None;
     for (policy, given) in policies.iter().enumerate() {
@@ -25,7 +25,7 @@ pub(crate) fn denies(policy: &Policy) -> bool {
     matches!(policy.outcome.action, Action::Deny { .. })
 }
 
-/// Returns whether a rule matches a request. `denies` is true for a rule of a denying policy.
+/// Returns whether a rule matches a request. `denies` is true if the rule's policy denies requests.
 pub(crate) fn matches(rule: &Rule, denies: bool, asked: &DispatchAttributes<'_>) -> bool {
     let verb = list(&rule.verbs, false, |entry| entry == asked.verb);
     let anybody = rule.users.is_empty() && rule.service_accounts.is_empty();
@@ -57,8 +57,8 @@ pub(crate) fn matches(rule: &Rule, denies: bool, asked: &DispatchAttributes<'_>)
     verb && (anybody || user || account) && group && agent && target
 }
 
-/// Returns whether entries match the object name of a request. A proxied object's name has several spellings (`web`,
-/// `web:80`). A denying rule needs one matching spelling; any other rule needs a match of all spellings.
+/// Returns whether entries match the object name of a request. The name of a proxied object has several spellings
+/// (`web`, `web:80`). In a denying rule, one spelling has to match; in a dispatching rule, all spellings have to match.
 fn is_of_name(entries: &[String], denies: bool, resource: &RequestedResource<'_>) -> bool {
     let written = resource.name;
     let parts: Vec<_> = written.split(':').collect();

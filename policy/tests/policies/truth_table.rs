@@ -1,10 +1,12 @@
-//! The sixteen rows of the contract's truth table for rules, with their numbers, and cases outside the table.
+//! The sixteen rows of the contract's truth table for rules, with their numbers, and cases that the table does not
+//! contain.
 
 use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, PolicyList, Rule, RulePlace, Verdict};
 
 use crate::{denying, entries, everything, path, resource};
 
-/// Returns whether a policy with only this rule matches the request. Checks that the explanation agrees.
+/// Returns whether a policy with only this rule matches the request. Also checks that the explanation gives the same
+/// result.
 fn takes(rule: &Rule, asked: &DispatchAttributes<'_>) -> bool {
     let policies = DispatchPolicies::new(vec![denying("no", vec![rule.clone()])]);
     let taken = matches!(policies.decide(asked).verdict, Verdict::Taken { .. });
@@ -77,7 +79,7 @@ fn row_7_star_entry_matches_a_subresource_of_all_resources() {
 }
 
 #[test]
-fn row_8_inverted_star_entry_excludes_that_subresource() {
+fn row_8_inverted_star_entry_excludes_its_subresource_of_all_resources() {
     row(resources("-*/status"), &[(resource("get deployments/status"), false), (resource("get pods"), true)]);
 }
 
@@ -134,7 +136,7 @@ fn no_spelling_of_a_proxied_name_evades_a_denial() {
             assert_eq!(passes(&names(rule), &spelling), is_passed, "{rule} {spelling}");
         }
     }
-    // An entry with a colon is compared with the path. A scheme is not the beginning of a name.
+    // An entry with a colon is compared with the path. The scheme in a path is not the beginning of the object's name.
     for (rule, name, is_denied, is_passed) in [
         ("web:80", "web:80", true, true),
         ("web:80", "http:web:80", false, false),
@@ -150,7 +152,7 @@ fn no_spelling_of_a_proxied_name_evades_a_denial() {
         assert_eq!(denies(&names(rule), &proxy(name)), is_denied, "{rule} {name}");
         assert_eq!(passes(&names(rule), &proxy(name)), is_passed, "{rule} {name}");
     }
-    // An object without the subresource `proxy` has one spelling.
+    // The name of an object without the subresource `proxy` has one spelling.
     for request in ["get services web:80", "get services/status web:80", "get configmaps/proxy web:80"] {
         assert!(!denies(&names("web"), request) && passes(&names("-web"), request), "{request}");
     }
@@ -209,7 +211,7 @@ fn case_17_unmatched_request_is_refused_if_there_are_policies() {
 }
 
 #[test]
-fn request_without_a_matching_global_policy_is_ungoverned() {
+fn request_passes_if_no_global_policy_matches() {
     let policies = DispatchPolicies::global(vec![denying("no", vec![resources("secrets")])]);
     assert_eq!(policies.decide(&resource("get pods")).verdict, Verdict::Ungoverned);
     let Verdict::Taken { place, .. } = policies.decide(&resource("get secrets")).verdict else { panic!("not taken") };
@@ -217,15 +219,16 @@ fn request_without_a_matching_global_policy_is_ungoverned() {
 }
 
 #[test]
-fn audited_policy_does_not_change_the_decision() {
+fn policy_in_audit_mode_does_not_change_the_decision() {
     let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
     let at = |policy, rule| RulePlace { list: PolicyList::Dispatch, policy, rule };
-    // A single audited policy has the same effect as no policy.
+    // A single policy in audit mode has the same effect as no policy.
     let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Ungoverned, Some(at(0, 0))));
-    // An audited policy is reported before the enforced policy that matches, but not behind it.
+    // A matching policy in audit mode is reported if it comes before the enforced policy that matches, but not if it
+    // comes after it.
     for (policies, audited, taken) in [
         (vec![told(vec![resources("pods")]), acting.clone()], Some(at(0, 0)), at(1, 1)),
         (vec![acting.clone(), told(vec![resources("pods")])], None, at(0, 1)),
@@ -236,7 +239,7 @@ fn audited_policy_does_not_change_the_decision() {
         assert_eq!(decision.audited, audited);
         assert!(matches!(decision.verdict, Verdict::Taken { place, .. } if place == taken), "{decision:?}");
     }
-    // If no enforced rule matches, the audited rule is reported at any position.
+    // If no enforced rule matches, a matching rule in audit mode is reported at any position.
     let behind = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")]), told(vec![everything()])]);
     let decision = behind.decide(&resource("get pods"));
     assert_eq!((decision.verdict, decision.audited), (Verdict::Unmatched, Some(at(1, 0))));
@@ -261,7 +264,7 @@ fn service_account_entries_match_service_accounts_only() {
 }
 
 #[test]
-fn groups_namespaces_and_user_agents_match_by_entry() {
+fn groups_namespaces_and_user_agents_are_matched_by_entries() {
     let in_groups = |groups| DispatchAttributes { groups, ..resource("get pods") };
     let (none, dev, both): (&[String], Vec<String>, Vec<String>) = (&[], entries("dev"), entries("dev ops"));
     let rule = |groups| Rule { user_groups: entries(groups), ..everything() };

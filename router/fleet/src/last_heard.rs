@@ -1,4 +1,4 @@
-//! Last known discovery and OpenAPI documents of the clusters, which survive a restart: a process that starts while a
+//! Last known discovery and OpenAPI documents of the clusters. They survive a restart, so a process that starts while a
 //! cluster is down knows the cluster's kinds. Objects are not stored: the objects of a cluster that has not answered
 //! since the start are unknown.
 //!
@@ -29,7 +29,7 @@ pub struct LastHeard {
     pub discovery: BTreeMap<ClusterName, Served>,
     /// OpenAPI documents that clients have read.
     pub openapi: KnownOpenApi,
-    /// Clusters that were not configured in the process that wrote this state, with the time of their last use: seconds
-    /// since 1970.
+    /// Clusters that were not configured in the process that wrote this state. The value is the time of their last use
+    /// in seconds since 1970.
     pub others: BTreeMap<ClusterName, u64>,
 }

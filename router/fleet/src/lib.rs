@@ -1,4 +1,4 @@
-//! The member clusters: discovery, OpenAPI, identity, health, metrics and reports.
+//! The member clusters: their discovery, OpenAPI documents, identity, health, metrics and reports.
 
 pub mod discovery;
 pub mod last_heard;

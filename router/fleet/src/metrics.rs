@@ -1,7 +1,7 @@
 //! Metrics of the router. A metric that kube-apiserver also has keeps kube-apiserver's name.
 //!
-//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. The list of metrics in the crate `server`
-//! has the help texts; a test compares the list with the exposition.
+//! Source of the names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. The list of metrics in the crate
+//! `server` has the help texts; a test compares the list with the exposition.
 
 mod capped;
 mod client_class;
@@ -37,22 +37,22 @@ pub use labels::{OTHER, ResourceLabels};
 use request_series_cache::{RequestSeries, RequestSeriesCache};
 pub use request_source::RequestSource;
 
-/// Maximum number of series of each of the two request metrics. 10,000 of some 500 bytes: a large fleet has fewer
-/// combinations of clusters, resources and answers.
+/// Maximum number of series in each of the two request metrics. 10,000 series take some 500 bytes each. A large fleet
+/// has fewer combinations of clusters, resources and response codes.
 const REQUEST_SERIES_MAX: usize = 10_000;
 
-/// Maximum number of resources with their own series; a histogram has 17 series for each. A cluster has some 60
-/// built-in resources, and some hundreds of custom ones.
+/// Maximum number of resources with their own series. A histogram has 17 series for each resource. A cluster has some
+/// 60 built-in resources, and some hundreds of custom resources.
 pub const RESOURCES_MAX: usize = 1_000;
 
-/// Subject of a request that Tributary sends to clusters, in a client's name, before it answers the client's request.
+/// Subject of a request that Tributary sends to clusters, in a client's name, before it answers the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionAbout {
-    /// Whether the clusters have an object of a name.
+    /// Such a request finds out whether the clusters have an object of a name.
     Name,
-    /// Whether the clusters have records of a Helm release.
+    /// Such a request finds out whether the clusters have records of a Helm release.
     Release,
-    /// Whether the client may write an object that it may not get.
+    /// Such a request finds out whether the client may write an object that the client may not get.
     Right,
 }
 
@@ -71,11 +71,12 @@ pub struct Metrics {
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
     questions: Family<QuestionLabels, Counter>,
-    /// Metrics of the permits for long responses.
+    /// Metrics of the permits that bound the number of concurrently written long responses.
     pub answer_turns: AnswerTurnMetrics,
 }
 
-/// Histogram buckets in seconds, from 0.25 ms on: a response from the cache takes less than 1 ms.
+/// Upper bounds of the histogram buckets in seconds. The first is 0.25 ms, because a response from the cache takes less
+/// than 1 ms.
 const DURATION_BUCKETS_SECONDS: [f64; 14] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
@@ -106,8 +107,8 @@ impl Default for Metrics {
     }
 }
 
-/// Metrics of the permits for medium and long responses. Each name is registered once, for all labels: parsers reject a
-/// second HELP line.
+/// Metrics of the permits for medium and long responses. Each metric name is registered once, for all labels, because
+/// parsers reject a second HELP line.
 fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
     let (active, waiting) =
         (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
@@ -147,8 +148,8 @@ pub struct WatchCounters {
 }
 
 impl Metrics {
-    /// Returns the counters of a resource's watches. Store them with the resource, because a lookup costs more than a
-    /// count.
+    /// Returns the counters of a resource's watches. Store the counters with the resource, because the lookup of a
+    /// counter costs more than an increment.
     pub fn watch_counters(&self, labels: &ResourceLabels) -> WatchCounters {
         WatchCounters {
             watches: self.watches.with(labels, Gauge::clone),
@@ -158,12 +159,13 @@ impl Metrics {
         }
     }
 
-    /// Counts a request when the head of its response is known. Costs one lookup if an equal request came before.
+    /// Counts a request when the head of its response is known. Costs one lookup if a request with equal labels was
+    /// counted before.
     pub fn observe(&self, request: &CountedRequest<'_>, code: StatusCode, took: Duration) {
         self.known_requests.count(request, code, took, || self.series_of(request, code));
     }
 
-    /// Series of equal requests with this code. Requests above the limit of series share one series.
+    /// Series of requests with these labels and this code. Requests above the limit of series share one series.
     fn series_of(&self, request: &CountedRequest<'_>, code: StatusCode) -> RequestSeries {
         let labels = RequestLabels::from_request(request, code);
         let expired = (code == StatusCode::GONE).then(|| labels.resource.expired(request.verb));
@@ -180,7 +182,7 @@ impl Metrics {
     pub fn keep_clusters(&self, is_configured: impl Fn(&str) -> bool) {
         let is_of_none = |cluster: &str| cluster.is_empty() || cluster == SEVERAL;
         self.cluster_requests.retain(|labels| is_of_none(&labels.cluster) || is_configured(&labels.cluster));
-        // Cleared after the series are removed, so that no concurrent reader restores a removed series.
+        // The cache is cleared after the series are removed, so that no concurrent reader restores a removed series.
         self.known_requests.clear();
     }
 
@@ -192,7 +194,7 @@ impl Metrics {
         }
     }
 
-    /// Returns the gauge of the used part of a limit that refuses no request.
+    /// Returns the gauge for the used part of a limit that refuses no requests.
     pub fn used_of(&self, limit: &'static str) -> Gauge {
         self.limits_used.get_or_create_owned(&LimitLabels { limit })
     }
@@ -206,7 +208,7 @@ impl Metrics {
         }
     }
 
-    /// Returns the counter of requests to clusters about a subject, sent before the client's response.
+    /// Returns the counter of requests about a subject that Tributary sends to clusters before it answers a client.
     pub fn questions(&self, about: QuestionAbout) -> Counter {
         let about = match about {
             QuestionAbout::Name => "name",
@@ -216,7 +218,7 @@ impl Metrics {
         self.questions.get_or_create_owned(&QuestionLabels { about })
     }
 
-    /// Returns the metrics of clients' requests to clusters.
+    /// Returns the metrics of the limits for clients' requests to a cluster.
     pub fn member_shares(&self) -> MemberShareMetrics {
         MemberShareMetrics {
             lasting: self.share("long_running_to_member"),
@@ -225,20 +227,21 @@ impl Metrics {
         }
     }
 
-    /// Registers further metrics in the same exposition.
+    /// Registers additional metrics in the same exposition.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.registry.lock());
     }
 
-    /// Returns the exposition in OpenMetrics text.
+    /// Returns the exposition of all metrics as OpenMetrics text.
     pub fn expose(&self) -> String {
         let mut out = String::new();
-        // Writes to a String cannot fail.
+        // A write to a String cannot fail.
         let _ = text::encode(&mut out, &self.registry.lock());
         out
     }
 
-    /// Creates series with few labels at the start: an alert needs a zero before the first count.
+    /// Creates the series of metrics with few labels at the start, because an alert needs a zero before the first
+    /// count.
     fn begin_at_zero(&self) {
         let together = ResourceLabels::other();
         drop(self.watch_counters(&together));

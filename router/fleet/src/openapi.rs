@@ -1,4 +1,5 @@
-//! OpenAPI documents of the clusters: forwarded if all clusters agree, joined if they differ.
+//! OpenAPI documents of the clusters. A document is forwarded if all clusters have the same document, and joined if the
+//! documents differ.
 //!
 //! ```text
 //! /openapi/v3            members' indexes ── joined by path ──▶ path → hash, known without reading a document
@@ -7,10 +8,10 @@
 //! /openapi/v2            by the same rules, with entity tags as hashes
 //! ```
 //!
-//! Tributary requests documents from clusters only for a client's request. Documents of an unreachable cluster stay
-//! available, within 16 MiB, also after a restart (`last_heard.rs`). Missing documents are omitted, and the hash shows
-//! the omission to clients. A `Warning` would be wrong: clients store these responses on disk while their tags stay
-//! equal, and would repeat the Warning when the cluster is back.
+//! Tributary requests documents from clusters only because of a client's request. Documents of an unreachable cluster
+//! stay available, within 16 MiB, even after a restart (`last_heard.rs`). Missing documents are omitted, and clients
+//! notice the omission by a different hash. A `Warning` would be wrong: clients store these responses on disk while
+//! their tags stay equal, and would repeat the Warning when the cluster is back.
 //!
 //! Source: kube-openapi `pkg/handler3/handler.go` and `pkg/handler/handler.go`, kube-aggregator
 //! `pkg/controllers/openapiv3/aggregator`.
@@ -58,18 +59,19 @@ const fn content_type(schema: SchemaVersion, spelling: Spelling) -> &'static str
     }
 }
 
-/// OpenAPI documents of all members, joined.
+/// OpenAPI documents of all members, joined for clients.
 pub struct OpenApi {
     documents: Documents,
 }
 
 impl OpenApi {
-    /// Creates the documents of these clusters. Sends no request. `known` is the stored state of an earlier process.
+    /// Creates the documents of the clusters in this fleet. Sends no request. `known` is the stored state of an earlier
+    /// process.
     pub fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         Self { documents: Documents::new(fleet, known) }
     }
 
-    /// Removes the documents of a cluster, after its name has been given to a different cluster.
+    /// Removes the documents of a cluster, after the cluster's name has been given to a different cluster.
     pub fn forget(&self, cluster: &ClusterName) {
         self.documents.forget(cluster);
     }
@@ -79,7 +81,7 @@ impl OpenApi {
         self.documents.known_documents()
     }
 
-    /// Returns a notification of changes of the last known documents.
+    /// Returns a notification that wakes when the last known documents change.
     pub fn news(&self) -> Arc<Notify> {
         self.documents.news()
     }
@@ -143,7 +145,7 @@ fn spelling(schema: SchemaVersion, headers: &HeaderMap) -> Result<Spelling, NotA
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let accept = if accept.trim().is_empty() { "*/*" } else { accept };
     let protobuf = content_type(schema, Spelling::Protobuf);
-    // client-go requests the protobuf type with `@`, which is no valid media type, and gets the type with `.` in
+    // client-go requests the protobuf media type with `@`, which is not valid, and gets the media type with `.` in the
     // response.
     let of_old = protobuf.replacen(".v1.0", "@v1.0", 1);
     let spellings =
@@ -173,7 +175,7 @@ fn answer_with_document(
     let own = response.headers_mut();
     own.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     if named_by_hash {
-        // A hash belongs to one document for ever.
+        // A hash in the path belongs to one document for ever.
         own.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         if let Some(in_a_year) = in_a_year() {
             own.insert(header::EXPIRES, in_a_year);
@@ -188,14 +190,15 @@ fn in_a_year() -> Option<HeaderValue> {
     HeaderValue::from_str(&text).ok()
 }
 
-/// Returns the redirect from an old hash of the document at this path to the current hash.
+/// Returns the redirect from an old hash to the current hash of the document at this path.
 pub fn moved(path: &str, tag: &str) -> Response<Body> {
     let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(location) = HeaderValue::from_str(&format!("{path}?hash={tag}")) {
         response.headers_mut().insert(header::LOCATION, location);
     }
-    // Not cacheable although the status is 301: the same old hash may redirect to a different document tomorrow.
+    // The response must not be cached although the status is 301: the same old hash may redirect to a different
+    // document tomorrow.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     with_tag(response, tag)
 }

@@ -1,4 +1,4 @@
-//! Configuration of each resource: the rules of the registries, and the defaults.
+//! Configuration of each resource, from the rules of the registries and the defaults.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use tributary_apimachinery::{
     ClusterName, Consistency, Filtered, GroupVersionResource, ItemResourceVersions, Names, Partial, ResourcePattern,
 };
 
-/// Resource of the core group that, in shared mode, is cached only if a registry names it.
+/// Resource of the core group that is cached in shared mode only if a registry names the resource.
 const SECRETS: &str = "secrets";
 
 /// Configuration of one resource.
@@ -16,17 +16,18 @@ pub struct ResourcePolicy {
     pub item_resource_versions: ItemResourceVersions,
     /// Consistency of a read without a resourceVersion.
     pub consistency: Consistency,
-    /// Clusters of the merged view. `None` for all. Objects of other clusters are found by name, by a live request.
+    /// Clusters of the merged view. `None` for all clusters. Tributary finds objects of other clusters by name, with a
+    /// live request.
     pub clusters: Option<BTreeSet<ClusterName>>,
-    /// Cached namespaces. `None` for all. Other namespaces are read by live requests.
+    /// Cached namespaces. `None` for all namespaces. Tributary reads other namespaces with live requests.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Behaviour while a cluster is unknown.
+    /// Behaviour of lists and watches while a cluster is unknown.
     pub partial: Partial,
     /// Behaviour if a user may list only a part of a collection, in shared mode.
     pub filtered: Filtered,
     /// Whether several clusters may have an object of the same name.
     pub names: Names,
-    /// Cluster for new objects whose request does not name a cluster.
+    /// Cluster for a new object if the request does not name a cluster.
     pub placement: Option<ClusterName>,
 }
 
@@ -44,24 +45,25 @@ impl ResourcePolicy {
         }
     }
 
-    /// Returns the only namespace in the view for a request. `None` if the view contains all namespaces.
+    /// Returns the namespace of a request if the request uses a view of this namespace alone. `None` if the view
+    /// contains all namespaces.
     pub fn view_of<'a>(&self, namespaced: bool, namespace: Option<&'a str>) -> Option<&'a str> {
         namespace.filter(|_| namespaced && self.namespaces.is_some())
     }
 }
 
-/// Policies of all resources. The first rule that names a resource counts.
+/// Policies of all resources. Of several rules for a resource, the first one counts.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     /// Configuration of resources without a rule.
     pub default: ResourcePolicy,
-    /// Rules in order.
+    /// Rules, in the order of their precedence.
     pub rules: Vec<(Vec<ResourcePattern>, ResourcePolicy)>,
-    /// Cached resources. `None` for all.
+    /// Cached resources. `None` for all resources.
     pub registered: Option<Vec<ResourcePattern>>,
     /// Whether Secrets are cached only if [`registered`](Self::registered) names them, so that `*` and `None` exclude
-    /// Secrets. True in shared mode: an administrator has to decide explicitly before the Secrets of all clusters are
-    /// in the memory of one process.
+    /// Secrets. True in shared mode, where an administrator has to decide explicitly to store the Secrets of all
+    /// clusters in one process.
     pub secrets_by_name: bool,
 }
 
@@ -78,7 +80,7 @@ impl Policies {
         all.any(|policy| policy.item_resource_versions == ItemResourceVersions::Integer)
     }
 
-    /// Returns whether a resource is cached. Visits the patterns, without an allocation.
+    /// Returns whether a resource is cached. Visits the patterns without an allocation.
     pub fn is_registered(&self, resource: &GroupVersionResource) -> bool {
         let by_name = self.secrets_by_name && resource.group.is_empty() && *resource.resource == *SECRETS;
         let is_meant = |pattern: &ResourcePattern| match pattern {
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_caches_only_its_configured_namespaces() {
+    fn only_configured_namespaces_of_a_resource_are_cached() {
         let some = ResourcePolicy { namespaces: Some(["a".to_owned()].into()), ..ResourcePolicy::default() };
         for (policy, namespaced, namespace, held, view) in [
             (&some, true, Some("a"), true, Some("a")),

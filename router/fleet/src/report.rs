@@ -7,20 +7,20 @@
 //! each limit ────▶ LimitReport ─────────────────────┘
 //! ```
 //!
-//! The report contains texts of clusters (versions, reasons) unchanged: escape them before you write them to a
+//! The report contains texts of clusters (versions, reasons) unchanged. Escape these texts before you write them to a
 //! terminal. The report contains no credentials.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Path of the [report](Report) as JSON. The right to read this path is the right to see all clusters. No Kubernetes
-/// API has this root, and a cluster's own view begins with `/clusters`.
+/// Path of the [report](Report) as JSON. A user who may read this path may see all clusters. No Kubernetes API has this
+/// root, and the paths of a single cluster begin with `/clusters`.
 pub const PATH: &str = "/tributary/status";
 
-/// Percentage of a limit from which its use is reported. 75: a single client is refused from 37 % of a shared limit on,
-/// and the last quarter is reserved for clients with a small share. Above 75 %, clients are refused, or soon will be.
-/// The alerts on shared limits use this value, too.
+/// Percentage of a limit from which the report shows the limit as nearly reached. 75: a single client is refused from
+/// 37 % of a shared limit on, and the last quarter is reserved for clients with a small share. Above 75 %, clients are
+/// refused, or soon will be. The alerts on shared limits use the same percentage.
 pub const NEAR_PERCENT: u64 = 75;
 
 /// State of this process and its clusters. Times are whole seconds before the report was made.
@@ -33,23 +33,23 @@ pub struct Report {
     pub uptime_seconds: u64,
     /// Whether the process is shutting down.
     pub draining: bool,
-    /// Memory of the whole process, if the system reports it.
+    /// Memory of the whole process, if the operating system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
     /// Clusters, sorted by name.
     pub clusters: Vec<ClusterReport>,
     /// Cached resources, sorted by name.
     pub resources: Vec<ResourceReport>,
-    /// Collections that are not current, sorted by cluster and resource.
+    /// Collections that are not up to date, sorted by cluster and resource.
     pub behind: Vec<CollectionReport>,
     /// Shared limits, and limits of single collections that are nearly reached.
     pub limits: Vec<LimitReport>,
 }
 
-/// Condition of a cluster: the first one that applies.
+/// Condition of a cluster. If several conditions apply, the first one in this order counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ClusterCondition {
-    /// Tributary gets no connection, or no answer.
+    /// Tributary cannot connect to the cluster, or gets no answer.
     Unreachable,
     /// Tributary does not trust the server's certificate.
     Untrusted,
@@ -59,30 +59,30 @@ pub enum ClusterCondition {
     NoCredentials,
     /// The configuration is invalid, or the server expects a different protocol, such as TLS for a URL with `http://`.
     Misconfigured,
-    /// The cluster answers, but has a fault that concerns the whole cluster.
+    /// The cluster answers, but has a fault that concerns all its collections.
     Troubled,
     /// The cluster has not reported its resources yet.
     #[default]
     Pending,
-    /// The cluster answers, but refuses a collection that clients read.
+    /// The cluster answers, but refuses to let Tributary read a collection that clients read.
     Refusing,
     /// The cluster has no known fault.
     Ready,
 }
 
-/// State of the rights of users in a cluster.
+/// State of Tributary's knowledge of the users' rights in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightsCondition {
-    /// Some roles or bindings have not been read: users see no objects of the cluster.
+    /// Tributary has not read some roles or bindings. Users see no objects of the cluster.
     #[default]
     Unread,
     /// The rights are up to date.
     Current,
-    /// The rights are from before a loss of contact, and count for a limited time.
+    /// The rights are from the time before Tributary lost contact, and count for a limited time.
     Behind,
-    /// The rights are too old: users see no objects of the cluster.
+    /// The rights are too old to count. Users see no objects of the cluster.
     Outdated,
-    /// The cluster's configuration excludes the read of roles: reads from the cache show users no objects of the
+    /// By configuration, Tributary does not read the cluster's roles. Reads from the cache show users no objects of the
     /// cluster.
     Live,
 }
@@ -90,7 +90,7 @@ pub enum RightsCondition {
 /// Method by which Tributary decides about the rights of users in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightsDecider {
-    /// The method is not known yet: users see no objects of the cluster.
+    /// Tributary does not know the method yet. Users see no objects of the cluster.
     #[default]
     Undecided,
     /// Tributary decides by the cluster's roles and bindings.
@@ -98,7 +98,7 @@ pub enum RightsDecider {
     Rbac,
     /// Tributary sends access reviews (SubjectAccessReview) to the cluster.
     Review,
-    /// The cluster decides about each request, and reads from the cache show none of its objects.
+    /// The cluster decides about each forwarded request. Reads from the cache show no objects of the cluster.
     Live,
 }
 
@@ -113,28 +113,29 @@ pub struct ClusterReport {
     /// Fault that concerns the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Duration of the fault.
+    /// Time since the start of the fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem_seconds: Option<u64>,
-    /// First collection that the cluster refuses, with the reason, and the number of further ones.
+    /// First collection that the cluster refuses, with the reason and the number of other refused collections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
     /// Reason for which Tributary's credentials cannot be renewed. The current credentials may still be valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_problem: Option<String>,
-    /// Problem with the identity of the cluster.
+    /// Problem with the identity of the cluster, such as a uid that a second cluster also has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity_problem: Option<String>,
     /// Version of the cluster's server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Time since the cluster's last sign of life.
+    /// Time since the last sign of life from the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard_seconds: Option<u64>,
-    /// Age of the oldest cached collection. A collection with a working watch is as old as the cluster's last message.
+    /// Age of the oldest cached collection. The age of a collection with an open watch is the time since the cluster's
+    /// last message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// Duration of the last answer to Tributary's request for `/readyz`, at the slowest reachable endpoint.
+    /// Duration of the last answer to Tributary's request for `/readyz`, from the slowest reachable endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_microseconds: Option<u64>,
     /// Number of cached objects of the cluster.
@@ -143,18 +144,18 @@ pub struct ClusterReport {
     pub bytes: u64,
     /// Number of the cluster's collections that are cached, or are being read.
     pub collections: u64,
-    /// Number of the cluster's collections that are not current.
+    /// Number of the cluster's collections that are not up to date.
     pub behind: u64,
-    /// State of the users' rights; absent in personal mode.
+    /// State of the users' rights in the cluster; absent in personal mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights: Option<RightsCondition>,
-    /// Method by which rights are decided; absent in personal mode.
+    /// Method by which the users' rights in the cluster are decided; absent in personal mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_decider: Option<RightsDecider>,
-    /// Reason for which roles and bindings do not decide.
+    /// Reason for which the cluster's roles and bindings do not decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_reason: Option<String>,
-    /// Reason for which the users' rights are unknown, and the remedy.
+    /// Reason for which the users' rights are unknown, with the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_problem: Option<String>,
     /// Addresses of the cluster, in the order of the configuration.
@@ -165,26 +166,27 @@ pub struct ClusterReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointReport {
-    /// Host and port.
+    /// Host and port of the endpoint.
     pub address: String,
-    /// Whether the endpoint is reachable, as far as known.
+    /// Whether the endpoint is reachable. True while unknown.
     pub is_reachable: bool,
-    /// Whether the endpoint is ready, as far as known.
+    /// Whether the endpoint is ready. True while unknown.
     pub is_ready: bool,
-    /// Reason for which the endpoint is unreachable, or is the last choice for requests.
+    /// Reason for which the endpoint is unreachable, or gets requests only as the last choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Duration of the last answer to Tributary's request for `/readyz`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_microseconds: Option<u64>,
-    /// Number of requests in flight, including watches and upgraded connections.
+    /// Number of requests in flight to the endpoint, including watches and upgraded connections.
     pub outstanding_requests: u64,
     /// Number of requests that were sent to the endpoint.
     pub requests: u64,
-    /// Number of broken streams of clients: logs, watches of the cluster's own view, upgraded connections.
+    /// Number of clients' streams that broke at the endpoint: logs, watches below `/clusters/NAME`, upgraded
+    /// connections.
     pub broken: u64,
-    /// Whether the endpoint answers Tributary's own requests with errors, so that it gets requests only if no better
-    /// endpoint is left.
+    /// Whether the endpoint answers Tributary's own requests with errors. Such an endpoint gets requests only if no
+    /// better endpoint is available.
     pub is_ejected: bool,
     /// Number of times that the endpoint was ejected.
     pub ejections: u64,
@@ -195,7 +197,7 @@ pub struct EndpointReport {
     pub breaker_openings: u64,
 }
 
-/// A resource over all clusters, or one namespace of the resource if the configuration names one.
+/// Cached data of a resource over all clusters. Of one namespace alone if the configuration names the namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceReport {
@@ -205,14 +207,14 @@ pub struct ResourceReport {
     pub version: String,
     /// Plural name of the resource.
     pub resource: String,
-    /// The only cached namespace.
+    /// The only namespace that is cached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Number of objects in all clusters together.
     pub objects: u64,
-    /// Number of names, with namespaces, that several clusters have.
+    /// Number of object names (with namespace) that several clusters have.
     pub repeated_names: u64,
-    /// Size of the changes in the log, in bytes.
+    /// Size of the past changes in the view's log, in bytes.
     pub history_bytes: u64,
     /// Size of the encoded events that watches share, in bytes.
     pub encodings_bytes: u64,
@@ -221,16 +223,16 @@ pub struct ResourceReport {
 /// State of a cached collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CollectionState {
-    /// The collection is current.
+    /// The collection is up to date.
     Current,
-    /// The collection is old, and is served with a Warning.
+    /// The collection is outdated. Responses contain its objects and a Warning.
     Stale,
     /// The collection has not been read yet.
     #[default]
     Unknown,
 }
 
-/// A resource of a cluster, or one namespace of the resource if the cluster forbids reads of all namespaces.
+/// Cached data of a resource in one cluster. Of one namespace alone if the cluster forbids reads of all namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CollectionReport {
@@ -238,25 +240,25 @@ pub struct CollectionReport {
     pub cluster: String,
     /// Resource in kubectl's notation.
     pub resource: String,
-    /// The only namespace that is read.
+    /// The only namespace that Tributary reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// State of the collection.
     pub state: CollectionState,
-    /// Time since the collection was current.
+    /// Time since the collection was last up to date, in seconds.
     pub seconds: u64,
-    /// Reason for which the collection is not current; absent during the first read.
+    /// Reason for which the collection is not up to date; absent during the first read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether the cluster answers, but refuses the collection.
+    /// Whether the cluster answers, but refuses to let Tributary read the collection.
     pub refused: bool,
-    /// Whether the cluster forbids the list (403).
+    /// Whether the cluster forbids Tributary to list the collection (403).
     pub forbidden: bool,
     /// Number of cached objects of the collection.
     pub objects: u64,
     /// Size of the objects in bytes.
     pub bytes: u64,
-    /// Number of relists because of lost changes. Lists that replace missing bookmarks are not counted.
+    /// Number of relists because the cacher lost changes. Lists that replace missing bookmarks are not counted.
     pub relists: u64,
 }
 
@@ -266,14 +268,15 @@ pub struct CollectionReport {
 pub struct LimitReport {
     /// Name of the limit, as in the metric `tributary_limit`.
     pub limit: String,
-    /// Cluster or resource that the limit belongs to. Absent for a limit of the whole process.
+    /// Cluster or resource to which the limit applies. Absent for a limit of the whole process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// Used part of the limit.
     pub used: u64,
-    /// The whole limit.
+    /// Maximum of the limit.
     pub max: u64,
-    /// Number of requests refused because of the limit since the start of the process, if counted.
+    /// Number of requests that were refused because of the limit since the start of the process. `None` if refusals are
+    /// not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
 }
@@ -284,14 +287,15 @@ impl LimitReport {
         Self { limit: limit.to_owned(), of: None, used, max, refused }
     }
 
-    /// Returns whether the used part reaches [`NEAR_PERCENT`].
+    /// Returns whether the used part is at least [`NEAR_PERCENT`] of the limit.
     pub fn is_near(&self) -> bool {
         self.used > 0 && self.used.saturating_mul(100) >= self.max.saturating_mul(NEAR_PERCENT)
     }
 }
 
 impl Report {
-    /// Joins the reports of clusters, views and limits. Omits collections of clusters that have just left or joined.
+    /// Joins the reports of clusters, views and limits. Omits collections of clusters that have just left or joined the
+    /// fleet.
     ///
     /// Visits each collection.
     pub fn from_parts(
@@ -302,7 +306,7 @@ impl Report {
     ) -> Self {
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         resources.sort_by(|a, b| (&a.resource, &a.group, &a.namespace).cmp(&(&b.resource, &b.group, &b.namespace)));
-        // Sorted, so that the first refused collection is the reported one.
+        // Sorted, so that the report names the first refused collection.
         collections
             .sort_by(|a, b| (&a.cluster, &a.resource, &a.namespace).cmp(&(&b.cluster, &b.resource, &b.namespace)));
         let mut behind = Vec::new();
@@ -351,7 +355,7 @@ impl ClusterReport {
 }
 
 impl CollectionReport {
-    /// Returns whether the collection is not current.
+    /// Returns whether the collection is not up to date.
     pub fn is_behind(&self) -> bool {
         self.state != CollectionState::Current
     }
@@ -423,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_counts_as_nearly_reached_from_three_quarters() {
+    fn limit_is_reported_as_nearly_reached_from_75_percent() {
         let is_near = |used, max| LimitReport::new("held_bytes", used, max, None).is_near();
         assert_eq!(
             [(74, 100), (75, 100), (0, 0), (1, 1), (u64::MAX, 1)].map(|(used, max)| is_near(used, max)),
@@ -432,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn report_survives_a_round_trip_and_missing_fields() {
+    fn status_report_is_parsed_even_if_fields_are_missing() {
         let report =
             Report::from_parts(vec![cluster("a", ClusterCondition::Ready)], Vec::new(), Vec::new(), Vec::new());
         let text = serde_json::to_string(&report).unwrap();

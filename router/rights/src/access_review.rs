@@ -17,10 +17,11 @@ use super::subject::Subject;
 /// some seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Maximum size of an answer. 4 MiB: a SelfSubjectRulesReview of an account with ten thousand rules.
+/// Maximum size of a cluster's answer in bytes. 4 MiB hold a SelfSubjectRulesReview of an account with ten thousand
+/// rules.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Reason for which a review has no result.
+/// Reason for which an access review has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
     /// The cluster forbids the review (403), or does not serve the review's resource (404 or 405).
@@ -29,7 +30,7 @@ pub(super) enum NoAnswer {
         /// HTTP status code of the cluster's response.
         code: u16,
     },
-    /// The cluster is unreachable or fails at the moment.
+    /// The cluster is unreachable, or its server fails temporarily.
     NotNow,
 }
 
@@ -83,7 +84,7 @@ pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<R
     RulesReview::parse(&text).map_err(|_| NoAnswer::NotNow)
 }
 
-/// Sends a SubjectAccessReview: returns whether the cluster allows the request to the subject.
+/// Sends a SubjectAccessReview. Returns whether the cluster allows the subject to make the request.
 ///
 /// # Errors
 /// [`NoAnswer`].

@@ -1,5 +1,5 @@
-//! The user in whose name a request acts in clusters, in shared mode. Pure. Forwarded requests and reads from the
-//! cacher use the same value, so that reads show no more objects than the clusters would.
+//! The user in whose name a request acts in clusters, in shared mode. Forwarded requests and reads from the cacher use
+//! the same value, so a read shows no object that the cluster would not show. This module does no I/O.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -18,25 +18,25 @@ use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 
 use super::subject::Subject;
 
-/// Random hash keys of this process: a client that knew the keys could send many actors with equal hashes.
+/// Random hash keys of this process. If a client knew the keys, it could choose users whose actors have equal hashes.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The sender of a request, and the user that the request impersonates. Two actors are equal if no cluster can
 /// distinguish their users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// Precomputed hash of the other fields: each request looks its actor up several times.
+    /// Precomputed hash of the other fields. Each request looks up its actor in several hash maps.
     hash: u64,
     user: UserInfo,
     authority: Authority,
     /// User that the client impersonates by its own `Impersonate-*` headers.
     given: Option<UserInfo>,
-    /// Groups that all clusters see, except the cluster in `at_home`.
+    /// The user's groups in every cluster except the cluster in `at_home`.
     groups: JudgedGroups,
-    /// Cluster that verified the user, and the groups that only this cluster sees.
+    /// Cluster that verified the user, and the user's groups in this cluster alone.
     at_home: Option<(ClusterName, JudgedGroups)>,
-    /// Name and groups of the sender that policies match outside the cluster that verified the sender. `None` if the
-    /// full name and all groups count.
+    /// Name and groups of the sender for policies of the merged view, and of every cluster except the one that verified
+    /// the sender. `None` if these policies may use the full name and all groups.
     counted: Option<(String, Vec<String>)>,
     /// Reason for which Tributary sends the user's name to no cluster.
     not_sent: Option<NotSent>,
@@ -51,7 +51,7 @@ struct JudgedGroups {
 }
 
 impl JudgedGroups {
-    /// Groups of a sender with this identity in a cluster, and groups of the user that the sender impersonates.
+    /// Groups of a sender in a cluster that sees the sender with this identity, and groups of the impersonated user.
     fn from_identity(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
         let user = judged_groups(told?);
         let acting = given.map_or_else(|| Ok(user.clone()), |given| impersonated_identity(given).map(judged_groups))?;
@@ -71,7 +71,7 @@ pub enum Whom {
 impl Actor {
     /// Creates an actor from the sender and, if given, the user that the sender impersonates.
     pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
-        // The default rules suffice: a cluster's rules change neither the name nor the groups.
+        // The default rules suffice: the impersonation rules of a cluster change neither the name nor the groups.
         let rules = MemberRules::default();
         let judged = |told| JudgedGroups::from_identity(told, given.as_ref());
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
@@ -90,7 +90,7 @@ impl Actor {
         self.given.is_none() && self.user == *user && self.authority == *authority
     }
 
-    /// Checks whether a cluster may see the user, before the cluster's own rules.
+    /// Checks whether a cluster may see the user. The check ignores the impersonation rules of the cluster.
     ///
     /// # Errors
     /// [`NotSent`] if the cluster may not see the user.
@@ -102,8 +102,8 @@ impl Actor {
         }
     }
 
-    /// Returns the identity of the acting user in a cluster with these rules. An impersonated user keeps name and
-    /// groups, because the cluster itself authorizes the impersonation.
+    /// Returns the identity of the acting user in a cluster with these impersonation rules. An impersonated user keeps
+    /// name and groups, because the cluster itself authorizes the impersonation.
     ///
     /// # Errors
     /// [`NotSent`] if the cluster may not see the user.
@@ -124,12 +124,12 @@ impl Actor {
         }
     }
 
-    /// Returns the user with the groups that every cluster sees, except the cluster that verified the user.
+    /// Returns the user with the groups for all clusters except the cluster that verified the user.
     pub fn judged(&self, whom: Whom) -> RbacUser<'_> {
         self.by(&self.groups, whom)
     }
 
-    /// Returns the user with the groups that this cluster sees.
+    /// Returns the user with the groups for this cluster.
     pub(super) fn judged_by(&self, member: &ClusterName, whom: Whom) -> RbacUser<'_> {
         match &self.at_home {
             Some((home, groups)) if home == member => self.by(groups, whom),
@@ -137,16 +137,15 @@ impl Actor {
         }
     }
 
-    /// Returns the user with the groups that any cluster sees. A change of rights for one of these groups may concern
-    /// the user.
+    /// Returns the user with the groups of all clusters together. A change of the rights of one of these groups may
+    /// concern the user.
     pub(super) fn judged_by_any(&self, whom: Whom) -> RbacUser<'_> {
         let groups = self.at_home.as_ref().map_or(&self.groups, |(_, groups)| groups);
         self.by(groups, whom)
     }
 
-    /// Returns the name and the groups of the sender that the policies of a cluster, or of the merged view (`None`),
-    /// match. Returns `None` if all names and groups of the sender count, as in the policies of the cluster that alone
-    /// verified the user.
+    /// Returns the sender's name and groups for the policies of a cluster, or of the merged view (`None`). Returns
+    /// `None` if these policies may use the full name and all groups, as in the cluster that alone verified the user.
     pub fn counted_at(&self, place: Option<&ClusterName>) -> Option<&(String, Vec<String>)> {
         match &self.authority.reach {
             Reach::Member(home) if place == Some(home) => None,
@@ -167,7 +166,7 @@ impl Actor {
         }
     }
 
-    /// Returns the subject of an access review: the user as a cluster with these rules sees the user.
+    /// Returns the subject of an access review: the user, as a cluster with these impersonation rules sees the user.
     ///
     /// # Errors
     /// [`NotSent`] if the cluster may not see the user.
@@ -192,7 +191,7 @@ impl Actor {
         self.given.as_ref()
     }
 
-    /// Returns the size of all strings in bytes.
+    /// Returns the total size of the actor's strings in bytes.
     pub fn bytes(&self) -> usize {
         let users = std::iter::once(&self.user).chain(&self.given);
         let judged = std::iter::once(&self.groups).chain(self.at_home.iter().map(|(_, groups)| groups));
@@ -208,15 +207,16 @@ impl Hash for Actor {
     }
 }
 
-/// Name and groups that count [outside the cluster](names_beyond_member) that alone verified the user. `None` if the
-/// full name and all groups count.
+/// Name and groups for policies [outside the cluster](names_beyond_member) that alone verified the user. `None` if
+/// these policies may use the full name and all groups.
 fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(String, Vec<String>)> {
     let known = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
     let (counted, of_groups) = names_beyond_member(&known, authority);
     (counted != known.username || *of_groups != *known.groups).then(|| (counted.to_owned(), of_groups.to_vec()))
 }
 
-/// Groups by which a cluster decides, with the groups that kube-apiserver's impersonation filter adds.
+/// Groups by which a cluster authorizes a user. They include the groups that kube-apiserver's impersonation filter
+/// adds.
 fn judged_groups(told: UserInfo) -> Vec<String> {
     told.impersonated().groups
 }
@@ -230,7 +230,7 @@ fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
 /// Checks the size of an impersonated user.
 ///
 /// # Errors
-/// 431 if the user has too many values or bytes.
+/// 431 if the user has too many groups and extras, or too many bytes.
 pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
     let extras: usize = given.extra.values().map(Vec::len).sum();
     let values = 1 + given.groups.len() + usize::from(!given.uid.is_empty()) + extras;
@@ -325,7 +325,7 @@ mod tests {
                 Some(user(account, &["ops"])),
                 Some((account, &["ops", "system:authenticated"][..])),
             ),
-            // Tributary drops no impersonated group: a `system:` group makes the whole impersonation fail.
+            // Tributary removes no impersonated group. A `system:` group makes the whole impersonation fail.
             (user("ann", &[]), &everywhere, Some(user("bob", &["system:masters"])), None),
             (user("ann", &[]), &a, Some(user("bob", &["dev", "system:nodes"])), None),
             // A group with an empty name counts as a group: the ServiceAccount does not get its default groups.
@@ -346,7 +346,7 @@ mod tests {
 
     /// A compromised member may answer a TokenReview with any name and any group.
     #[test]
-    fn names_claimed_by_a_member_count_only_in_its_policies() {
+    fn names_from_a_members_token_review_match_only_its_policies() {
         let (eu, us) = (cluster("eu"), cluster("us"));
         let account = "system:serviceaccount:n:s";
         let of_account = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
@@ -358,7 +358,7 @@ mod tests {
             ),
             (user("ann", &["dev"]), Reach::Everywhere, None),
             (user("ann", &["dev", "system:oauth"]), Reach::EverywhereFrom(eu.clone()), None),
-            // An OIDC issuer may let its users choose names that begin with `system:`.
+            // An OIDC issuer may let its users choose user names that begin with `system:`.
             (user("system:ops", &["dev"]), Reach::Everywhere, Some(("", &[]))),
             // The member decides about the names of its own ServiceAccounts.
             (user(account, &of_account), Reach::Member(eu.clone()), None),
@@ -383,7 +383,7 @@ mod tests {
     /// `system:oauth` exists only in the cluster `hub`, which reviewed the token. Other clusters must not see the
     /// group.
     #[test]
-    fn system_groups_count_only_in_the_verifying_cluster() {
+    fn system_groups_are_shown_only_to_the_verifying_cluster() {
         let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
         let hub = || Reach::EverywhereFrom(cluster("hub"));
         let all = ["dev", "system:oauth", "system:authenticated"];

@@ -1,4 +1,4 @@
-//! Groups of users that see the same objects of a resource, and the resourceVersions for these users.
+//! Groups of users that see the same objects of a resource, and the resourceVersions that these users get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +19,8 @@ pub struct Audience {
     visible: BTreeMap<ClusterName, Visible>,
     /// Hash of clusters and listable namespaces. Equal audiences get byte-identical responses.
     key: [u8; 16],
-    /// Hash of the listable namespaces for the last encoded version. Nearly all versions name the same clusters.
+    /// Clusters and namespace hash of the last encoded version. Nearly all versions of an audience name the same
+    /// clusters.
     last: Mutex<Option<VersionScope>>,
 }
 
@@ -30,7 +31,7 @@ struct VersionScope {
 }
 
 impl Audience {
-    /// Creates the audience that sees these clusters and may list the `visible` objects.
+    /// Creates the audience of users that see the clusters `only` and may list the `visible` objects.
     pub fn new(only: Arc<BTreeSet<ClusterName>>, visible: BTreeMap<ClusterName, Visible>) -> Self {
         let mut hash = Sha256::new();
         for cluster in only.iter() {
@@ -75,7 +76,7 @@ impl Audience {
         scope
     }
 
-    /// Prefix for the resourceVersion of a single object: the hash of the cluster's listable namespaces.
+    /// Hash of the cluster's listable namespaces, as the prefix of a single object's resourceVersion.
     fn item_scope(&self, cluster: &ClusterName) -> Option<[u8; 16]> {
         match self.visible.get(cluster) {
             Some(Visible::Whole) => None,
@@ -83,7 +84,7 @@ impl Audience {
         }
     }
 
-    /// Returns the components of a composite version whose clusters the audience may see.
+    /// Returns the version without the components of clusters that the audience may not see.
     pub fn visible_components(&self, version: &CompositeResourceVersion) -> CompositeResourceVersion {
         let told = version.iter().filter(|(cluster, _)| self.only.contains(*cluster));
         told.map(|(cluster, component)| (cluster.clone(), component)).collect()
@@ -133,7 +134,7 @@ impl ItemVersions {
     pub fn for_cluster(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
         let scope = match (&self.audience, self.form) {
             (Some(audience), ItemResourceVersions::Composite) => audience.item_scope(&mark.name),
-            // A resourceVersion in the integer form cannot contain a hash of namespaces.
+            // An integer resourceVersion cannot contain a hash of namespaces.
             _ => None,
         };
         ClusterItemVersions { mark: Arc::clone(mark), form: self.form, prefix: scope_prefix(scope) }

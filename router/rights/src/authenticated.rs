@@ -1,4 +1,4 @@
-//! Validity of a sender's credentials. Open streams end with the validity.
+//! Expiry of a sender's credentials. Open streams of the sender end at the expiry.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use tokio::time::Instant;
 pub struct AuthenticatedUntil(Instant);
 
 impl AuthenticatedUntil {
-    /// Credentials that expire after this duration. `None` if the clock cannot represent the time.
+    /// Creates the expiry of credentials that stay valid for this duration. `None` if the clock cannot represent the
+    /// time.
     pub fn in_duration(time: Duration) -> Option<Self> {
         Instant::now().checked_add(time).map(Self)
     }
@@ -22,9 +23,9 @@ impl AuthenticatedUntil {
     }
 }
 
-/// Function that returns whether the sender's credentials are still valid. Streams call it after
-/// `Router::authentication_changed` and after changes of rights, so it must be cheap. All values of this type compare
-/// equal.
+/// Function that returns whether the sender's credentials are still valid. Streams call the function after
+/// `Router::authentication_changed` and after each change of rights, so it must be cheap. All values of this type
+/// compare equal.
 #[derive(Clone)]
 pub struct StillKnown(Arc<dyn Fn() -> bool + Send + Sync>);
 

@@ -1,5 +1,5 @@
-//! Rights of the sender of a request. Decisions use the known facts, or first send access reviews to the clusters that
-//! decide by access reviews.
+//! Rights of the sender of a request. A decision uses the known facts. If access reviews are missing, some functions
+//! first send them to the clusters.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,10 +24,10 @@ use super::remembered_actor::RememberedActor;
 use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
 use crate::authenticated::StillKnown;
 
-/// Maximum number of rounds of access reviews for one decision. Nine are: impersonation of the user and of the groups
-/// (2), the same for constrained impersonation (2), the whole cluster, its namespaces, and repetitions after changed
-/// rights. Further rounds are for single groups and extras of constrained impersonation, sent [`ASKED_TOGETHER`] at a
-/// time.
+/// Maximum number of rounds of access reviews for one decision. Nine rounds are necessary for: impersonation of the
+/// user and of the groups (2), constrained impersonation (2), rights in the whole cluster, rights in its namespaces,
+/// and repetitions after changed rights. The other rounds are for single groups and extras of constrained
+/// impersonation, of which one round checks [`ASKED_TOGETHER`].
 const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(ASKED_TOGETHER);
 
 /// Rights of the sender of a request. Clones are cheap.
@@ -35,16 +35,16 @@ const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(ASKED_TOGETHER);
 pub struct CallerRights {
     pub(super) mirror: Arc<RightsMirror>,
     pub(super) actor: Arc<Actor>,
-    /// Cached actor of the connection's last request. `None` without a connection.
+    /// The actor of the previous request of the same connection. `None` for a request without a connection.
     pub(super) remembered: Option<RememberedActor>,
-    /// Returns whether the credentials are still valid. `None` if they cannot become invalid.
+    /// Function that returns whether the credentials are still valid. `None` if the credentials cannot become invalid.
     still_known: Option<StillKnown>,
     pub(super) basis: Basis,
     /// Start of the current decision. A decision by current facts ignores older review results.
     begun: Instant,
-    /// Collects the reviews and the expiry times that a decision needs. `None` if the caller does not need them.
+    /// Collects the missing reviews and the expiry times of a decision. `None` if the caller does not need them.
     needed: Option<Arc<Mutex<Needed>>>,
-    /// Limit that prevented a necessary review. Unset if all necessary reviews were sent.
+    /// Limit that prevented a necessary review. Unset while no limit prevented a review.
     crowded: Arc<OnceLock<Exceeded>>,
 }
 
@@ -77,13 +77,13 @@ impl CallerRights {
         Judged::new(&self.mirror, self.basis, self.needed.as_deref(), fleet, &self.actor, whom)
     }
 
-    /// Returns rights that use only current facts of one cluster. Call this function before you read the cluster's
-    /// rules from the mirror: [`RightsMirror::basis_now`].
+    /// Returns rights for decisions by current facts of one cluster alone. Call this function before you read the
+    /// cluster's rules from the mirror: see [`RightsMirror::basis_now`].
     pub(super) fn now_in(&self, cluster: &ClusterName) -> Self {
         Self { basis: self.mirror.basis_now(cluster, self.begun), ..self.clone() }
     }
 
-    /// Decides by the known facts, and returns the missing reviews and the expiry of the decision.
+    /// Decides by the known facts. Returns the decision, the missing reviews, and the expiry of the decision.
     pub(super) fn decided<T>(&self, decide: impl FnOnce(&Self) -> T) -> (T, Needed) {
         let needed = Arc::default();
         let decided = decide(&Self { needed: Some(Arc::clone(&needed)), ..self.clone() });
@@ -91,16 +91,16 @@ impl CallerRights {
         (decided, needed)
     }
 
-    /// Decides after all necessary access reviews have a result. Decides at once if no review is missing. The rights in
-    /// a cluster without an answer are unknown. All reviews together take at most half a minute. If the user has too
-    /// many open reviews, the request is [crowded out](Self::crowded), and the decision uses the known facts.
-    /// Cancellation is safe.
+    /// Decides after each necessary access review has a result. If no review is missing, the function decides at once.
+    /// The rights in a cluster without an answer are unknown. All reviews together take at most half a minute. If the
+    /// user has too many open reviews, the request is marked as [crowded out](Self::crowded), and the decision uses the
+    /// known facts. Cancellation is safe.
     pub async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
         let (decided, _crowded) = self.asked_first(decide).await;
         decided
     }
 
-    /// Like `settled`, for callers that give up if the user has too many open reviews. Cancellation is safe.
+    /// Like `settled`, for callers that need no decision if the user has too many open reviews. Cancellation is safe.
     ///
     /// # Errors
     /// [`Exceeded`] if a limit prevented a review of this decision.
@@ -111,7 +111,7 @@ impl CallerRights {
         }
     }
 
-    /// Decides after the reviews. Returns the decision and the limit that prevented a review.
+    /// Sends the missing reviews and then decides. Returns the decision, and the limit that prevented a review.
     async fn asked_first<T>(&self, decide: impl Fn(&Self) -> T) -> (T, Option<Exceeded>) {
         let rights = Self { begun: Instant::now(), ..self.clone() };
         let until = rights.begun + WAITED_MAX;
@@ -139,14 +139,14 @@ impl CallerRights {
         Self { basis: Basis::Last, ..self.clone() }
     }
 
-    /// Returns rights for an optional part of a request. A limit on reviews in this part does not refuse the whole
-    /// request.
+    /// Returns rights for an optional part of a request. If a limit prevents a review in this part, the request itself
+    /// is not refused.
     pub fn by_itself(&self) -> Self {
         Self { crowded: Arc::default(), ..self.clone() }
     }
 
-    /// Runs `find`. If the result `lacks` clusters with unknown rights, and some clusters have just joined, waits for
-    /// their rights and runs `find` again. As safe to cancel as `find`.
+    /// Runs `find`. If `lacks` is true for the result because rights are unknown, and some clusters have just joined,
+    /// waits for the rights in these clusters and runs `find` again. The function is as safe to cancel as `find`.
     pub async fn with_joining<F: Future>(
         &self,
         find: impl Fn() -> F,
@@ -159,13 +159,13 @@ impl CallerRights {
         }
     }
 
-    /// Returns the limit that prevented a necessary review. The router refuses the request with this limit, because the
-    /// cluster is not the cause.
+    /// Returns the limit that prevented a necessary review. The router then refuses the request because of this limit,
+    /// and reports no failure of the cluster.
     pub fn crowded(&self) -> Option<Exceeded> {
         self.crowded.get().copied()
     }
 
-    /// Marks the request as crowded out.
+    /// Marks the request as refused because of a limit on open reviews.
     #[cfg(any(test, feature = "testing"))]
     pub fn crowd(&self, exceeded: Exceeded) {
         let _is_known = self.crowded.set(exceeded);
@@ -190,7 +190,7 @@ impl CallerRights {
         Box::pin(self.mirror.reviews().confirm(self.actor.holder(), questions)).await;
     }
 
-    /// Returns whether the decision lacks reviews, and the time until which its review results count.
+    /// Returns whether the decision lacks reviews, and the time at which the first of its review results expires.
     pub(super) fn needs(&self) -> (bool, Option<Instant>) {
         self.needed.as_ref().map_or((false, None), |needed| {
             let needed = needed.lock();
@@ -212,18 +212,19 @@ impl CallerRights {
         self.actor.name(Whom::Acting)
     }
 
-    /// Returns the name of the acting user, with the groups that all clusters see.
+    /// Returns the name of the acting user, and the groups of the user that all clusters see.
     pub fn acts_as(&self) -> (String, Vec<String>) {
         let RbacUser { name, groups } = self.actor.judged(Whom::Acting);
         (name.to_owned(), groups.to_vec())
     }
 
-    /// Returns the actor of these rights.
+    /// Returns the sender of the request, with the user that the sender impersonates.
     pub fn actor(&self) -> &Arc<Actor> {
         &self.actor
     }
 
-    /// Stamp of the current rights, for comparisons with later rights. Costs a lookup for each group.
+    /// Stamp of the sender's current rights. A later stamp differs if the rights have changed. Costs a lookup for each
+    /// group.
     pub(super) fn stamp(&self) -> RightsStamp {
         let judged = |whom| self.actor.judged_by_any(whom);
         // Nearly all requests come without impersonation and need one lookup.
@@ -234,8 +235,8 @@ impl CallerRights {
         self.mirror.clusters()
     }
 
-    /// Reason to end all streams of the sender: the sender is denied, or the credentials are invalid. `None` if the
-    /// streams may continue.
+    /// Reason to end all streams of the sender: Tributary denies the sender, or the credentials are invalid. `None` if
+    /// the streams may continue.
     pub(super) fn over(&self) -> Option<StreamOver> {
         if self.mirror.denies(self.actor.name(Whom::User)) {
             return Some(StreamOver::Denied);
@@ -252,7 +253,7 @@ impl CallerRights {
             if let Some(why) = self.over() {
                 return why;
             }
-            // The sender of rights changes lives as long as the process.
+            // The channel of rights changes stays open as long as the process runs.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

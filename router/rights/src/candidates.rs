@@ -1,4 +1,5 @@
-//! Candidate clusters of a request. A hidden cluster is no candidate: reviews and messages use the candidates alone.
+//! Clusters to which a request may go. Hidden clusters are not among them, so no review and no message concerns a
+//! hidden cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +14,12 @@ use super::existence::{Existence, both, does_in};
 use super::hidden_names::names_hidden;
 use super::impersonation::ImpersonationMode;
 
-/// Candidate clusters of a request.
+/// Clusters to which a request may go.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     /// `None` if all clusters are candidates, in personal mode.
     only: Option<Arc<BTreeSet<ClusterName>>>,
-    /// Clusters with unknown rights, which may be candidates. Their names are never shown. `None` if no cluster is
-    /// unknown.
+    /// Clusters with unknown rights, which may be candidates. No message names them. `None` if no rights are unknown.
     unknown: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
@@ -41,7 +41,7 @@ impl Candidates {
         Self { only, unknown }
     }
 
-    /// Returns the candidates among `all` clusters, without the clusters for which `is_taken_out` is true.
+    /// Returns these candidates without each of the `all` clusters for which `is_taken_out` is true.
     pub fn except<'a>(
         &self,
         all: impl Iterator<Item = &'a ClusterName>,
@@ -66,14 +66,14 @@ impl Candidates {
         self.unknown.is_some()
     }
 
-    /// Returns whether the rights in at least one wanted cluster are unknown.
+    /// Returns whether the rights are unknown in at least one cluster for which `is_wanted` is true.
     pub fn is_one_unknown_among(&self, is_wanted: impl FnMut(&ClusterName) -> bool) -> bool {
         self.unknown.as_ref().is_some_and(|unknown| unknown.iter().any(is_wanted))
     }
 
-    /// Returns whether the rights are unknown in a possible cluster that the selector `wanted` matches. A selector that
-    /// names a cluster outside the candidates counts as a selector of all clusters. So a hidden cluster and a
-    /// misspelled cluster name give the same answer.
+    /// Returns whether the rights are unknown in a possible cluster that the selector `wanted` matches. If the selector
+    /// names a cluster outside the candidates, the selector counts as a selector of all clusters. So a hidden cluster
+    /// and a misspelled cluster name give the same answer.
     pub fn is_one_unknown_of(&self, wanted: &ClusterSelector, is_possible: impl Fn(&ClusterName) -> bool) -> bool {
         let wants_all = names_hidden(wanted, |cluster| self.has(cluster));
         self.is_one_unknown_among(|cluster| is_possible(cluster) && (wants_all || wanted.matches(cluster)))
@@ -98,8 +98,8 @@ impl CallerRights {
         self.where_allowed(clusters, asked, None)
     }
 
-    /// Returns the candidates of an access review: clusters in which the caller may make an `asked` request, and that
-    /// are visible for the `request` that carries the review.
+    /// Returns the clusters for an access review that a client sends. In each of these clusters the caller may make an
+    /// `asked` request, and the cluster is visible for the `request` that carries the review.
     pub fn candidates_asked<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -147,8 +147,8 @@ impl CallerRights {
         self.those(&fleet, clusters, |cluster, mode| self.is_there_in(&fleet, cluster, mode, request))
     }
 
-    /// Returns whether a cluster that is visible in a mode of constrained impersonation is visible for the request.
-    /// `None` if unknown.
+    /// Returns whether a cluster is visible for the request, if the cluster is visible only in a mode of constrained
+    /// impersonation. `None` if unknown.
     fn is_there_in(
         &self,
         fleet: &FleetRights,
@@ -159,9 +159,9 @@ impl CallerRights {
         mode.map_or(Some(true), |mode| does_in(&self.judged(fleet, Whom::User), mode, cluster, request))
     }
 
-    /// Returns the clusters that give the caller rules in a namespace beyond the rules of all authenticated users. In a
-    /// cluster that decides by access reviews, its roles and bindings count as well: a cluster lists rules only for the
-    /// sender of a SelfSubjectRulesReview.
+    /// Returns the clusters that grant the caller rules in a namespace, in addition to the rules of all authenticated
+    /// users. For a cluster that decides by access reviews, the mirrored roles and bindings count: the cluster lists
+    /// the rules of no user other than the sender of a SelfSubjectRulesReview.
     pub fn with_rules<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -176,15 +176,15 @@ impl CallerRights {
             let has_own = rules(cluster, acting) > rules(cluster, anybody);
             let has_own_known = match self.mirror.decides(cluster)? {
                 Decides::Rules => Some(has_own),
-                // The cluster's second authorizer may grant rights without roles.
+                // A second authorizer of the cluster may grant rights without roles.
                 Decides::Reviews | Decides::Live => has_own.then_some(true),
             };
             both(self.is_there_in(&fleet, cluster, mode, request), has_own_known)
         })
     }
 
-    /// Filters the visible clusters. `is_wanted` gets the mode of constrained impersonation if the cluster is visible
-    /// in a single mode.
+    /// Filters the visible clusters by `is_wanted`. If a cluster is visible only in one mode of constrained
+    /// impersonation, `is_wanted` gets this mode.
     fn those<'a>(
         &self,
         fleet: &FleetRights,
@@ -211,7 +211,7 @@ impl CallerRights {
 
 /// Returns whether one of the answers is yes. `None` if an unknown answer could be yes.
 fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
-    // Evaluates all answers, so that all missing reviews are sent together.
+    // Evaluates all answers before the result, so that all missing reviews are sent together.
     let answers: Vec<_> = answers.collect();
     match answers.contains(&Some(true)) {
         true => Some(true),

@@ -12,7 +12,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Minimum time between two notifications. 200 ms: a tenth of the time within which a lost right has to take effect.
+/// Minimum time between two notifications of the watches. 200 ms: a tenth of the time within which a lost right has to
+/// take effect.
 const TOLD_EACH: Duration = Duration::from_millis(200);
 
 /// Counter of changes. Clones share the counter.
@@ -28,7 +29,7 @@ struct ChangeState {
 #[derive(Default)]
 struct Last {
     told: Option<Instant>,
-    /// Whether a task sleeps until the next notification.
+    /// Whether a task waits to send the next notification.
     is_waiting: bool,
 }
 
@@ -37,10 +38,10 @@ impl RightsChanges {
         self.0.count.subscribe()
     }
 
-    /// Counts a change. Notifies at once, or later together with the following changes.
+    /// Counts a change. Notifies the watches at once, or later together with the following changes.
     pub(super) fn add_change(&self) {
         let mut last = self.0.last.lock();
-        // Counts the change without a notification.
+        // Counts the change without a notification of the watches.
         self.0.count.send_if_modified(|count| {
             *count += 1;
             false
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn single_rights_change_notifies_at_once_and_many_together() {
+    async fn first_rights_change_notifies_at_once_and_later_changes_together() {
         let changes = RightsChanges::default();
         let mut told = changes.follow();
         let mut is_told = || {

@@ -11,9 +11,9 @@ use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange,
 use super::changes::RightsChanges;
 use super::obstacle::Obstacle;
 
-/// Compiled rights in all clusters. A change is compiled into a copy, which then replaces the rights in one step. A
-/// role with hundreds of thousands of bindings takes a third of a second to compile: further changes wait, and reads do
-/// not.
+/// Compiled rights in all clusters. A change is compiled into a copy of the rights, and the copy then replaces the
+/// rights in one step. A role with hundreds of thousands of bindings takes a third of a second to compile. Meanwhile
+/// other changes wait, and lookups of rights do not.
 #[derive(Default)]
 pub(super) struct CompiledRights {
     compiler: Mutex<Compiler>,
@@ -26,8 +26,8 @@ pub(super) struct CompiledRights {
 #[derive(Default)]
 struct Compiler {
     fleet: Fleet,
-    /// Previous rights, kept so that the next change drops them and no reader does. To drop a large value takes tens of
-    /// milliseconds.
+    /// The previous rights. The next change drops them, so that no lookup of rights has to: dropping a large value
+    /// takes tens of milliseconds.
     _before: Arc<FleetRights>,
 }
 
@@ -37,7 +37,7 @@ impl CompiledRights {
         self.now.load()
     }
 
-    /// Up to `count` requests that a cluster's roles and bindings allow ([`Fleet::samples`]).
+    /// Up to `count` sample requests that a cluster's roles and bindings allow ([`Fleet::samples`]).
     pub(super) fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
         self.compiler.lock().fleet.samples(cluster, count, turn)
     }
@@ -50,7 +50,7 @@ impl CompiledRights {
         self.change(cluster, |fleet| fleet.replace(cluster, objects));
     }
 
-    /// Replaces all objects of one kind of a cluster, in one step.
+    /// Replaces all objects of one RBAC kind in a cluster, in one step.
     pub(super) fn replace_kind(&self, cluster: &ClusterName, kind: RbacKind, objects: Vec<RbacObject>) {
         self.change(cluster, |fleet| fleet.replace_kind(cluster, kind, objects));
     }
@@ -89,7 +89,7 @@ struct Excess {
     /// The rules of one subject's bindings contain more words (verbs, API groups, resources, names) than
     /// `GRANTED_WORDS_MAX`.
     of_grants: bool,
-    /// The bindings name more subjects than Tributary compiles.
+    /// The cluster's bindings name more subjects than Tributary compiles.
     of_subjects: bool,
 }
 
@@ -100,7 +100,7 @@ impl Excess {
 
     fn log_news(self, before: Self, cluster: &ClusterName) {
         match (before.of_grants, self.of_grants) {
-            // The rights of a subject above the limit are unknown.
+            // Tributary does not know the rights of a subject above the limit.
             (false, true) => tracing::warn!(
                 %cluster, words = GRANTED_WORDS_MAX,
                 "the bindings of the cluster give a subject more words than the limit; the rights of its users there are \
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// A change may take long to compile: a role like `edit` with many bindings.
+    /// A change may take long to compile, for example of a role like `edit` with many bindings.
     #[test]
     fn rights_lookup_does_not_wait_for_a_running_compilation() {
         let (rights, eu) = (CompiledRights::default(), ClusterName::new("eu").unwrap());
@@ -151,7 +151,7 @@ mod tests {
         let kept = Arc::clone(&rights.now());
         rights.change(&eu, |fleet| {
             let is_news = fleet.upsert(&eu, role("services"));
-            // The closure runs after the compilation and before the publication.
+            // The closure runs after the rights are compiled and before they are published.
             assert!(lists("pods") && !lists("services"));
             is_news
         });

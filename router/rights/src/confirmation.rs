@@ -14,13 +14,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tributary_cacher::{Cacher, CacherState, Continuity, Precedence};
 
-/// Time limit of an attempt. A kube-apiserver reports watch progress 1.2 s after a request for progress.
+/// Time limit of one attempt to confirm the cachers. A kube-apiserver reports watch progress 1.2 s after a request for
+/// progress.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
-/// Pause between two attempts while a cacher has no watch. 100 ms: less than an attempt takes.
+/// Pause between two attempts while a cacher has no open watch. 100 ms is less than an attempt takes.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// State of the cachers of one cluster's roles and bindings, without objects.
+/// State of one cluster's cachers for roles and bindings. The value contains no objects.
 #[derive(Debug)]
 pub(super) struct Confirmation {
     continuity: Vec<watch::Receiver<Continuity>>,
@@ -29,7 +30,7 @@ pub(super) struct Confirmation {
     wanted: Notify,
 }
 
-/// Two confirmations are equal only if they are the same value in memory: each belongs to its own cachers.
+/// Two confirmations are equal only if they are the same value in memory, because each belongs to its own cachers.
 impl PartialEq for Confirmation {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -44,8 +45,8 @@ impl Confirmation {
         Arc::new(Self { continuity, known: Mutex::default(), wanted: Notify::new() })
     }
 
-    /// Returns whether the cachers are up to date. If not, starts an attempt, so that a repeated request may succeed
-    /// soon.
+    /// Returns whether the cachers are up to date. If they are not, starts an attempt to confirm them, so that a
+    /// repeated request may succeed soon.
     pub(super) fn counts_now(&self) -> bool {
         let is_confirmed = self.is_confirmed();
         if !is_confirmed {
@@ -55,16 +56,16 @@ impl Confirmation {
     }
 
     fn is_confirmed(&self) -> bool {
-        // Reads the confirmed time last, so that a confirmation between the two reads counts.
+        // Reads the confirmed time last. So a confirmation between the two reads counts.
         let continuity: Vec<_> = self.continuity.iter().map(|own| *own.borrow()).collect();
         are_known(&continuity, *self.known.lock())
     }
 
-    /// Waits until a caller needs a confirmation and the cachers are not confirmed. Cancellation is safe.
+    /// Waits until the cachers are not confirmed and a caller needs their confirmation. Cancellation is safe.
     async fn until_awaited(&self) {
         loop {
             self.wanted.notified().await;
-            // The attempt that has just ended may have served a second caller as well.
+            // The attempt that has just ended may also have served a caller that came during the attempt.
             if !self.is_confirmed() {
                 return;
             }
@@ -72,8 +73,8 @@ impl Confirmation {
     }
 }
 
-/// Returns whether the collections are complete now, if they were complete at `known`: no missed change from an outage
-/// is pending.
+/// Returns whether the cachers have all changes now, given that they had all changes at `known`. A cacher after an
+/// outage may lack changes.
 fn are_known(continuity: &[Continuity], known: Option<Instant>) -> bool {
     continuity.iter().all(|own| match own {
         Continuity::Broken => false,
@@ -101,8 +102,8 @@ pub(super) async fn confirm(cachers: Vec<Arc<Cacher>>, precedence: Precedence, c
     }
 }
 
-/// Returns whether all cachers have reached the cluster's state at the start of this call. One read of the latest
-/// revision suffices: the resources of a group in one etcd share revisions.
+/// Returns whether all cachers have reached the state that the cluster had at the start of this call. One read of the
+/// latest revision suffices, because all resources of an API group in one etcd share revisions.
 async fn are_known_anew(cachers: &[Arc<Cacher>]) -> bool {
     let is_followed = |cacher: &Arc<Cacher>| {
         cacher.state() == CacherState::Synced && *cacher.continuity().borrow() != Continuity::Broken
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_confirmed_before_the_last_lost_contact_do_not_count() {
+    fn confirmation_of_roles_expires_when_a_watch_resumes_later() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let (broken, unbroken) = (Continuity::Broken, Continuity::Unbroken);
@@ -135,7 +136,7 @@ mod tests {
             ([unbroken, unbroken], None, true),
             ([unbroken, broken], None, false),
             ([unbroken, broken], Some(9), false),
-            // The broken watch is open again, and missed changes may be pending.
+            // The interrupted watch is open again, and missed changes may not have arrived yet.
             ([unbroken, resumed(7)], None, false),
             ([unbroken, resumed(7)], Some(6), false),
             ([unbroken, resumed(7)], Some(7), true),

@@ -1,8 +1,9 @@
-//! Choice of the method by which rights in a cluster are decided: mirrored RBAC or access reviews. Pure.
+//! Choice of the method by which rights in a cluster are decided: the mirrored roles and bindings, or access reviews.
+//! This module does no I/O.
 
 use tributary_authorization::{CompiledRule, Doubt, RulesReview, Sample};
 
-/// API group that identifies OpenShift. Scopes of OpenShift tokens remove rights that roles grant.
+/// API group that only OpenShift serves. The scopes of an OpenShift token remove rights that roles grant.
 pub(super) const OPENSHIFT: &str = "authorization.openshift.io";
 
 /// Method by which the rights of users in a cluster are decided.
@@ -13,25 +14,25 @@ pub(crate) enum Decider {
     Undecided,
     /// Tributary decides by its mirror of the cluster's roles and bindings.
     Rbac,
-    /// The cluster decides by its answers to access reviews.
+    /// The cluster decides: Tributary sends it access reviews. The value is the reason.
     Review(ReviewCause),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReviewCause {
-    /// The configuration requires access reviews.
+    /// The configuration of the cluster requires access reviews.
     #[error("its configuration says so")]
     Configured,
-    /// OpenShift: scopes of tokens may remove rights that roles grant.
+    /// The cluster is an OpenShift cluster: the scopes of a token may remove rights that roles grant.
     #[error("it serves {OPENSHIFT}: scopes of tokens decide, too")]
     OpenShift,
-    /// The address has a path: a proxy in front of the cluster may deny requests that roles allow.
+    /// The cluster's address has a path: a proxy in front of the cluster may deny requests that roles allow.
     #[error("its address has a path: what stands there may judge requests by itself")]
     BasePath,
-    /// The cluster's SelfSubjectRulesReview for Tributary differs from the mirrored roles and bindings.
+    /// The cluster's SelfSubjectRulesReview for Tributary's account differs from the mirrored roles and bindings.
     #[error("{0}")]
     Rules(Doubt),
-    /// Tributary can read the roles, but no role grants Tributary this right.
+    /// Tributary can read the roles, although no role grants its account this right.
     #[error("its roles and bindings do not let us read them, though it does: something else decides")]
     NotByRoles,
     /// The cluster denies a request that the mirrored roles and bindings allow.
@@ -47,14 +48,14 @@ pub(crate) enum ReviewCause {
         /// HTTP status code of the response.
         code: u16,
     },
-    /// The cluster's method was RBAC, but the cluster has answered no review for minutes.
+    /// The cluster's roles decided until now, but the cluster has answered no review for minutes.
     #[error("it has not answered reviews for minutes")]
     Unanswered,
 }
 
 impl ReviewCause {
-    /// Returns whether a delay of the mirror, or of the cluster's own authorizer, can explain the difference between
-    /// mirror and cluster.
+    /// Returns whether a delay can explain the difference between the mirror and the cluster. The mirror or the
+    /// cluster's own authorizer may be late.
     pub(super) fn may_be_of_delay(&self) -> bool {
         match self {
             Self::Rules(doubt) => *doubt != Doubt::Incomplete,
@@ -70,8 +71,8 @@ pub(super) struct ClusterFacts {
     pub(super) has_base_path: bool,
 }
 
-/// Review results of a cluster about Tributary's own account and about sample requests, with the mirror's results for
-/// comparison.
+/// Review results of a cluster about Tributary's own account and about sample requests, with the results by the mirror
+/// for comparison.
 #[derive(Debug)]
 pub(super) struct Evidence {
     /// Whether the mirrored roles allow Tributary's account to list roles and bindings.
@@ -85,15 +86,15 @@ pub(super) struct Evidence {
 }
 
 impl ClusterFacts {
-    /// Reason to use access reviews without further evidence.
+    /// Reason to use access reviews, by the properties of the cluster alone.
     pub(super) fn cause(self) -> Option<ReviewCause> {
         let openshift = self.serves_openshift.then_some(ReviewCause::OpenShift);
         openshift.or(self.has_base_path.then_some(ReviewCause::BasePath))
     }
 }
 
-/// Chooses the method. RBAC counts only if all evidence supports it. A second authorizer shows in an incomplete or
-/// different list of rules, or in a sample request.
+/// Chooses the method. Roles decide only if all evidence supports them. A second authorizer shows in a list of rules
+/// that is incomplete or differs from the mirror, or in a sample request.
 pub(super) fn decide(evidence: &Evidence) -> Decider {
     let Evidence { may_read_roles, mirrored, reviews, refuted, open } = evidence;
     let doubt = reviews.iter().find_map(|review| review.confirms_rules(mirrored).err()).map(ReviewCause::Rules);
@@ -125,7 +126,8 @@ mod tests {
         serde_json::from_str(&format!(r#"{{"verbs":["{verb}"],"apiGroups":[""],"resources":["pods"]}}"#)).unwrap()
     }
 
-    /// A review with one rule for each verb. The words `incomplete` and `error` set the review's fields instead.
+    /// A review result with one rule for each verb. The words `incomplete` and `error` set the fields of the same
+    /// names.
     fn review(words: &str) -> RulesReview {
         let verbs = words.split(' ').filter(|word| !["", "incomplete", "error"].contains(word));
         let rules: Vec<_> =
@@ -151,24 +153,24 @@ mod tests {
         let refuted = "user \"ann\" get deployments.apps/scale in \"shop\"".to_owned();
         let rules = |doubt| Decider::Review(ReviewCause::Rules(doubt));
         let rows: [(&str, &[&str], bool, bool, Decider); 11] = [
-            // RBAC only, with one endpoint or two.
+            // RBAC alone, at one endpoint or at two.
             ("get list", &["list get"], true, false, Decider::Rbac),
             ("get list", &["list get", "get list"], true, false, Decider::Rbac),
-            // A webhook authorizer, at one of two endpoints.
+            // A webhook authorizer at one of two endpoints.
             ("get list", &["get list incomplete"], true, false, rules(Doubt::Incomplete)),
             ("get list", &["get list", "get list incomplete"], true, false, rules(Doubt::Incomplete)),
             ("get list", &["get list error"], true, false, rules(Doubt::EvaluationError)),
-            // ABAC or AlwaysAllow without RBAC. The server may serve RBAC objects all the same.
+            // The ABAC or AlwaysAllow authorizer without RBAC. Such a server may still serve RBAC objects.
             ("get list", &["*"], true, false, rules(Doubt::Missing)),
             ("", &["*"], false, false, rules(Doubt::Further)),
-            // ABAC without rules for Tributary.
+            // The ABAC authorizer without rules for Tributary's account.
             ("", &[""], false, false, Decider::Review(ReviewCause::NotByRoles)),
-            // AlwaysAllow beside RBAC.
+            // The AlwaysAllow authorizer in addition to RBAC.
             ("get", &["get *"], true, false, rules(Doubt::Further)),
             ("get", &["get"], true, true, Decider::Review(ReviewCause::Refuted(refuted))),
             ("get", &[], true, false, Decider::Review(ReviewCause::Unanswered)),
         ];
-        // AlwaysAllow, and roles that grant Tributary's account all rights.
+        // The AlwaysAllow authorizer, and roles that grant Tributary's account all rights.
         let open = Evidence {
             may_read_roles: true,
             mirrored: vec![rule("*")],

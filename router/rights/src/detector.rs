@@ -1,5 +1,6 @@
-//! Detection of the method by which a cluster's rights are decided. Each endpoint gets reviews every minute and after
-//! new connections. If roles do not decide, the detection also checks whether the cluster answers access reviews.
+//! Detection of the method by which a cluster's rights are decided. Tributary sends reviews to each endpoint every
+//! minute, and also after new connections. If roles do not decide, the detection also checks whether the cluster
+//! answers access reviews.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,16 +19,17 @@ use super::access_review::{self, NoAnswer};
 use super::decider::{ClusterFacts, Decider, Evidence, OPENSHIFT, ReviewCause, decide};
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
-/// Delay before a difference between mirror and cluster is checked again. 2 s: the mirror and the kube-apiserver both
-/// follow roles and bindings by watches, about a second behind.
+/// Delay before a difference between mirror and cluster is checked again. 2 s: the mirror and the kube-apiserver each
+/// follow roles and bindings by watches, about one second late.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const DOUBTED_MAX: usize = 3;
 
-/// Number of sample requests in a detection, and of concurrent reviews.
+/// Number of sample requests in one detection, and of concurrent reviews.
 const SAMPLES: usize = 20;
 const SAMPLES_AT_ONCE: usize = 4;
 
-/// Namespace in which Tributary's own rules are compared. Each cluster has this namespace.
+/// Namespace for which the cluster's rules of Tributary's account are compared with the mirror. Each cluster has this
+/// namespace.
 const NAMESPACE: &str = "default";
 
 /// Source of the mirrored roles and bindings, and receiver of the detected method.
@@ -69,7 +71,7 @@ impl Detector {
             if !self.wait_until_read().await {
                 return;
             }
-            // The detection needs the cluster's discovery documents, which may arrive after the roles.
+            // The detection needs the cluster's discovery documents, which may arrive after the roles and bindings.
             self.cluster.asked_once().await;
             let found = self.found(turn, &mut refuted).await;
             let Some(mirror) = self.mirror.upgrade() else { return };
@@ -79,8 +81,8 @@ impl Detector {
                     turn += 1;
                     mirror.decided(&self.cluster, decider);
                 }
-                // An unreachable cluster answers no review, so missing answers change nothing: the state of the mirror
-                // decides.
+                // An unreachable cluster answers no review. Missing answers then change nothing, because the state of
+                // the mirror decides.
                 Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
                 Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
                     mirror.decided(&self.cluster, Decider::Review(ReviewCause::Unanswered));
@@ -89,7 +91,7 @@ impl Detector {
             }
             drop(mirror);
             let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
-            // Half an interval of tolerance: ticks may be early.
+            // Half an interval of tolerance, because a tick of the timer may be early.
             while asked.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
                 sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             }
@@ -112,7 +114,7 @@ impl Detector {
     }
 
     /// Detects the method of the cluster. Repeats the same reviews while a delay of the mirror can explain a
-    /// difference. `refuted` contains the samples that the cluster denied last time.
+    /// difference. `refuted` contains the samples that the cluster denied in the previous detection.
     async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let mut doubted = 0;
         loop {
@@ -127,7 +129,7 @@ impl Detector {
 
     async fn detect_decider(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let found = match self.settled()? {
-            // The reviews' result does not matter: this review only shows whether the cluster answers reviews.
+            // The result of the review does not matter. The review only shows whether the cluster answers reviews.
             Some(cause) => refuted_by(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
             None => self.evidence(turn, refuted).await.map(|evidence| decide(&evidence)),
         };
@@ -172,7 +174,7 @@ impl Detector {
         let questions =
             samples.into_iter().zip(places).map(|(sample, at)| refuted_by(self.client.transport_to(at), sample));
         let questions: Vec<_> = questions.collect();
-        // In order, so that the first refuted sample stays the reported reason.
+        // The answers are read in order, so the first refuted sample stays the reported reason.
         let mut answers = stream::iter(questions).buffered(SAMPLES_AT_ONCE);
         let mut not_allowed = Vec::new();
         while let Some(answer) = answers.next().await {
@@ -184,8 +186,8 @@ impl Detector {
     }
 }
 
-/// Selects the samples: first the samples that the cluster denied last time, if roles and bindings still allow them. So
-/// a difference counts until the cluster allows exactly the denied request.
+/// Selects the samples: first the samples that the cluster denied in the previous detection, if roles and bindings
+/// still allow them. So a difference counts until the cluster allows exactly the denied request.
 fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
     let mut asked: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
     for sample in others {
@@ -203,7 +205,7 @@ async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sampl
     Ok((!allowed).then_some(sample))
 }
 
-/// A request that no role allows, by a subject without roles.
+/// A request that no role allows, from a subject without roles.
 fn nobody() -> Sample {
     Sample {
         user: NOBODY.to_owned(),
@@ -217,7 +219,7 @@ fn nobody() -> Sample {
     }
 }
 
-/// Returns whether the last answer is older than the reviews that were sent at `asked`.
+/// Returns whether the cluster has not answered since the reviews were sent at `asked`.
 fn found_nothing(answered: Instant, asked: Instant) -> bool {
     answered < asked
 }
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_denied_last_time_are_reviewed_first() {
+    fn sample_requests_that_the_cluster_denied_are_reviewed_first() {
         let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
         let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
         let [refuted, gone] = ["refuted", "gone"].map(sample);

@@ -1,5 +1,6 @@
-//! Visibility of a cluster for a caller. A cluster is visible if the cluster may see the user and allows the
-//! impersonation, for all requests or for one mode of constrained impersonation.
+//! Visibility of a cluster for a caller. A cluster is visible if two conditions hold: the cluster may see the user, and
+//! it allows the impersonation. The cluster allows the impersonation for all requests, or only for requests in one mode
+//! of constrained impersonation.
 
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Attributes, FleetRights};
@@ -12,11 +13,12 @@ use super::judged::Judged;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Existence {
-    /// The cluster may see the caller, and allows the impersonation.
+    /// The cluster may see the caller, and the cluster allows the impersonation for all requests.
     There,
-    /// Visible for each request that the sender itself may make [in this mode](does_in) of constrained impersonation.
+    /// The cluster is visible for the requests that the sender itself may make [in this mode](does_in) of constrained
+    /// impersonation.
     ThereFor(ImpersonationMode),
-    /// The cluster may not see the caller, or denies the impersonation.
+    /// The cluster may not see the caller, or the cluster denies the impersonation.
     Nowhere,
     Unknown,
 }
@@ -46,7 +48,7 @@ impl CallerRights {
     }
 
     /// Returns whether the rights are unknown because the cluster, or the caller, has more roles or bindings than
-    /// Tributary reads. An administrator of a namespace can cause such an excess.
+    /// Tributary reads. An administrator of a namespace can create that many.
     pub(super) fn is_unknown_by_excess(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
         match self.basis.decides(&self.mirror, cluster) {
             None => self.mirror.is_too_large(cluster),
@@ -61,7 +63,7 @@ impl CallerRights {
     }
 
     /// Returns whether a cluster is visible for a request and `is_so` returns true. `None` if unknown. Calls `is_so`
-    /// only if the impersonation is allowed.
+    /// only if the cluster allows the impersonation.
     pub(super) fn there_for(
         &self,
         fleet: &FleetRights,
@@ -80,7 +82,7 @@ impl CallerRights {
         }
     }
 
-    /// Requests for which a cluster allows the impersonation. `None` if unknown.
+    /// Requests for which a cluster allows the caller's impersonation. `None` if unknown.
     fn lets_be(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<LetsBe> {
         let Some(given) = self.actor.impersonated_user() else { return Some(LetsBe::Anything) };
         let user = self.judged(fleet, Whom::User);
@@ -88,8 +90,8 @@ impl CallerRights {
     }
 }
 
-/// Returns whether a cluster allows the sender a request in a mode of constrained impersonation. `None` if unknown. The
-/// cluster must allow the request to the impersonated user as well.
+/// Returns whether a cluster allows the sender itself a request in a mode of constrained impersonation. `None` if
+/// unknown. For the impersonated request, the cluster must also allow the request to the impersonated user.
 pub(super) fn does_in(
     user: &Judged<'_>,
     mode: ImpersonationMode,
@@ -99,7 +101,7 @@ pub(super) fn does_in(
     user.allows(cluster, &request.with_verb(&mode.on(request.verb())))
 }
 
-/// Logical AND of two answers. `None` if an unknown answer decides.
+/// Logical AND of two answers, where `None` is unknown. `None` if the known answer does not decide alone.
 pub(super) fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),

@@ -1,4 +1,4 @@
-//! Transfer of updates from a cluster's four RBAC collections to the compiled rights.
+//! Transfer of updates from the four RBAC cachers of a cluster to the compiled rights.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,11 +22,11 @@ pub(super) struct MirrorFeed {
 }
 
 enum Progress {
-    /// Some collections are missing. A subset of the collections would give wrong rights.
+    /// At least one collection has not been read. A part of the collections would give wrong rights.
     Reading(Box<[Option<Snapshot>; RbacKind::ALL.len()]>),
-    /// All collections are complete, and updates are applied immediately.
+    /// All collections have been read. Each update is applied to the compiled rights immediately.
     Following,
-    /// A newer feed replaces this feed, or the cluster has left.
+    /// A newer feed replaces this feed, or the cluster has left the fleet.
     Ended,
 }
 
@@ -100,7 +100,7 @@ impl MirrorFeed {
         self.read(kind, object).map_or_else(|| gone(kind, object), RbacChange::Put)
     }
 
-    /// Parses an object. Skips and counts an unreadable object, which then grants nothing.
+    /// Parses an RBAC object. Skips and counts an unreadable object, which then grants nothing.
     fn read(&self, kind: RbacKind, object: &Object) -> Option<RbacObject> {
         match RbacObject::parse(kind, object.json()) {
             Ok(read) => Some(read),
@@ -115,8 +115,8 @@ impl MirrorFeed {
     }
 }
 
-/// Applies an update of a collection during the first read. The cachers of roles and bindings keep no objects, so this
-/// function does.
+/// Applies an update to the snapshot of a collection that is not complete yet. The cachers of roles and bindings keep
+/// no objects, so the feed keeps them.
 fn read_on(state: &mut Option<Snapshot>, update: &Update) {
     match (state, update) {
         (Some(state), Update::Changes { changes, .. }) => {
@@ -127,7 +127,7 @@ fn read_on(state: &mut Option<Snapshot>, update: &Update) {
                 }
             }
         }
-        // Changes before the first complete state are skipped: the complete state contains them.
+        // Changes before the first complete state are skipped, because the complete state contains them.
         (_, Update::Progress { .. }) | (None, Update::Changes { .. }) => {}
         (
             state,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn compiled_rights_allow_nothing_until_all_collections_are_read() {
+    fn compiled_rights_allow_nothing_until_all_rbac_collections_are_read() {
         let rights = Fixture::new();
         let steps: [(RbacKind, &[&str], &str); 4] = [
             (RbacKind::ClusterRoleBinding, &["readers>reader"], "nowhere"),
@@ -229,7 +229,7 @@ mod tests {
 
     /// Snapshots of the RBAC cachers contain no objects: the feed has to keep them.
     #[test]
-    fn changes_during_the_first_read_keep_unchanged_bindings() {
+    fn rbac_change_during_the_first_read_keeps_other_bindings() {
         let rights = Fixture::new();
         rights.synced(RbacKind::ClusterRole, &["reader"]);
         rights.synced(RbacKind::ClusterRoleBinding, &["one>reader", "readers>reader"]);

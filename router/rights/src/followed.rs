@@ -1,4 +1,4 @@
-//! Rights of an open watch. The watch shows objects within these rights, and ends when the rights change.
+//! Rights on which an open watch depends. The watch shows only objects within these rights, and ends when they change.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::poll_fn;
@@ -23,14 +23,15 @@ use super::reviews::Question;
 use super::unconfirmed::Unconfirmed;
 use super::visible::{WatchRights, covers};
 
-/// Delay before gained rights end a watch. 30 s: a team that gets ten namespaces within this time lists once.
+/// Delay before gained rights end a watch. 30 s: if a team gets ten namespaces within this time, its client lists again
+/// only once.
 const GATHERED_FOR: Duration = Duration::from_secs(30);
 
-/// Delay before the next decision while further reviews are open. 500 ms: a decision visits each of up to a thousand
-/// clusters.
+/// Delay before the next decision while other clusters have not answered their reviews. 500 ms: a decision visits up to
+/// a thousand clusters.
 const ANSWERS_GATHERED_FOR: Duration = Duration::from_millis(500);
 
-/// Waits for the next completed group of reviews and returns its index. Cancellation is safe.
+/// Waits until all reviews of some cluster are completed, and returns the index of the cluster. Cancellation is safe.
 async fn next_answer(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
     poll_fn(|context| {
         let answered = asking.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
@@ -42,47 +43,46 @@ async fn next_answer(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usi
 /// Reason to end a watch after a change of rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScopeChange {
-    /// The rights in shown clusters have changed: the client has to list again.
+    /// The rights in clusters that the watch shows have changed: the client has to list again.
     Another,
-    /// The user gained rights in further clusters: the client may reconnect to see them.
+    /// The user gained rights in clusters that the watch does not show: the client may reconnect to see them.
     Further,
-    /// The user may have no stream any more.
+    /// The user may not have any stream now.
     Over(StreamOver),
 }
 
-/// Returns true for a cluster whose dispatch policies deny the watch.
+/// Function that returns whether the dispatch policies of a cluster deny the watch.
 pub type DeniedAt = Arc<dyn Fn(&ClusterName) -> bool + Send + Sync>;
 
-/// Rights of one watch, with the decisions and reviews that keep them current.
+/// Rights of one watch, with the decisions and reviews that keep the rights current.
 pub struct FollowedRights {
     rights: CallerRights,
     place: ReadPlace,
-    /// Clusters of the client's selector. Changes in other clusters do not matter.
+    /// Label selector of the client for clusters. Changes of rights in unselected clusters do not matter.
     wanted: ClusterSelector,
     /// Clusters whose policies deny the watch. The watch shows no objects of these clusters.
     denied: Option<DeniedAt>,
-    /// Clusters that serve the resource. A new cluster may become visible.
+    /// Clusters that serve the resource. An additional cluster may be visible for the user.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     changes: watch::Receiver<u64>,
-    /// Counter of changes at the last check. The notification of a sleeping watch may come later than the change of the
-    /// counter.
+    /// Counter of rights changes at the last check. The counter changes before a sleeping watch is notified.
     counted: u64,
     before: BTreeMap<ClusterName, Visible>,
-    /// Stamp of the last decision; `None` before the first decision.
+    /// Stamp of the rights at the last decision; `None` before the first decision.
     stamp: Option<RightsStamp>,
     /// Time at which the watch ends, and the reason.
     due: Option<(Instant, ScopeChange)>,
-    /// Time of the next decision: a review result expires, or new results have arrived.
+    /// Time of the next decision, because a review result expires or new results have arrived.
     until: Option<Instant>,
-    /// Clusters with reviews under way. The receiver completes with the cluster's answers.
+    /// Clusters with open reviews. The receiver of a cluster completes when the cluster has answered its reviews.
     asking: Vec<(ClusterName, oneshot::Receiver<()>)>,
     unconfirmed: Unconfirmed,
-    /// Time from which the last answers of a silent cluster stop to count.
+    /// Time at which the last answers of a silent cluster expire.
     confirm_by: Option<Instant>,
 }
 
-/// Rights of a caller, with a subscription to changes from the creation on. Create it before the first decision about
-/// readable objects, so that no change is missed.
+/// Rights of a caller, with a subscription to changes that begins at the creation of this value. Create it before the
+/// first decision about readable objects, so that no change is missed.
 pub struct NotedRights {
     rights: CallerRights,
     place: ReadPlace,
@@ -92,11 +92,11 @@ pub struct NotedRights {
 }
 
 impl NotedRights {
-    /// Subscribes to the caller's rights for a watch of `place` in the `wanted` clusters, without clusters whose
-    /// policies deny the watch.
+    /// Subscribes to changes of the caller's rights, for a watch of `place` in the `wanted` clusters. `denied` returns
+    /// whether a cluster's policies deny the watch.
     pub fn new(rights: &CallerRights, place: ReadPlace, wanted: ClusterSelector, denied: Option<DeniedAt>) -> Self {
         let mut changes = rights.changes();
-        // The user may have been denied since the start of the request.
+        // Tributary may have denied the user since the start of the request.
         changes.mark_changed();
         Self { rights: rights.clone(), place, wanted, denied, changes }
     }
@@ -105,8 +105,8 @@ impl NotedRights {
     /// resource.
     pub fn follow(self, readable: &Readable, clusters: watch::Receiver<Arc<[ClusterName]>>) -> FollowedRights {
         let Self { rights, place, wanted, denied, changes } = self;
-        // Uses the objects that the watch shows. Rights from a slightly later time could contain a gained right whose
-        // loss would go unnoticed.
+        // Uses the rights by which the watch selects its objects. Rights from a slightly later time could contain a
+        // right that the watch does not show, whose loss would then go unnoticed.
         let before = readable.audience.visible().clone();
         let (stamp, due, until, asking) = (None, None, None, Vec::new());
         FollowedRights {
@@ -129,7 +129,7 @@ impl NotedRights {
 }
 
 impl FollowedRights {
-    /// Returns the reason if the watch has to end. Costs two atomic loads while nothing has changed.
+    /// Returns a reason if the watch has to end. Costs two atomic loads while no right has changed.
     pub fn look(&mut self) -> Option<ScopeChange> {
         self.note_answers();
         let mut is_another = self.is_to_be_judged() || self.is_overdue();
@@ -145,11 +145,11 @@ impl FollowedRights {
                 self.due = Some((Instant::now(), ScopeChange::Over(why)));
                 return Some(ScopeChange::Over(why));
             }
-            // Most changes concern other users and leave the stamp equal.
+            // Most changes concern other users, and then the stamp of this user stays equal.
             let stamp = self.rights.stamp();
             if !self.stamp.as_ref().is_some_and(|own| own.is(&stamp)) {
                 self.stamp = Some(stamp);
-                // Changed rights may need different reviews.
+                // The changed rights may need different reviews.
                 self.asking.clear();
                 is_another = true;
             }
@@ -180,7 +180,7 @@ impl FollowedRights {
         }
     }
 
-    /// Removes the clusters that have answered, and schedules a decision.
+    /// Removes the clusters that have answered all reviews, and schedules a decision.
     fn note_answers(&mut self) {
         let before = self.asking.len();
         self.asking.retain_mut(|(_, asking)| matches!(asking.try_recv(), Err(TryRecvError::Empty)));
@@ -200,13 +200,13 @@ impl FollowedRights {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Returns whether the last answer of a cluster without newer answers has stopped to count.
+    /// Returns whether the last answer of a silent cluster has expired.
     fn is_overdue(&self) -> bool {
         self.confirm_by.is_some_and(|by| by <= Instant::now())
     }
 
     /// Decides by the known facts, and sends the missing reviews. Until a cluster answers, its last answers count for a
-    /// limited time. A loss that other facts show counts at once.
+    /// limited time. If different facts show a loss of rights, the loss counts at once.
     fn judge_anew(&mut self) {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
@@ -222,7 +222,7 @@ impl FollowedRights {
         }
         self.unconfirmed.set_open_questions(&open, now);
         self.confirm_by = self.unconfirmed.ends(now);
-        // A refusal is a loss although a different review is open. Otherwise a permanently open review would hide the
+        // A refusal is a loss even while a different review is open. Otherwise a review that stays open could hide the
         // loss.
         let last = self.rights.by_last_word().followed(&clusters, &self.place);
         let judged = [&followed, &last].map(|by| self.judge(&clusters, by, now));
@@ -231,7 +231,7 @@ impl FollowedRights {
         self.ask_clusters(open);
     }
 
-    /// Sends the reviews of each cluster in a separate task: a slow cluster delays only its own reviews.
+    /// Sends the reviews of each cluster in a separate task, so that a slow cluster delays only its own reviews.
     fn ask_clusters(&mut self, open: HashSet<(Question, u64)>) {
         let mut by_cluster: BTreeMap<ClusterName, HashSet<(Question, u64)>> = BTreeMap::new();
         for question in open {
@@ -256,7 +256,7 @@ impl FollowedRights {
     ) -> Option<(Instant, ScopeChange)> {
         let is_refused = !covers(watched, listed, &self.place);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
-        // A cluster that left the fleet is no change of rights: the event log of the view reports it.
+        // The departure of a cluster is no change of rights: the event log of the view reports the departure.
         let known = self.before.iter().filter(|(cluster, _)| clusters.contains(cluster));
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
@@ -276,7 +276,7 @@ impl FollowedRights {
         }
     }
 
-    /// Clusters of the client's selector whose policies do not deny the watch.
+    /// Clusters that match the client's selector and whose policies do not deny the watch.
     fn selected(&self, clusters: &[ClusterName]) -> Vec<ClusterName> {
         let is_selected = |cluster: &&ClusterName| {
             self.wanted.matches(cluster) && !self.denied.as_ref().is_some_and(|denied| denied(cluster))
@@ -300,7 +300,7 @@ mod tests {
     use super::super::visible::VisibleClusters;
     use super::*;
 
-    /// Rights of a user without any role, in a watch that shows all `shown` clusters.
+    /// Rights of a user without roles, for a watch that shows all `shown` clusters.
     fn follows(shown: &[&ClusterName]) -> FollowedRights {
         let User { info, authority } = User::named("test", "ann");
         let rights = CallerRights::new(&RightsMirror::without_clusters(), Actor::new(info, authority, None));
@@ -326,14 +326,14 @@ mod tests {
 
     /// A right may be gained after the subscription and lost again before the first decision.
     #[tokio::test]
-    async fn watch_of_a_forbidden_cluster_ends_at_the_first_check() {
+    async fn watch_that_shows_a_forbidden_cluster_ends_when_first_checked() {
         assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));
         assert_eq!(follows(&[]).look(), None);
     }
 
     /// One review of the cluster never completes.
     #[tokio::test]
-    async fn denied_cluster_ends_a_watch_although_a_review_is_missing() {
+    async fn denial_by_a_cluster_ends_a_watch_despite_an_unanswered_review() {
         let mut followed = follows(&[&eu()]);
         let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };

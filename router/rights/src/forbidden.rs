@@ -1,4 +1,4 @@
-//! 403 responses by the rights of a caller, with kube-apiserver's texts.
+//! 403 responses because of the rights of a caller, with kube-apiserver's texts.
 
 use tributary_answers::refusal::{ForbiddenActing, ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo};
@@ -12,8 +12,8 @@ use super::existence::does_in;
 use super::impersonation::{ImpersonationFilter, ImpersonationRefused, refused};
 use super::read_place::ReadPlace;
 
-/// Maximum number of missing roles in a refusal. An administrator of a namespace may create any number of bindings
-/// without roles.
+/// Maximum number of missing roles that the text of a refusal names. An administrator of a namespace may create any
+/// number of bindings to missing roles.
 const MISSING_MAX: usize = 10;
 
 fn forbidden_acting(user: String, asked: &ResourceAttributes<'_>, reason: String) -> ForbiddenActing {
@@ -31,8 +31,8 @@ fn forbidden_acting(user: String, asked: &ResourceAttributes<'_>, reason: String
 }
 
 impl CallerRights {
-    /// Returns the cluster's refusal of a request that it denies. `None` if the cluster allows the request, or if that
-    /// is unknown.
+    /// Returns the refusal of a request that a cluster denies. `None` if the cluster allows the request, or if its
+    /// decision is unknown.
     pub fn refused_by(&self, cluster: &ClusterName, info: &RequestInfo) -> Option<Refusal> {
         let asked = Attributes::from_request(info);
         if self.grants(cluster, &asked, &asked) != Some(false) {
@@ -47,8 +47,8 @@ impl CallerRights {
         }
     }
 
-    /// Returns 403 with kube-apiserver's text if the caller sees no cluster: no cluster may see the user, or none
-    /// allows the impersonation for this request. Otherwise `None`.
+    /// Returns 403 with kube-apiserver's text if the caller sees no cluster. In this case no cluster may see the user,
+    /// or no cluster allows the impersonation for this request. Otherwise returns `None`.
     pub fn nobody<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -68,7 +68,8 @@ impl CallerRights {
         }
     }
 
-    /// 403: none of these clusters allows the impersonation, or the request as the impersonated user.
+    /// 403 because none of these clusters allows the impersonation, or none allows the request to the impersonated
+    /// user.
     pub(super) fn not_let<'a>(
         &self,
         fleet: &FleetRights,
@@ -85,8 +86,8 @@ impl CallerRights {
             let does = |mode| does_in(&user, mode, cluster, request).unwrap_or(true);
             refused(given, filter, does, |asked| user.allows(cluster, asked).unwrap_or(true))
         };
-        // Uses the refusal of the cluster that allowed the most steps of the impersonation. Without a cluster, uses the
-        // refusal of legacy impersonation.
+        // Uses the refusal of the cluster that allowed the most steps of the impersonation. If there is no cluster,
+        // uses the refusal of legacy impersonation.
         let by_cluster = reached.iter().filter_map(of_cluster).max_by_key(|(place, _)| *place);
         let nothing = || refused(given, ImpersonationFilter::Legacy, |_| false, |_| false);
         let Some((_, refused)) = by_cluster.or_else(nothing) else {
@@ -120,7 +121,7 @@ impl CallerRights {
         RequestRefusal::Acting(Box::new(forbidden)).into()
     }
 
-    /// Returns 403 for a request to these clusters, with kube-apiserver's text.
+    /// Returns 403 because these clusters deny the request, with kube-apiserver's text.
     pub fn forbidden<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -170,7 +171,7 @@ impl CallerRights {
         self.forbids(clusters, request)
     }
 
-    /// 403: these clusters do not allow the path, which has no resource.
+    /// 403 because these clusters deny a path that belongs to no resource.
     pub(super) fn forbids_path<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -181,7 +182,8 @@ impl CallerRights {
         RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb: "get".into(), path, reason }).into()
     }
 
-    /// Returns 403 because none of the visible clusters among these allows the request. Adds the user and the reason.
+    /// Returns 403 because no visible cluster of these clusters allows the request. The text contains the user and the
+    /// reason.
     pub fn forbids<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -190,7 +192,7 @@ impl CallerRights {
         RequestRefusal::Forbidden(Box::new(self.explained(clusters, request))).into()
     }
 
-    /// Adds the user and the reason to a denied request.
+    /// Adds the user and the reason to the text about a denied request.
     fn explained<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -209,8 +211,8 @@ impl CallerRights {
         ForbiddenRequest { user: self.acting_name().to_owned(), reason, ..request }
     }
 
-    /// Reason for the denial, by the visible ones of `clusters`. The reason never names roles or bindings of other
-    /// clusters.
+    /// Reason for the denial, from those of the `clusters` that the caller sees. The reason names no roles or bindings
+    /// of other clusters.
     fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, request: &Attributes<'_>) -> String {
         let fleet = self.mirror.compiled();
         let is_there = |cluster: &&ClusterName| self.there_for(&fleet, cluster, request, || Some(true)) == Some(true);
@@ -222,8 +224,8 @@ impl CallerRights {
         self.missing_roles(&fleet, there, Whom::Acting, namespace)
     }
 
-    /// Text about missing roles that bindings of the user reference, in clusters that decide by roles. kube-apiserver
-    /// tells its users the same (`RBACAuthorizer.Authorize`). At most [`MISSING_MAX`] roles.
+    /// Text about missing roles to which bindings of the user refer, in clusters that decide by roles. kube-apiserver
+    /// writes the same text (`RBACAuthorizer.Authorize`). The text names at most [`MISSING_MAX`] roles.
     fn missing_roles<'a>(
         &self,
         fleet: &FleetRights,

@@ -1,4 +1,4 @@
-//! A cluster's grants to a caller, and the check during an open stream whether the grants still exist.
+//! Rights that a cluster grants to a caller, and the check during an open stream whether the cluster still grants them.
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -26,8 +26,8 @@ impl CallerRights {
         self.there_for(&fleet, cluster, request, || self.judged(&fleet, Whom::Acting).allows(cluster, asked))
     }
 
-    /// Rights by review results since `begun`, if the caller's rights are unknown because of too many roles or
-    /// bindings: the caller may have caused the excess, which must keep no stream open. `None` without an excess.
+    /// Rights by results of reviews since `begun`, for a caller with more roles or bindings than Tributary reads. The
+    /// caller may have created them, and must not keep a stream open by doing so. `None` if the caller has fewer.
     fn by_word_in(&self, cluster: &ClusterName, begun: Instant) -> Option<Self> {
         if !self.is_unknown_by_excess(&self.mirror.compiled(), cluster) {
             return None;
@@ -38,47 +38,47 @@ impl CallerRights {
     }
 }
 
-/// Grants of verbs on which an open stream of a cluster depends.
+/// Verbs that a cluster grants to a caller, and on which an open stream depends.
 ///
-/// The cluster itself allowed the stream. The mirror may be late, and the cluster may have further authorizers, so a
-/// verb that the mirror never granted does not end the stream. The stream ends when the mirror granted the verb and no
-/// longer does. A cluster that decides by access reviews gets a new review when its answer expires. Without a new
-/// answer, the stream ends a minute after the last answer stops to count.
+/// The cluster itself allowed the stream. The mirror may be late, and the cluster may have other authorizers, so a verb
+/// that the mirror never granted does not end the stream. The stream ends when the mirror granted a verb and grants it
+/// no longer. A cluster that decides by access reviews gets a new review when its last answer expires. Without a new
+/// answer, the stream ends a minute after the expiry of the last answer.
 ///
-/// If rights are unknown because of too many roles or bindings, the cluster gets reviews, whatever its method. Without
-/// an answer for five minutes, the stream ends.
+/// If the rights are unknown because of too many roles or bindings, the cluster gets reviews, whatever its method. If
+/// the cluster answers none for five minutes, the stream ends.
 pub struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
     verbs: Vec<FollowedVerb>,
     asked: RequestInfo,
     changes: watch::Receiver<u64>,
-    /// Start of the stream. Older review results do not count.
+    /// Start of the stream. Results of earlier reviews do not count.
     begun: Instant,
-    /// Time of the first unanswered review that an excess of roles or bindings made necessary.
+    /// Time of the first unanswered review that is necessary because of too many roles or bindings.
     unsaid_since: Option<Instant>,
-    /// Time since which the cluster has not confirmed the grant.
+    /// Start of the time in which the cluster has not confirmed the granted verbs.
     unconfirmed: Option<Instant>,
 }
 
 #[derive(Default)]
 struct GrantChange {
-    /// At least one verb is not granted any more.
+    /// At least one verb is granted no longer.
     is_lost: bool,
-    /// A review has no answer that an excess of roles or bindings made necessary.
+    /// The cluster has not answered a review that is necessary because of too many roles or bindings.
     is_unsaid: bool,
-    /// A granted verb is unknown for a reason other than an excess of roles or bindings.
+    /// Whether a granted verb is still granted is unknown, for a reason other than too many roles or bindings.
     is_unknown: bool,
 }
 
 struct FollowedVerb {
     verb: &'static str,
-    /// Whether the mirror, or a review, has confirmed the grant at least once.
+    /// Whether the mirror, or a review, has granted the verb at least once.
     is_seen: bool,
 }
 
 impl FollowedGrant {
-    /// Follows a grant. Create the value before the request, so that each later loss is noticed.
+    /// Follows the grant of these verbs. Create the value before the request, so that each later loss is noticed.
     pub fn new(
         rights: &CallerRights,
         cluster: &ClusterName,
@@ -94,8 +94,8 @@ impl FollowedGrant {
         grant
     }
 
-    /// Waits for the loss of the grant, or for the end of all streams of the user. Unknown rights are no loss, except
-    /// by an excess of roles or bindings. Cancellation is safe.
+    /// Waits until the cluster grants a verb no longer, or until all streams of the user have to end. Unknown rights
+    /// are a loss only if the cause is too many roles or bindings. Cancellation is safe.
     pub async fn lost(&mut self) -> StreamOver {
         loop {
             self.changes.mark_unchanged();
@@ -117,7 +117,7 @@ impl FollowedGrant {
             tokio::select! {
                 () = asked_or_over => {}
                 () = or_never(end.map(sleep_until)) => {}
-                // The sender of rights changes lives as long as the process.
+                // The channel of rights changes stays open as long as the process runs.
                 changed = self.changes.changed() => if changed.is_err() {
                     std::future::pending().await
                 },
@@ -135,8 +135,8 @@ impl FollowedGrant {
         unsaid.into_iter().chain(unconfirmed).min()
     }
 
-    /// Checks the verbs. Returns the result and the missing reviews. Costs a lookup of the user's and groups' grants
-    /// for each verb.
+    /// Checks whether the verbs are granted. Returns the result and the missing reviews. Costs a lookup of the grants
+    /// of the user and of each group, for each verb.
     fn look(&mut self) -> (GrantChange, Needed) {
         let Self { rights, cluster, verbs, asked, begun, .. } = self;
         let (asked, begun) = (Attributes::from_request(asked), *begun);

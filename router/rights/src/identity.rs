@@ -1,4 +1,4 @@
-//! Identity of a caller in a cluster.
+//! Identity with which a caller acts in a cluster.
 
 use http::Method;
 use tributary_answers::refusal::{ClusterRefusal, MemberRefusal, Refusal, RequestRefusal};
@@ -10,7 +10,7 @@ use tributary_proxy::{Impersonation, InvalidImpersonation};
 use super::caller_rights::CallerRights;
 use super::remembered_actor::headers_of;
 
-/// Text for a cluster that allowed the impersonation before the connection to the cluster was lost.
+/// Text about a cluster that allowed the impersonation before Tributary lost the connection to it.
 const NOT_SAID_NOW: &str = "it has not said whether it still lets you act as another user; try again";
 
 /// A request as Tributary sends it to a cluster.
@@ -24,7 +24,7 @@ pub struct SentRequest<'a> {
 }
 
 impl SentRequest<'_> {
-    /// Parses the request as the cluster parses it. A cluster's own path may begin with any text, also with
+    /// Parses the request as the cluster parses it. A path in a cluster may begin with any text, even with
     /// `/clusters/`.
     ///
     /// # Errors
@@ -61,14 +61,14 @@ impl CallerRights {
         if self.actor.impersonated_user().is_none() {
             return Ok(told);
         }
-        // The cluster does not check the client's impersonation again. With old answers, Tributary would use a right
-        // that the cluster has removed.
+        // The cluster does not check the client's impersonation again. By an old answer, Tributary would use a right
+        // that the cluster has removed since.
         let (now, info) = (self.now_in(cluster), sent.info(cluster)?);
         let (fleet, request) = (self.mirror.compiled(), Attributes::from_request(&info));
         match now.there_for(&fleet, cluster, &request, || Some(true)) {
             Some(true) => Ok(told),
-            // Reported as a failure of this cluster alone: other clusters may allow the impersonation, and the caller
-            // of this function may answer without this cluster.
+            // Reported as a failure of this cluster alone: different clusters may allow the impersonation, and the
+            // calling function may answer without this cluster.
             Some(false) => Err(MemberRefusal::ForbidsActing(now.not_let(&fleet, [cluster], &request).status()).into()),
             None if self.there_for(&fleet, cluster, &request, || Some(true)) == Some(true) => {
                 Err(self.not_said_now(cluster))
@@ -80,8 +80,8 @@ impl CallerRights {
         }
     }
 
-    /// Returns impersonation headers for an identity. Reuses the headers of the connection's previous request if the
-    /// identity is equal.
+    /// Returns impersonation headers for an identity. Reuses the headers of the connection's previous request if both
+    /// identities are equal.
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for a name that no header can carry.
@@ -92,8 +92,8 @@ impl CallerRights {
         }
     }
 
-    /// 503 for a cluster that allowed the impersonation when its rules were last known. Without Retry-After if the
-    /// cluster is unreachable.
+    /// 503 for a cluster that allowed the impersonation when its rules were last known. The response has no Retry-After
+    /// if the cluster is unreachable.
     fn not_said_now(&self, cluster: &ClusterName) -> Refusal {
         match self.mirror.cluster(cluster).and_then(|own| own.out_of_reach()) {
             Some(trouble) => MemberRefusal::Undecided { unknown: vec![format!("{trouble}: {NOT_SAID_NOW}")] }.into(),

@@ -1,9 +1,9 @@
-//! Rights that a cluster requires for impersonation. Pure. Equals kube-apiserver's decision (apiserver
-//! `pkg/endpoints/filters/impersonation` of 1.36).
+//! Rights that a cluster requires for impersonation. The decision equals kube-apiserver's decision (apiserver
+//! `pkg/endpoints/filters/impersonation` of 1.36). This module does no I/O.
 //!
-//! A kube-apiserver with constrained impersonation (KEP-5284) first tries its modes. In a mode, the user needs a
-//! separate verb for the request itself. Then the kube-apiserver tries the verb `impersonate`, which allows all
-//! requests of the impersonated user. The order of the attempts changes only the text of a refusal.
+//! A kube-apiserver with constrained impersonation (KEP-5284) first tries its modes. In a mode, the user also needs a
+//! separate verb for the request itself. After the modes, the kube-apiserver tries the verb `impersonate`, which allows
+//! all requests of the impersonated user. The order of the attempts changes only the text of a refusal.
 
 use std::cell::Cell;
 
@@ -14,37 +14,39 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::reviews::ASKED_TOGETHER;
 
-/// API group of uids and extras. In constrained impersonation also of names and groups.
+/// API group for the impersonation of uids and extras. In constrained impersonation, also of names and groups.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// API version in kube-apiserver's authorization attributes for impersonation (`mode.go`).
 const VERSION: &str = "v1";
-/// Minimum number of groups, or of values of extras, for which a single wildcard check precedes the single checks
+/// Number of groups, or of values of extras, from which a single wildcard check precedes the separate checks
 /// (`manyAuthorizationChecksInLoop`).
 const MANY: usize = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ImpersonationFilter {
-    /// The verb `impersonate` alone (`WithImpersonation`). Also the assumption for an unknown filter.
+    /// The filter checks only the verb `impersonate` (`WithImpersonation`). Tributary assumes this filter while the
+    /// filter is unknown.
     #[default]
     Legacy,
-    /// Constrained impersonation first (`WithConstrainedImpersonation`).
+    /// The filter tries constrained impersonation before the verb `impersonate` (`WithConstrainedImpersonation`).
     Constrained,
 }
 
-/// Mode of constrained impersonation. Modes for nodes are absent: no client can impersonate a node through Tributary.
+/// Mode of constrained impersonation. The modes for nodes are absent, because no client can impersonate a node through
+/// Tributary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationMode {
-    /// A ServiceAccount, without uid, groups or extras.
+    /// Impersonation of a ServiceAccount, without uid, groups or extras.
     ServiceAccount,
-    /// A user that is neither a node nor a ServiceAccount.
+    /// Impersonation of a user that is neither a node nor a ServiceAccount.
     UserInfo,
 }
 
-/// Requests that a user may make as the impersonated user.
+/// Requests that a cluster allows to a sender in the name of the impersonated user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LetsBe {
     Nothing,
-    /// Requests that the user itself may make in the mode: [`ImpersonationMode::on`].
+    /// Requests that the sender itself may make in this mode, see [`ImpersonationMode::on`].
     InMode(ImpersonationMode),
     Anything,
 }
@@ -65,17 +67,17 @@ pub(super) struct Impersonated<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Check<'a> {
     Each(Impersonated<'a>),
-    /// A wildcard check for all attributes, and single checks if the wildcard is denied.
+    /// A wildcard check for all attributes. If the cluster denies the wildcard, each attribute is checked separately.
     AllOrEach(Impersonated<'a>, Vec<Impersonated<'a>>),
-    /// An attribute that no mode allows, with the reason.
+    /// An attribute that no mode allows. The text is the reason.
     Never(Impersonated<'a>, String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationRefused<'a> {
-    /// The right to impersonate an attribute. The text is the reason if no mode allows the attribute.
+    /// The sender lacks the right to impersonate an attribute. The text is the reason if no mode allows the attribute.
     ToBe(Impersonated<'a>, String),
-    /// The right to make the request in this mode.
+    /// The sender lacks the right to make the request in this mode.
     ToDo(ImpersonationMode),
 }
 
@@ -91,13 +93,14 @@ impl ImpersonationMode {
         let is_name_alone = given.uid.is_empty() && given.groups.is_empty() && given.extra.is_empty();
         match ServiceAccount::of_user(&given.username) {
             Some(_) => is_name_alone.then_some(Self::ServiceAccount),
-            // No cluster sees an impersonated node. kube-apiserver's mode for an invalid node name would be user-info.
+            // No cluster sees an impersonated node. For an invalid node name, kube-apiserver would use the mode
+            // user-info.
             None if given.username.starts_with(NODE_USER_PREFIX) => None,
             None => Some(Self::UserInfo),
         }
     }
 
-    /// Verb that the user needs for a request with `verb` in this mode.
+    /// Verb that the sender needs in this mode for a request with `verb`.
     pub(super) fn on(self, verb: &str) -> String {
         let mode = match self {
             Self::ServiceAccount => "serviceaccount",
@@ -114,9 +117,10 @@ impl ImpersonationMode {
     }
 }
 
-/// Requests that a user may make as the impersonated user. `allows` returns whether the cluster allows an attribute
-/// (`None`: unknown). Returns `None` if unknown. The name is checked first and all other attributes together after the
-/// name. So a user without the right costs a cluster one review, or two with constrained impersonation.
+/// Requests that a cluster allows to a sender in the name of the impersonated user. `allows` returns whether the
+/// cluster allows the impersonation of an attribute (`None`: unknown). Returns `None` if unknown. The name is checked
+/// first, and all other attributes together after the name. So a user without the right costs a cluster one review, or
+/// two with constrained impersonation.
 pub(super) fn lets_be(
     given: &UserInfo,
     filter: ImpersonationFilter,
@@ -130,8 +134,8 @@ pub(super) fn lets_be(
     Some(if lets_be { LetsBe::InMode(mode) } else { LetsBe::Nothing })
 }
 
-/// First missing right for an impersonated request, with the number of steps before the missing right. `None` if all
-/// rights exist. `does` returns whether the user may make the request in a mode.
+/// First missing right for an impersonated request, with the number of allowed steps before it. `None` if no right is
+/// missing. `does` returns whether the sender may make the request in a mode.
 pub(super) fn refused<'a>(
     given: &'a UserInfo,
     filter: ImpersonationFilter,
@@ -155,7 +159,7 @@ fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<Impersonatio
     }
 }
 
-/// First denied check and its number. Later checks are not evaluated.
+/// First denied check, with its number. Checks after the denied check are not evaluated.
 fn first_refused<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> bool,
@@ -164,9 +168,9 @@ fn first_refused<'a>(
     refused.map(|(place, (what, why))| (place + 1, ImpersonationRefused::ToBe(what, why)))
 }
 
-/// Returns whether all checks are allowed; `None` if unknown. Stops after a refusal, after an unknown name, and after
-/// [`ASKED_TOGETHER`] unknown answers: each cluster gets a review for each check, and a user without rights can request
-/// 512 groups.
+/// Returns whether a cluster allows all checks; `None` if unknown. Stops after a refusal, after an unknown name, and
+/// after [`ASKED_TOGETHER`] unknown answers. Without this limit, a user without rights could cause a review for each of
+/// 512 groups in each cluster.
 fn all_allowed<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> Option<bool>,
@@ -177,7 +181,7 @@ fn all_allowed<'a>(
             Some(true) => {}
             Some(false) => return Some(false),
             None if place == 0 || unknown.get() >= ASKED_TOGETHER => return None,
-            // All unknown reviews are sent together, so the loop continues.
+            // The loop continues after an unknown answer, so that all missing reviews are sent together.
             None => {}
         }
     }
@@ -185,7 +189,7 @@ fn all_allowed<'a>(
 }
 
 impl<'a> Check<'a> {
-    /// Adds the number of unknown answers to `unknown`.
+    /// Evaluates this check, and adds the number of its unknown answers to `unknown`.
     fn allowed(&self, allows: &impl Fn(&Attributes<'_>) -> Option<bool>, unknown: &Cell<usize>) -> Option<bool> {
         let allows = |own: &Impersonated<'_>| {
             let allowed = allows(&Attributes::Resource(own.attributes()));
@@ -195,8 +199,8 @@ impl<'a> Check<'a> {
         match self {
             Self::Each(own) => allows(own),
             Self::Never(..) => Some(false),
-            // A denied wildcard leaves the single attributes undecided. While the wildcard's answer is unknown, no
-            // single attribute is checked.
+            // A denied wildcard leaves the separate attributes undecided. While the answer about the wildcard is
+            // unknown, no attribute is checked separately.
             Self::AllOrEach(all, _) if allows(all)? => Some(true),
             Self::AllOrEach(_, each) => {
                 let before = unknown.get();
@@ -226,7 +230,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Checks of the verb `impersonate`. The two filters have different orders.
+/// Checks of the verb `impersonate`. The legacy filter and the constrained filter use different orders.
 fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item = Check<'_>> {
     let (verb, group) = ("impersonate", "");
     let (name, uid) = (Check::Each(user(verb, group, given)), uid(verb, given));
@@ -239,7 +243,7 @@ fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item =
     std::iter::once(name).chain(uid_before).chain(groups).chain(extras).chain(uid_after)
 }
 
-/// Checks of a mode (`impersonationModeState.check`): the name first, the other attributes after its answer.
+/// Checks of a mode (`impersonationModeState.check`): first the name, and after its answer the other attributes.
 fn constrained(given: &UserInfo, mode: ImpersonationMode) -> impl Iterator<Item = Check<'_>> {
     let name = Check::Each(user(mode.verb(), AUTHENTICATION, given));
     let others = std::iter::once_with(move || constrained_beside_the_name(given, mode));
@@ -368,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonation_rights_equal_the_decision_of_kube_apiserver() {
+    fn impersonation_is_allowed_exactly_as_by_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
         use LetsBe::{Anything, InMode, Nothing};
         let (user_info, account) = (InMode(ImpersonationMode::UserInfo), InMode(ImpersonationMode::ServiceAccount));
@@ -379,7 +383,7 @@ mod tests {
             (Constrained, "bob", "users bob", Anything),
             (Constrained, "bob", "c users bob", user_info),
             (Constrained, "bob", "s users bob", Nothing),
-            // Rights for constrained impersonation and rights of the verb `impersonate` cannot be combined.
+            // Rights for constrained impersonation cannot be combined with rights of the verb `impersonate`.
             (Constrained, "bob group=a", "users bob, c groups a", Nothing),
             (Constrained, "bob group=a", "c users bob, groups a", Nothing),
             (Constrained, "bob group=a", "c users bob", Nothing),
@@ -408,7 +412,7 @@ mod tests {
             (Constrained, "bob x/a:1 x/a:2 x/a:3 x/a:4", "c users bob, c userextras/* *", user_info),
             (Constrained, "bob x/a:1 x/b:2 x/c:3 x/d:4", "c users bob, c userextras/* *", user_info),
             (Constrained, "bob x/a:1 x/b:2 x/c:3", "c users bob, c userextras/* *", Nothing),
-            // Attributes that no mode allows, and `impersonate` does.
+            // Attributes that no mode of constrained impersonation allows, but the verb `impersonate` does.
             (Constrained, "bob group=system:masters", "c users bob, c groups system:masters", Nothing),
             (Constrained, "bob group=", "c users bob, c groups ", Nothing),
             (Constrained, "bob k:v", "c users bob, c userextras/k v", Nothing),
@@ -418,15 +422,15 @@ mod tests {
             (Constrained, "bob x.io/:v", "c users bob, c userextras/x.io/ v", Nothing),
             (Constrained, "bob x.io/k:", "c users bob, c userextras/x.io/k ", Nothing),
             (Constrained, "bob x/a:1 x/b:2 x/c:3 d:4", "c users bob, c userextras/* *", Nothing),
-            // A ServiceAccount has a mode only without groups and uid.
+            // Impersonation of a ServiceAccount has a mode only without groups and uid.
             (Legacy, robot, "serviceaccounts n/s", Anything),
             (Constrained, robot, "serviceaccounts n/s", Anything),
             (Constrained, robot, "s serviceaccounts n/s", account),
             (Constrained, robot, "c serviceaccounts n/s, c users system:serviceaccount:n:s", Nothing),
             (Constrained, "system:serviceaccount:n:s group=a", "s serviceaccounts n/s, s groups a", Nothing),
             (Constrained, "system:serviceaccount:n:s uid=u", "s serviceaccounts n/s, s uids u", Nothing),
-            // A user name with the prefix `system:serviceaccount:` but without a ServiceAccount's form is an ordinary
-            // user name.
+            // A user name that begins with `system:serviceaccount:` but does not continue with `NAMESPACE:NAME` is an
+            // ordinary user name.
             (Constrained, "system:serviceaccount:n", "c users system:serviceaccount:n", user_info),
             (Constrained, "system:node:n", "c users system:node:n, c nodes n", Nothing),
         ] {
@@ -441,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn first_missing_impersonation_right_is_that_of_kube_apiserver() {
+    fn refused_impersonation_right_is_the_one_that_kube_apiserver_names() {
         use ImpersonationFilter::{Constrained, Legacy};
         let bob = "bob group=a group=b uid=u x.io/k:v";
         for (filter, who, does, allowed, expected) in [
@@ -466,7 +470,7 @@ mod tests {
             ),
             (Constrained, "system:serviceaccount:n:s", false, "", "ServiceAccount"),
             (Constrained, "system:serviceaccount:n:s", true, "", "s serviceaccounts n/s"),
-            // Without a mode, `impersonate` decides, in the order of the constrained filter.
+            // If no mode applies, the verb `impersonate` decides. The checks have the order of the constrained filter.
             (Constrained, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "uids u"),
             (Legacy, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "groups a"),
         ] {
@@ -501,7 +505,7 @@ mod tests {
         assert_eq!(constrained(&given, ImpersonationMode::UserInfo).count(), 2);
     }
 
-    /// Each unknown check costs a cluster a review, and a single refusal decides.
+    /// Each unknown check costs a cluster a review, although a single refusal would decide.
     #[test]
     fn reviews_of_many_impersonated_groups_are_sent_in_batches() {
         use ImpersonationFilter::{Constrained, Legacy};

@@ -1,9 +1,9 @@
 //! Detection of a cluster's impersonation filter: at each endpoint, each minute, and after new connections.
 //!
-//! The server version and discovery do not show the filter: an administrator can switch the feature off or emulate an
-//! older version, and metrics need rights. A request with a uid and without a user name shows the filter: each filter
-//! refuses the request before any check of rights, with a different text. Every unexpected answer counts as the older
-//! filter, which allows less. (docs/decisions/0054-detection-of-constrained-impersonation.md)
+//! Neither the server version nor discovery shows the filter: an administrator can switch the feature off or emulate an
+//! older version. To read the metrics of a cluster needs rights. A request with a uid and without a user name shows the
+//! filter: each filter refuses the request before any check of rights, with a different text. Every unexpected answer
+//! counts as the older filter, which allows less. (docs/decisions/0054-detection-of-constrained-impersonation.md)
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,7 +22,8 @@ use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// Path of the probe. All users may get this path, so the probe is harmless if a server ignores the headers.
+/// Path of the probe. Every user may get this path, so the probe is harmless if a server ignores the impersonation
+/// headers.
 const PATH: &str = "/version";
 
 pub(super) trait ImpersonationSeen: Send + Sync + 'static {
@@ -58,7 +59,7 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
         let pause = if found.is_some() { INTERVAL } else { CONNECTIONS_INTERVAL };
         loop {
             sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
-            // Half an interval of tolerance: ticks may be early.
+            // Half an interval of tolerance, because a tick of the timer may be early.
             if asked.elapsed() + CONNECTIONS_INTERVAL / 2 >= pause || client.connections_made() != connections {
                 break;
             }
@@ -66,8 +67,8 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
     }
 }
 
-/// Returns the filter that all endpoints have; `None` if one does not answer. Behind a load balancer, one
-/// kube-apiserver answers for all.
+/// Returns the filter of all endpoints: the older filter if one endpoint has it. `None` if an endpoint does not answer.
+/// Behind a load balancer, the answer of one kube-apiserver counts for all.
 async fn probe_filter(client: &ClusterClient) -> Option<ImpersonationFilter> {
     let mut all = None;
     for endpoint in well(&client.endpoints()) {
@@ -89,16 +90,16 @@ async fn ask_endpoint(client: &ClusterClient, endpoint: usize) -> Option<Imperso
     });
     let (code, text) = answer.await.ok()??;
     match code {
-        // An overloaded server rejects the probe before its impersonation filter.
+        // An overloaded server rejects the probe before its impersonation filter runs.
         StatusCode::TOO_MANY_REQUESTS => None,
         code if code.is_server_error() => None,
         code => Some(said_by(code, &text)),
     }
 }
 
-/// Returns the filter that gives this answer (`processImpersonationHeaders` in apiserver's
-/// `pkg/endpoints/filters/impersonation/constrained_impersonation.go`, and `buildImpersonationRequests` in
-/// `impersonation.go` beside it).
+/// Returns the filter that gives this answer. The source of the texts is apiserver's
+/// `pkg/endpoints/filters/impersonation`: `processImpersonationHeaders` in `constrained_impersonation.go`, and
+/// `buildImpersonationRequests` in `impersonation.go`.
 fn said_by(code: StatusCode, text: &[u8]) -> ImpersonationFilter {
     let message = rewrite::status_message(text).unwrap_or_default();
     let is_constrained = code == StatusCode::BAD_REQUEST
@@ -132,7 +133,7 @@ mod tests {
             assert_eq!(said_by(StatusCode::from_u16(code).unwrap(), &text), expected, "{code} {message}");
         }
         assert_eq!(said_by(StatusCode::BAD_REQUEST, constrained.as_bytes()), Legacy);
-        // A server that ignores the headers.
+        // This server ignores the impersonation headers.
         assert_eq!(said_by(StatusCode::OK, br#"{"major":"1","minor":"36"}"#), Legacy);
     }
 }

@@ -26,7 +26,7 @@ impl Basis {
     }
 }
 
-/// A user whose rights are decided, with one snapshot of the rules of all clusters.
+/// A user whose rights are decided, with one snapshot of the compiled rules of all clusters.
 pub(super) struct Judged<'a> {
     mirror: &'a RightsMirror,
     basis: Basis,
@@ -34,15 +34,15 @@ pub(super) struct Judged<'a> {
     pub(super) fleet: &'a FleetRights,
     actor: &'a Actor,
     whom: Whom,
-    /// Generation of the user's rights in the last cluster (a number that changes with the user's roles and bindings).
-    /// Cached, because many checks in the same cluster follow each other.
+    /// Generation of the user's rights in the cluster of the last check. A generation is a number that changes with the
+    /// user's roles and bindings. Cached, because successive checks often concern one cluster.
     generation: RefCell<Option<(ClusterName, u64)>>,
-    /// Subjects of the user, for each distinct impersonation rule and for the cluster that verified the user. A fleet
-    /// has few distinct rules.
+    /// Subjects for access reviews about the user: one for each distinct set of impersonation rules, and one for the
+    /// cluster that verified the user. A fleet has few distinct rules.
     subjects: RefCell<Vec<KnownSubject>>,
 }
 
-/// Subject of the user in all clusters with these rules, or in the cluster that verified the user.
+/// Subject of the user in all clusters with these impersonation rules, or in the cluster that verified the user.
 struct KnownSubject {
     told: MemberRules,
     is_vouched_by: bool,
@@ -50,7 +50,8 @@ struct KnownSubject {
 }
 
 impl<'a> Judged<'a> {
-    /// Creates decisions about a user by the rules in `fleet`. `needed` collects missing reviews and expiry times.
+    /// Creates decisions about a user by the compiled rules in `fleet`. `needed` collects the missing reviews and
+    /// expiry times.
     pub(super) fn new(
         mirror: &'a RightsMirror,
         basis: Basis,
@@ -95,7 +96,7 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// Review result of a cluster. `None` without a result.
+    /// Cluster's answer to an access review about the user. `None` if no answer counts.
     pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         let generation = self.generation_in(cluster);
         let question = Question::new(cluster, &self.subject(cluster)?, asked);

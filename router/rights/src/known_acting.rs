@@ -1,5 +1,5 @@
-//! Check by known facts whether an impersonation is allowed, before any access review is sent: the result decides about
-//! rate limits and log entries.
+//! Check by known facts whether an impersonation is allowed. The check precedes all access reviews, and its result
+//! decides about rate limits and log entries.
 
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_authorization::Attributes;
@@ -7,12 +7,13 @@ use tributary_authorization::Attributes;
 use super::caller_rights::CallerRights;
 
 impl CallerRights {
-    /// Returns whether the clusters allow the caller's impersonation for a request: the cluster of the path, or in the
-    /// merged view each cluster with known facts. `None` if unknown. Sends no review; expired review results count.
+    /// Returns whether the clusters allow the caller's impersonation for a request. For a path of one cluster, this
+    /// cluster decides. In the merged view, each cluster with known facts has to allow it. `None` if unknown. The
+    /// function sends no review, and expired review results count.
     ///
-    /// In the merged view one cluster's answer is not enough, because the merged view's limits are common to all
-    /// clusters. A cluster without any known fact does not count. Rights that are unknown because of too many bindings
-    /// count as denied, because an administrator of a namespace can cause such an excess.
+    /// In the merged view one cluster's answer is not enough, because the limits of the merged view concern all
+    /// clusters. Clusters without any known fact do not count. Rights that are unknown because of too many bindings
+    /// count as denied, because an administrator of a namespace can create that many.
     pub fn is_known_to_act(&self, info: &RequestInfo) -> Option<bool> {
         if self.actor.impersonated_user().is_none() {
             return Some(true);

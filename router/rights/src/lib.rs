@@ -111,11 +111,12 @@ pub use user::User;
 /// Settings of the shared mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedMode {
-    /// Time for which the last known rights in an unreachable cluster count. The cluster's objects are equally old.
+    /// Time for which Tributary uses the last known rights in an unreachable cluster. The cluster's objects in the
+    /// cacher are equally old.
     pub stale_rights: Duration,
-    /// Maximum duration of streams (watches, followed logs, exec, attach, port-forward). `None` for no limit. The limit
-    /// ends rights whose loss the mirror cannot see: rights from other authorizers, and groups that an issuer no longer
-    /// gives.
+    /// Maximum duration of a stream (watch, followed log, exec, attach, port-forward). `None` for no limit. The limit
+    /// ends the use of rights whose loss the mirror cannot see: rights from other authorizers, and groups that an
+    /// issuer no longer gives.
     pub max_stream_age: Option<Duration>,
 }
 

@@ -39,19 +39,20 @@ use super::mirror_state::{BEHIND_MAX, MirrorState};
 use super::obstacle::{Obstacle, Questions};
 use super::reviews::Reviews;
 
-/// Interval of checks for changed clusters and credentials. Views use the same interval.
+/// Interval of checks for changed clusters and renewed credentials. Views use the same interval.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Period in which watches reopen after new credentials. Not urgent: the new credentials read the same roles and
-/// bindings.
+/// Period over which watches reopen after Tributary's credentials in a cluster are renewed. The period may be long,
+/// because the old and the new credentials read the same roles and bindings.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
-/// Maximum size of the objects of one RBAC kind in one cluster, in bytes. 64 MiB: some hundred thousand objects, ten
-/// times the number in large clusters. Above the limit, the cluster's rights are unknown.
+/// Maximum size of the objects of one RBAC kind in one cluster, in bytes. 64 MiB hold some hundred thousand objects,
+/// ten times the number in large clusters. Above the limit, the rights in the cluster are unknown.
 const COLLECTION_BYTES_MAX: u64 = 64 << 20;
 
-/// Divisor of the limit for all objects: one RBAC kind of one cluster may take a 64th, 16 MiB of 1 GiB, or some thirty
-/// thousand objects. So the four kinds of a cluster take at most a 16th, whatever its users create.
+/// Part of the memory limit for all objects that one RBAC kind of one cluster may take: a 64th, which is 16 MiB of 1
+/// GiB, or some thirty thousand objects. So the four kinds of a cluster take at most a 16th, however many objects users
+/// create.
 const PART_OF_ALL: u64 = 64;
 
 /// Mirror of the roles and bindings of all clusters.
@@ -72,12 +73,12 @@ struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
     probes: ImpersonationProbes,
     known: BTreeSet<ClusterName>,
-    /// Last logged obstacle of each cluster with unknown rights.
+    /// Last logged obstacle to the rights in each cluster with unknown rights.
     obstacles: BTreeMap<ClusterName, Obstacle>,
 }
 
 impl MirroredClusters {
-    /// Sets for each cluster whether its roles and bindings have to be current before other collections resume.
+    /// Sets for each cluster whether its roles and bindings have to be current before its other collections resume.
     fn set_precedence(&self, known: &BTreeSet<ClusterName>, mirrors: &BTreeMap<ClusterName, KnownRights>) {
         for (name, member) in &self.by_name {
             let precedence = member.cluster.precedence();
@@ -99,7 +100,7 @@ impl MirroredClusters {
         Obstacle::from_collections(&states, known.state.holds(Instant::now()), &known.decider, questions)
     }
 
-    /// Logs an obstacle if it differs from the last logged obstacle.
+    /// Logs an obstacle to the rights in a cluster if it differs from the last logged one.
     fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights) {
         let Some(obstacle) = self.obstacle_of(cluster, known).filter(Obstacle::is_trouble) else {
             self.obstacles.remove(cluster);
@@ -115,7 +116,7 @@ impl MirroredClusters {
 struct MirroredCluster {
     /// The cluster for which the mirror was started. A changed configuration creates a new [`Cluster`].
     cluster: Arc<Cluster>,
-    /// Number of credential renewals after which the cachers have reopened their watches.
+    /// Number of credential renewals that were complete when the cachers last reopened their watches.
     renewals: u64,
     feed: Arc<MirrorFeed>,
     cachers: Vec<Arc<Cacher>>,
@@ -123,8 +124,8 @@ struct MirroredCluster {
     _confirming: AbortOnDropHandle<()>,
     decider: Decider,
     _detector: Option<DropGuard>,
-    /// Time up to which an earlier mirror of the same cluster was complete, from before a change of the cluster's
-    /// configuration.
+    /// Time up to which the previous mirror of the same cluster was complete. The configuration of the cluster has
+    /// changed since.
     earlier: Option<Instant>,
 }
 
@@ -202,13 +203,14 @@ impl RightsMirror {
         self.mirrors.load().by_name.get(cluster)?.decides(Instant::now())
     }
 
-    /// Facts for a decision that the cluster does not check again: roles and bindings while they are up to date,
-    /// otherwise review results since `begun`. Read the [compiled rights](Self::compiled) after this call, because
-    /// rights are compiled before the state of the mirror is published.
+    /// Facts for a decision that the cluster does not check again. While the mirrored roles and bindings are up to
+    /// date, they decide; otherwise results of reviews since `begun` decide. Read the [compiled rights](Self::compiled)
+    /// after this call, because rights are compiled before the state of the mirror is published.
     pub(super) fn basis_now(&self, cluster: &ClusterName, begun: Instant) -> Basis {
         let mirrors = self.mirrors.load();
         let known = mirrors.by_name.get(cluster);
-        // While a cluster does not answer, lost rights may go unnoticed although no watch is broken yet.
+        // While a cluster does not answer, a lost right may go unnoticed even though its watches are not interrupted
+        // yet.
         let is_in_reach = || self.cluster(cluster).is_some_and(|own| !own.is_out_of_reach());
         match known.and_then(|known| Some((known, known.decides(Instant::now())?))) {
             Some((known, Decides::Rules)) if !(is_in_reach() && known.is_of_now()) => Basis::Asked(begun),
@@ -237,9 +239,10 @@ impl RightsMirror {
         self.mirrors.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
     }
 
-    /// Stamp of the current rights of these users.
+    /// Stamp of the current rights of the acting user and of the sender.
     pub(super) fn stamp(&self, acting: RbacUser<'_>, user: Option<RbacUser<'_>>) -> RightsStamp {
-        // Read before the state of the mirrors, because rights are compiled before the state is published.
+        // The compiled rights are read before the state of the mirrors, because rights are compiled before the state is
+        // published.
         let compiled = self.compiled.now();
         let acting = compiled.generation_of(acting);
         let generations = [acting, user.map_or(acting, |user| compiled.generation_of(user))];
@@ -274,7 +277,7 @@ impl RightsMirror {
     }
 
     /// Returns whether a cluster has more roles or bindings than the limits allow. An administrator of a namespace can
-    /// cause such an excess.
+    /// create that many.
     pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
         let members = self.members.lock();
         let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);
@@ -283,21 +286,21 @@ impl RightsMirror {
         })
     }
 
-    /// Returns the clusters with unknown rights, with reasons.
+    /// Returns the clusters whose rights are unknown, each with the reason.
     pub fn obstacles(&self) -> Vec<Trouble> {
         let names = self.clusters().into_iter();
         let told = names.filter_map(|cluster| Some((self.obstacle_of(&cluster)?, cluster)));
         told.map(|(cause, cluster)| Trouble { cluster, cause, age: None }).collect()
     }
 
-    /// Sets the denied users, and notifies followers of rights.
+    /// Sets the users that Tributary denies, and notifies the followers of rights.
     pub fn deny(&self, users: BTreeSet<String>) {
         self.denied.store(Arc::new(users));
         self.compiled.note_known_clusters();
     }
 
-    /// Sets the clusters that get no access reviews. Their last review results count as if the clusters were
-    /// unreachable.
+    /// Sets the clusters to which Tributary sends no access reviews. The last review results of these clusters count as
+    /// if the clusters were unreachable.
     pub fn freeze(&self, clusters: BTreeSet<ClusterName>) {
         let before = self.reviews.answers().freeze(clusters.clone());
         if *before == clusters {
@@ -342,7 +345,7 @@ impl RightsMirror {
     }
 
     fn follow_fleet(self: &Arc<Self>) {
-        // Locked before the clusters are read: a cluster that is removed meanwhile is not added again.
+        // The lock is taken before the clusters are read. So a cluster that is removed meanwhile is not added again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
         members.by_name.retain(|name, member| {
@@ -418,8 +421,8 @@ impl RightsMirror {
         }
     }
 
-    /// Ends the mirror that a cluster had before a change of its configuration. Keeps the compiled rights. Returns the
-    /// time up to which the rights are known.
+    /// Ends the mirror that a cluster had before a change of its configuration. The compiled rights stay. Returns the
+    /// time up to which the mirror was complete.
     fn replace(&self, name: &ClusterName, before: &MirroredCluster) -> Option<Instant> {
         before.feed.end();
         let known = match self.state_of(Some(before)) {
@@ -451,8 +454,8 @@ impl RightsMirror {
                 resource,
                 namespace: None,
                 list_permits: cluster.list_permits().clone(),
-                // Uses the reserve for RBAC objects: a user who fills the memory with other objects must not make
-                // rights unknown.
+                // RBAC objects may use the memory reserve. So a user who fills the memory with other objects does not
+                // make rights unknown.
                 room: self.fleet.room().with_reserve(),
                 precedence: Precedence::default(),
                 retention: ObjectRetention::UntilPublished,
@@ -470,7 +473,7 @@ impl RightsMirror {
         let (earlier, found) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
         let (decider, _detector) = match cluster.setup.authorization {
-            // The method detected earlier counts until the next detection.
+            // The previously detected method counts until the next detection.
             ClusterAuthorization::Auto => (found.unwrap_or_default(), detector::start(rules, cluster)),
             ClusterAuthorization::Rbac => (Decider::Rbac, None),
             ClusterAuthorization::Review => (Decider::Review(ReviewCause::Configured), detector::start(rules, cluster)),
@@ -480,7 +483,8 @@ impl RightsMirror {
         MirroredCluster { cluster, renewals, feed, cachers, confirmation, _confirming, decider, _detector, earlier }
     }
 
-    /// Forwards each state of a cacher, and each change of its cluster's health, to the mirror. Ends with the cacher.
+    /// Forwards each state of a cacher, and each change of its cluster's health, to the mirror. The task ends with the
+    /// cacher.
     fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
         let (mirror, name, mut health) = (Arc::downgrade(self), cluster.name().clone(), cluster.health());
         let (of, mut states): (Weak<Cacher>, _) = (Arc::downgrade(cacher), cacher.states());
@@ -613,7 +617,7 @@ mod tests {
     #[test]
     fn rbac_objects_of_one_cluster_get_a_small_memory_limit() {
         const MIB: u64 = 1 << 20;
-        // (limit of one collection, limit of all collections) → limit of each RBAC kind
+        // Limit of one collection and limit of all collections, with the resulting limit of each RBAC kind.
         let rows = [
             ((1024 * MIB, 4096 * MIB), 64 * MIB),
             ((8192 * MIB, 32768 * MIB), 64 * MIB),

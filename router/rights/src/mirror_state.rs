@@ -1,4 +1,4 @@
-//! State of the mirror of one cluster, and the time for which old rights count.
+//! State of the mirror of one cluster, and the time for which outdated rights still count.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use tributary_cacher::CacherState;
 
 use tributary_fleet::report::RightsCondition;
 
-/// Time for which the last known rights in a reachable cluster count while its roles and bindings are not followed: the
-/// cluster may have changed them. 5 minutes, as long as kube-apiserver caches a webhook's approval
-/// (`--authorization-webhook-cache-authorized-ttl`).
+/// Time for which the last known rights in a reachable cluster count while Tributary cannot watch its roles and
+/// bindings. The cluster may have changed them meanwhile. 5 minutes, as long as kube-apiserver caches a webhook's
+/// approval (`--authorization-webhook-cache-authorized-ttl`).
 pub(super) const BEHIND_MAX: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MirrorState {
     /// At least one collection of roles or bindings has never been read: no right is known.
     Unread,
-    /// `Live` authorization: Tributary reads no rights, and reads from cachers show no object of the cluster.
+    /// `Live` authorization: Tributary does not read the roles, and reads from cachers show no object of the cluster.
     Live,
     /// The rights are up to date.
     Current,
-    /// The rights are from before a loss of contact.
+    /// The rights are from the time before Tributary lost contact with the cluster.
     Behind {
         /// Time up to which the rights are complete.
         since: Instant,
-        /// Time until which the rights count.
+        /// Time until which the outdated rights count.
         until: Instant,
     },
 }
@@ -48,7 +48,7 @@ impl MirrorState {
         }
     }
 
-    /// Time at which the rights stop to count.
+    /// Time at which the rights expire.
     pub(super) fn ends(&self) -> Option<Instant> {
         match self {
             Self::Behind { until, .. } => Some(*until),
@@ -57,7 +57,8 @@ impl MirrorState {
     }
 
     /// Combines the states of the cachers. `is_read`: these cachers have read all collections. `earlier`: time up to
-    /// which the cachers of an earlier configuration were complete. `valid_for`: time for which old rights count.
+    /// which the cachers of the previous configuration were complete. `valid_for`: time for which outdated rights
+    /// count.
     pub(super) fn from_collections(
         states: &[CacherState],
         is_read: bool,

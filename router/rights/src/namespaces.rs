@@ -11,16 +11,18 @@ use tributary_authorization::Visible;
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamespaceRights {
     visible: BTreeMap<ClusterName, Visible>,
-    /// Namespaces that are visible as a whole, of each partly visible cluster, in the order of their objects' keys.
+    /// Namespaces in which all objects are visible, for each cluster that is only partly visible. The order is that of
+    /// the objects' keys.
     by_key: BTreeMap<ClusterName, Box<[Arc<str>]>>,
     /// Name of the object in the request; empty for all objects.
     name: String,
 }
 
-/// Greater than all keys: no namespace begins with `~`.
+/// Text that sorts after all keys, because no namespace begins with `~`.
 const BEHIND_ALL: &str = "~";
 
-/// Compares two namespaces in the order of their objects' keys: `-` comes before the `/` after a namespace.
+/// Compares two namespaces by the order of their objects' keys. In a key a `/` follows the namespace, and `-` sorts
+/// before `/`.
 fn by_key(one: &str, other: &str) -> Ordering {
     one.bytes().chain([b'/']).cmp(other.bytes().chain([b'/']))
 }
@@ -40,13 +42,13 @@ impl NamespaceRights {
         self.visible.values().map(Visible::places).sum()
     }
 
-    /// Returns the key after which the next visible object of a cluster comes, if the namespace of the object `hidden`
-    /// is not visible. Costs a binary search.
+    /// Returns the key after which a cluster's next visible object comes, if the namespace of the `hidden` object is
+    /// not visible. Costs a binary search.
     pub fn leap(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {
         let shown = self.by_key.get(cluster).filter(|_| self.name.is_empty() && !hidden.namespace().is_empty())?;
         let next = shown.partition_point(|namespace| by_key(namespace, hidden.namespace()).is_lt());
         match shown.get(next) {
-            // The namespace is visible, so the object is hidden for a different reason.
+            // The object is hidden although its namespace is visible, so the namespace is not the reason.
             Some(namespace) if **namespace == *hidden.namespace() => None,
             Some(namespace) => Some(format!("{namespace}/").into()),
             None => Some(BEHIND_ALL.into()),
@@ -67,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skip_over_hidden_namespaces_omits_no_visible_namespace() {
+    fn skipping_hidden_namespaces_omits_no_visible_namespace() {
         let names = ["a", "a-b", "a-b-c", "a0", "ab", "b", "b-"];
         let object = |namespace: &str| {
             let text = format!(

@@ -1,4 +1,4 @@
-//! Review results that a decision used, and missing reviews.
+//! Reviews that a decision lacks, and the expiry of the review results that the decision used.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Obstacles to the rights of users in a cluster, for the log and the report. Pure.
+//! Reasons for which the rights of users in a cluster are unknown, for the log and the report. This module does no I/O.
 
 use std::fmt;
 
@@ -17,13 +17,13 @@ pub(super) enum Obstacle {
         /// Reason for which the cacher is not up to date. `None` during its first read.
         reason: Option<StaleReason>,
     },
-    /// The method of the cluster has not been detected yet.
+    /// Tributary has not detected the cluster's method of authorization yet.
     Undecided,
-    /// The bindings name more subjects than Tributary compiles.
+    /// The cluster's bindings name more subjects than Tributary compiles.
     TooManySubjects,
     /// The cluster decides by access reviews, but does not answer them.
     Unanswered(ReviewCause),
-    /// The cluster decides by access reviews, but has `dispatch: DenyAll`.
+    /// The cluster decides by access reviews, but gets none because of `dispatch: DenyAll`.
     Frozen,
 }
 
@@ -35,8 +35,8 @@ pub(super) enum Questions {
 }
 
 impl Obstacle {
-    /// Obstacle by the states of roles and bindings and by the method. `None` without an obstacle. `holds`: whether the
-    /// last known rights still count.
+    /// Obstacle that follows from the states of roles and bindings and from the method. `None` without an obstacle.
+    /// `holds`: whether the last known rights still count.
     pub(super) fn from_collections(
         states: &[(&'static str, CacherState)],
         holds: bool,
@@ -49,7 +49,7 @@ impl Obstacle {
             CacherState::Syncing { reason, .. } => Some((*resource, reason.clone())),
         });
         match decider {
-            // Prefers a collection with a reason to a collection in its first read.
+            // A collection with a reason is preferred to a collection in its first read.
             _ if !holds => {
                 let (resource, reason) = unread.max_by_key(|(_, reason)| reason.is_some())?;
                 Some(Self::Unread { resource, reason })
@@ -148,7 +148,7 @@ mod tests {
             };
             assert!(is_it, "{told:?}, expected {expected:?}");
         }
-        // A cluster that decides by roles needs no reviews.
+        // A cluster that decides by roles needs no access reviews.
         let states = [("roles", CacherState::Synced)];
         let frozen =
             Obstacle::from_collections(&states, true, &Decider::Review(ReviewCause::Configured), Questions::Frozen)

@@ -37,19 +37,20 @@ pub struct Readable {
     pub only: Arc<BTreeSet<ClusterName>>,
     /// Namespaces with visible objects. `None` if all objects of these clusters are visible.
     pub by_namespace: Option<Arc<NamespaceRights>>,
-    /// Clusters without events in a watch, because the caller may watch there but not list.
+    /// Clusters whose objects the caller may watch but not list. A watch shows no events of these clusters.
     pub only_watched: Arc<[ClusterName]>,
-    /// Whether the response lacks a cluster because the rights there are unknown.
+    /// Whether the response lacks a cluster because the rights in this cluster are unknown.
     pub is_one_unknown: bool,
     /// Users that get byte-identical responses.
     pub audience: Arc<Audience>,
 }
 
-/// Counted size of a cluster, namespace or name in a [`Readable`], in bytes: in a map, and in the order of keys.
+/// Counted size of a cluster, namespace or name in a [`Readable`], in bytes. The size covers an entry in a map and an
+/// entry in the order of keys.
 const PLACE_BYTES: usize = 48;
 
 impl Readable {
-    /// Size in bytes, with shared parts in full.
+    /// Size in bytes. Parts that other values share count in full.
     pub(super) fn bytes(&self) -> usize {
         // Counts each cluster twice: `audience` contains the clusters with their visible objects as well.
         let clusters = self.only_watched.len() + 2 * self.only.len();
@@ -62,7 +63,7 @@ impl Readable {
         self.only.is_empty() && self.is_one_unknown
     }
 
-    /// Returns whether two values show the same objects and versions.
+    /// Returns whether a second value shows the same objects and versions.
     pub fn shows_what(&self, other: &Self) -> bool {
         self.only == other.only
             && self.by_namespace == other.by_namespace
@@ -76,9 +77,10 @@ impl CallerRights {
     /// Finds the objects that a list, watch or get may show.
     ///
     /// # Errors
-    /// 403 if all rights are known and no cluster allows the read, and for a watch that may show fewer objects than a
-    /// list. If the rights in a cluster are unknown: 503 for a get that no other cluster allows, and 429 for a list or
-    /// watch under `partial: Deny`.
+    /// - 403 if all rights are known and no cluster allows the read, and for a watch that may show fewer objects than a
+    ///   list.
+    /// - 503 for a get, if the rights in a cluster are unknown and no other cluster allows the get.
+    /// - 429 for a list or watch under `partial: Deny`, if the rights in a cluster are unknown.
     pub fn readable(
         &self,
         selected: SelectedClusters<'_>,
@@ -113,8 +115,8 @@ impl CallerRights {
             return Err(unknown().into());
         }
         let only_watched = only_watched(verb, &own, &listed, place);
-        // Unknown rights are not missing rights: a list or watch omits clusters with unknown rights, and gets a
-        // Warning.
+        // Unknown rights are not missing rights. A list or watch omits the clusters with unknown rights and gets a
+        // Warning header.
         if only.is_empty() && (verb == "get" || !is_one_unknown) {
             return Err(match self.forbid_unknown_user(verb, place) {
                 Some(refusal) => refusal,
@@ -139,9 +141,9 @@ impl CallerRights {
         Ok(Readable { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
     }
 
-    /// Returns whether rights in some cluster are unknown and the selector names a cluster without visible objects. In
-    /// such a case, a hidden cluster and a misspelled cluster name must give the same answer, so the selector is
-    /// ignored. `only` are the selected clusters with visible objects.
+    /// Returns whether rights in some cluster are unknown and the selector names a cluster without visible objects.
+    /// `only` are the selected clusters with visible objects. If true, the selector has to be ignored, so that a hidden
+    /// cluster and a misspelled cluster name give the same answer.
     fn is_unknown_behind_names(
         &self,
         selected: SelectedClusters<'_>,
@@ -153,7 +155,7 @@ impl CallerRights {
         if !names_hidden(selector, |cluster| only.contains(cluster)) {
             return false;
         }
-        // Also checks the clusters that the selector excludes: an excluded cluster may have visible objects.
+        // Also checks the clusters that the selector excludes, because an excluded cluster may have visible objects.
         let all = all.iter().copied();
         let (shown, is_one_unknown) = match verb {
             "watch" => {

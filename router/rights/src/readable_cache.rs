@@ -1,5 +1,5 @@
-//! Cache of readable objects. To find the readable objects in a thousand clusters takes milliseconds, and the result
-//! stays valid until one of its few inputs changes.
+//! Cache of readable objects. The computation for a thousand clusters takes milliseconds, and its result stays valid
+//! until one of its few inputs changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,16 +18,17 @@ use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
 use super::readable::Readable;
 
-/// Number of recently used results that stay cached; the cache contains at most twice as many. 2,048: 500 users with
-/// four resources each. A result takes some 200 bytes, or 100 KB for a thousand clusters with different rights.
+/// Number of results in one of the two generations of the cache; the cache contains at most twice as many. 2,048: 500
+/// users with four resources each. A result takes some 200 bytes, or 100 KB for a thousand clusters with different
+/// rights.
 const KEPT: usize = 2_048;
 
-/// Size of the cached callers' strings in one generation, in bytes. 16 MiB: a usual user has some hundred bytes. A
-/// client that impersonates users with many groups has fewer cached results.
+/// Maximum size of the callers' strings in one generation of the cache, in bytes. 16 MiB: a usual user has some hundred
+/// bytes. If a client impersonates users with many groups, the cache has fewer results.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Size of the cached results in one generation, in bytes. 256 MiB are [`KEPT`] results of a thousand clusters each.
-/// The limit is necessary because administrators of clusters choose the number of namespaces and names.
+/// Maximum size of the results in one generation of the cache, in bytes. 256 MiB are [`KEPT`] results of a thousand
+/// clusters each. The limit is necessary because users choose the number of namespaces and names in a result.
 const KEPT_READABLE_BYTES: usize = 256 << 20;
 
 /// Key of the cache: the caller, the verb, and the resource, namespace and name of the read.
@@ -81,8 +82,8 @@ impl FoundBy {
 
 type CachedReadable = (FoundBy, Result<Readable, Refusal>);
 
-/// Cache of readable objects with two generations. When the young generation is full, it replaces the old one, and
-/// unused results are dropped.
+/// Cache of readable objects with two generations. When the young generation is full, it becomes the old generation,
+/// and the previous old generation is dropped.
 #[derive(Default)]
 pub struct ReadableCache {
     kept: Mutex<CacheGenerations>,
@@ -99,10 +100,10 @@ struct CacheGenerations {
 }
 
 impl ReadableCache {
-    /// Returns the cached result of equal inputs, or calls `find`. A result with missing reviews is not cached.
+    /// Returns the cached result if all inputs are equal, or calls `find`. A result with missing reviews is not cached.
     ///
     /// # Errors
-    /// The error of `find`, also a cached one.
+    /// The error of `find`, which may come from the cache.
     pub fn get(
         &self,
         rights: &CallerRights,
@@ -110,13 +111,13 @@ impl ReadableCache {
         (verb, place): (&'static str, ReadPlace),
         find: impl FnOnce(&ReadPlace) -> Result<Readable, Refusal>,
     ) -> Result<Readable, Refusal> {
-        // Taken before `find`, so that a concurrent change makes the result outdated.
+        // The inputs are read before `find`, so that a concurrent change makes the result outdated.
         let mut by = FoundBy { rights: rights.stamp(), configuration, until: None };
         let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb, place };
         if let Some(found) = self.kept.lock().find(&asked, &by) {
             return found;
         }
-        // Without the lock: two requests may rarely compute the same result.
+        // `find` runs without the lock. Two requests may thus compute the same result, which is rare.
         let found = find(&asked.place);
         let (is_to_be_asked, until) = rights.needs();
         if is_to_be_asked {
@@ -141,7 +142,7 @@ impl CacheGenerations {
 
     fn insert(&mut self, asked: ReadableKey, found: CachedReadable) {
         let are_full = self.young_bytes >= KEPT_BYTES || self.young_readable_bytes >= KEPT_READABLE_BYTES;
-        // Also checked for a replaced key: the new result may be larger than the old one.
+        // Checked also for a replaced result, because the new result may be larger.
         if are_full || (self.young.len() >= KEPT && !self.young.contains_key(&asked)) {
             (self.young_bytes, self.young_readable_bytes) = (0, 0);
             self.old = std::mem::take(&mut self.young);
@@ -205,9 +206,10 @@ mod tests {
         assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [5, 5], "the configuration is another");
     }
 
-    /// A user without impersonation rights may still impersonate any name with many groups, and gets a cached 403.
+    /// A user without impersonation rights may send any user name and many groups to impersonate, and the 403 is
+    /// cached.
     #[tokio::test]
-    async fn readable_cache_keeps_fewer_entries_with_long_identities() {
+    async fn cache_of_readable_objects_keeps_fewer_users_with_many_groups() {
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
         let long = vec!["x".repeat(60 << 10)];
@@ -225,7 +227,7 @@ mod tests {
 
     /// A user may have rights in tens of thousands of namespaces, and read many different names.
     #[tokio::test]
-    async fn readable_cache_keeps_fewer_entries_with_many_namespaces() {
+    async fn cache_of_readable_objects_keeps_fewer_results_with_many_namespaces() {
         const NAMESPACES: usize = 40_000;
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
@@ -240,7 +242,7 @@ mod tests {
             only_watched: Arc::default(),
             is_one_unknown: false,
         };
-        // Each entry is small at first, and is then replaced by a large one.
+        // Each cache entry is small at first, and a large entry then replaces it.
         let little = Readable { by_namespace: None, ..readable.clone() };
         let numbers = 0..3 * KEPT_READABLE_BYTES / readable.bytes();
         let stamp = rights.stamp();
@@ -255,7 +257,7 @@ mod tests {
         let bytes = cache.kept.lock().young_readable_bytes;
         assert!(bytes <= KEPT_READABLE_BYTES + readable.bytes(), "{bytes}");
         for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
-            // The second list replaces the existing entry of the cache.
+            // The second list replaces the cached result of the first list.
             for verb in ["list", "list", "watch"] {
                 let kept = cache
                     .get(&rights, configuration.clone(), (verb, place(&number.to_string())), |_| Ok(readable.clone()));
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readable_cache_drops_only_unused_entries() {
+    async fn cache_of_readable_objects_drops_only_unused_results() {
         let mirror = RightsMirror::without_clusters();
         let rights = CallerRights::new(&mirror, actor("ann"));
         let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), ReadableConfiguration::default());

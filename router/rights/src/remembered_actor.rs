@@ -1,5 +1,5 @@
 //! Cache of a connection's last actor and impersonation headers. Nearly all requests of a connection have the same
-//! user, and an actor consists of a dozen strings. A comparison costs less than a new actor.
+//! user. To create an actor allocates a dozen strings, and to compare two users costs less.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tributary_proxy::{Impersonation, InvalidImpersonation};
 
 use super::actor::Actor;
 
-/// Cached actor and impersonation headers of a connection. The actor is from the last request without impersonation.
+/// Cached actor and impersonation headers of a connection. The actor is that of the last request without impersonation.
 /// Clones share the cache.
 #[derive(Clone, Debug, Default)]
 pub struct RememberedActor(Arc<Remembered>);
@@ -33,7 +33,7 @@ impl RememberedActor {
         actor
     }
 
-    /// Impersonation headers of an identity. Reuses the last headers if all attributes are equal.
+    /// Impersonation headers of an identity. Reuses the last headers if all attributes of the identity are equal.
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for a name that no header can carry.
@@ -120,7 +120,7 @@ mod tests {
             assert_ne!(headers.headers(), known.headers(), "{other:?}");
         }
         assert_eq!(remembered.headers(ann.clone()).unwrap().headers(), known.headers());
-        // The call after a failure must not return the headers of an earlier user.
+        // The second call follows a failure, and must not return the headers of an earlier user.
         for _ in 0..2 {
             assert!(remembered.headers(with(|told| told.username = "a\nb".to_owned())).is_err());
         }

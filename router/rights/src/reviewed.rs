@@ -1,5 +1,5 @@
-//! Visible objects in a cluster that decides by access reviews. Pure. Mirrored roles propose namespaces, and the
-//! cluster's answers decide.
+//! Visible objects in a cluster that decides by access reviews. The mirrored roles propose namespaces, and the
+//! cluster's answers decide. This module does no I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +8,18 @@ use tributary_authorization::{Part, Visible};
 
 use super::read_place::ReadPlace;
 
-/// Visible objects of a read in a cluster that decides by access reviews. `propose` are the rights by mirrored roles.
-/// `says` returns the cluster's answer for a namespace and a name (empty for all); `None` if unknown. `of_scope` is set
-/// if the scope of resourceVersions depends on the result: the result must then be as equal as possible for all reads
-/// in a namespace. Returns `None` if unknown.
+/// Visible objects of a read in a cluster that decides by access reviews. Returns `None` if unknown.
 ///
-/// * For all namespaces: all objects if the cluster allows them, otherwise the proposed namespaces that the cluster
-///   allows.
-/// * For a namespace or an object: the cluster's answer for exactly this read. An authorizer may deny in one namespace
-///   a request that it allows in all, or allow a request without a role.
+/// - `propose` are the rights by mirrored roles.
+/// - `says` returns the cluster's answer for a namespace and a name (empty for all); `None` if unknown.
+/// - `of_scope` is set if the resourceVersions of the response contain a hash of the result. The result must then be as
+///   equal as possible for all reads in a namespace.
+///
+/// A read of all namespaces shows all objects if the cluster allows them. Otherwise it shows the proposed namespaces
+/// that the cluster allows.
+///
+/// For a read of one namespace or object, the cluster's answer to exactly this read decides. An authorizer may deny in
+/// one namespace a request that it allows in all, or allow a request without a role.
 pub(super) fn visible(
     propose: &Visible,
     place: &ReadPlace,
@@ -25,7 +28,7 @@ pub(super) fn visible(
 ) -> Option<Visible> {
     let (namespace, name) = (&*place.namespace, &*place.name);
     let is_narrow = !namespace.is_empty() || !name.is_empty();
-    // Needs all answers at once, so that a request waits for one round of reviews.
+    // All answers are evaluated at once, so that a request waits for one round of reviews.
     let exact = if is_narrow { says(namespace, name) } else { Some(true) };
     let everywhere = if is_narrow && !of_scope { Some(false) } else { says("", "") };
     let is_of_all = place.namespaced && namespace.is_empty();
@@ -42,7 +45,7 @@ pub(super) fn visible(
         Some(_) => {}
         None => known = false,
     }
-    // The proposed namespaces are narrower than the denied read of all namespaces.
+    // The cluster denied the read of all namespaces, so the proposed namespaces are checked separately.
     if is_of_all && known && exact.is_none_or(|allowed| !allowed || !is_narrow) {
         for namespace in proposed(propose, name) {
             match says(namespace, name) {
@@ -68,7 +71,8 @@ fn allow(
     let (namespace, name): (Arc<str>, Arc<str>) = (place.namespace.as_str().into(), place.name.as_str().into());
     match (place.namespace.is_empty(), place.name.is_empty()) {
         (false, true) => drop(part.namespaces.insert(namespace)),
-        // If the user may list the namespace, the resourceVersion of each object has the scope of the namespace.
+        // If the user may list the namespace, the resourceVersion of each object carries the hash of the whole
+        // namespace.
         (false, false) => match of_scope.then(|| says(&namespace, "")) {
             Some(None) => return false,
             Some(Some(true)) => drop(part.namespaces.insert(namespace)),
@@ -80,7 +84,7 @@ fn allow(
     true
 }
 
-/// Namespaces in which a role may allow objects of this name (empty for all).
+/// Proposed namespaces in which a role may allow objects of this name (empty for all names).
 fn proposed<'a>(propose: &'a Visible, name: &str) -> Vec<&'a Arc<str>> {
     let Visible::Part(part) = propose else { return Vec::new() };
     let named = part.names_within.iter().filter(|(_, names)| names.contains(name)).map(|(namespace, _)| namespace);
@@ -104,7 +108,7 @@ mod tests {
         ReadPlace { resource, namespaced: true, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// `*` for all objects, otherwise namespaces and `namespace/name` pairs.
+    /// Parses rights: `*` for all objects, otherwise namespaces and `namespace/name` pairs.
     fn rights(text: &str) -> Visible {
         if text == "*" {
             return Visible::Whole;
@@ -124,7 +128,7 @@ mod tests {
 
     #[test]
     fn access_reviews_decide_about_namespaces_proposed_by_roles() {
-        // Proposal, read, allowed requests (`?`: unknown), result, and sent reviews.
+        // Columns: proposal, read, allowed requests (`?`: unknown), result, and sent reviews.
         for (propose, of, allowed, expected, asked) in [
             // Reads of all namespaces, with and without a right for all.
             ("*", "/", "/", Some("*"), "/"),

@@ -1,5 +1,5 @@
-//! Access reviews: requests to clusters about single rights, sent with Tributary's credentials, with fair shares for
-//! users.
+//! Access reviews that Tributary sends to clusters with its own credentials, each about a single right of a user. Users
+//! share the reviews fairly.
 
 mod answers;
 mod kept;
@@ -31,29 +31,30 @@ use super::SharedMode;
 /// webhook answers some thousand reviews in a second.
 const AT_ONCE: usize = 50;
 
-/// Maximum number of concurrent reviews of one request in a cluster. 32: without competition, one user has less than
-/// all of the cluster's 50 permits.
+/// Maximum number of concurrent reviews of one request in a cluster. 32 is less than the fair share that a single user
+/// gets of the cluster's 50 permits.
 pub(super) const ASKED_TOGETHER: usize = 32;
 
-/// Maximum number of concurrent reviews of one stream. 8: only the number of streams limits these reviews, and most
-/// streams need one or two.
+/// Maximum number of concurrent reviews of one stream in a cluster. 8, because only the number of streams limits these
+/// reviews. Most streams need one review or two.
 const CONFIRMED_TOGETHER: usize = 8;
 
-/// Maximum number of waiting reviews for a cluster, of all requests. 8,192 take 12 MiB, and a webhook answers them in
-/// seconds. One user may have 3,072, and at least as many as one request sends if other users take the rest.
+/// Maximum number of waiting reviews for a cluster, of all users. 8,192 take 12 MiB, and a webhook answers them in
+/// seconds. One user may have 3,072. If other users take the remaining number, a user may still have as many as one
+/// request sends.
 const WAITING_MAX: usize = 256 * ASKED_TOGETHER;
 
-/// Name of this limit in a message to the client.
+/// Name of the limit [`WAITING_MAX`] in a message to the client.
 const WAITING: &str = "questions to one cluster what its users may do";
 
-/// Time limit of a decision that needs reviews: as long as lists wait for clusters that do not answer.
+/// Time limit of a decision that needs reviews. A list waits equally long for clusters that do not answer.
 pub(super) const WAITED_MAX: Duration = Duration::from_secs(30);
 
-/// A waiting review, which completes when the answer is stored. If all receivers are dropped, a review of a request is
-/// cancelled before it is sent; a review of a stream is not.
+/// A waiting review. The future completes when the answer is stored. If all its receivers are dropped, a review for a
+/// request is not sent; a review for a stream is sent all the same.
 type OpenQuestion = Shared<BoxFuture<'static, ()>>;
 
-/// Waiting reviews by precedence. The number distinguishes a review from a later equal one.
+/// Waiting reviews by precedence and content. The number distinguishes a review from a later equal review.
 type Flights = HashMap<(Turn, Question), (u64, WeakShared<BoxFuture<'static, ()>>)>;
 
 pub(super) struct Reviews {
@@ -63,7 +64,7 @@ pub(super) struct Reviews {
     lines: Mutex<BTreeMap<ClusterName, Line>>,
 }
 
-/// Permits and shares of one cluster's reviews.
+/// Permits and fair shares for the reviews of one cluster.
 #[derive(Clone)]
 struct Line {
     places: Arc<FairLine>,
@@ -87,15 +88,15 @@ impl Reviews {
         &self.answers
     }
 
-    /// Sends the reviews that are not under way already, and waits for all answers, until `until` at most. Each review
-    /// has the generation of the user's rights. Cancellation is safe: sent reviews complete for later requests, and
-    /// waiting reviews are dropped.
+    /// Sends the reviews that are not sent already, and waits for all answers, until `until` at most. The number next
+    /// to a review is the generation of the user's rights. Cancellation is safe: sent reviews complete for later
+    /// requests, and waiting reviews are dropped.
     ///
-    /// The fair share belongs to `asker`, the authenticated user, for reviews about any subject. So impersonation gives
-    /// no user a larger share.
+    /// The reviews count for the fair share of `asker`, the authenticated user, whatever their subject. So
+    /// impersonation gives no user a larger share.
     ///
     /// # Errors
-    /// [`Exceeded`] if `asker` may have no further review.
+    /// [`Exceeded`] if `asker` has too many open reviews.
     pub(super) async fn ask_clusters(
         self: &Arc<Self>,
         asker: Holder,
@@ -105,8 +106,9 @@ impl Reviews {
         self.ask_in(Turn::Usual, asker, questions, until).await
     }
 
-    /// Sends the reviews of a stream, for half a minute at most. They precede the reviews of requests, which may be
-    /// thousands for the same user. A review without a receiver stays in the queue for the next check of the stream.
+    /// Sends the reviews of a stream, for half a minute at most. They precede the reviews of requests, of which the
+    /// same user may have thousands. A review whose receiver is dropped stays in the queue for the next check of the
+    /// stream.
     pub(super) async fn confirm(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
         // Reviews with the precedence `First` have no limit.
         let _never_exceeded = self.ask_in(Turn::First, asker, questions, Instant::now() + WAITED_MAX).await;
@@ -123,10 +125,10 @@ impl Reviews {
         for question in questions {
             by_cluster.entry(question.0.cluster.clone()).or_default().push(question);
         }
-        // One future for each cluster: a slow cluster delays only its own reviews.
+        // One future for each cluster, so that a slow cluster delays only its own reviews.
         let asked: Vec<_> =
             by_cluster.into_values().map(|questions| self.ask_one_cluster(turn, asker, questions).boxed()).collect();
-        // Answers after `until` stay unknown to this decision.
+        // An answer after `until` stays unknown to this decision.
         match tokio::time::timeout_at(until, try_join_all(asked)).await {
             Ok(asked) => asked.map(drop),
             Err(_) => Ok(()),
@@ -136,7 +138,7 @@ impl Reviews {
     /// Sends the reviews of one cluster, a few at a time.
     ///
     /// # Errors
-    /// [`Exceeded`] if `asker` may have no review at all.
+    /// [`Exceeded`] if the limit allows `asker` not even one review.
     async fn ask_one_cluster(
         self: &Arc<Self>,
         turn: Turn,
@@ -154,7 +156,7 @@ impl Reviews {
             {
                 match self.flight(turn, asker, question, *generation) {
                     Ok(flight) => flights.push(flight),
-                    // Each completed review frees a share for the next one.
+                    // Each completed review frees the share for one more review.
                     Err(_) if !flights.is_empty() => break,
                     Err(exceeded) => return Err(exceeded),
                 }
@@ -204,7 +206,7 @@ struct Listed {
     reviews: Arc<Reviews>,
     listed_as: (Turn, Question),
     number: u64,
-    /// Share of the waiting reviews. `None` for reviews without a limit.
+    /// Part of the limit on waiting reviews. `None` for reviews that have no limit.
     _room: Option<Portion>,
 }
 
@@ -216,7 +218,7 @@ impl Listed {
             self.reviews.answers.put(&self.listed_as.1, generation).await;
             drop((self, place));
         });
-        // Fails only at the end of the runtime.
+        // The task fails only when the runtime ends.
         let _ = put.await;
     }
 }
@@ -224,7 +226,7 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         let mut flights = self.reviews.flights.lock();
-        // A later review may have replaced the entry.
+        // A later review may have replaced the entry of this review.
         if flights.get(&self.listed_as).is_some_and(|(number, _)| *number == self.number) {
             flights.remove(&self.listed_as);
         }
@@ -259,11 +261,11 @@ mod tests {
         let answers: Vec<_> = requests.iter_mut().map(|request| request.as_mut().now_or_never()).collect();
         let refused = answers.iter().filter(|answer| matches!(answer, Some(Err(_)))).count();
         let waiting = answers.iter().filter(|answer| answer.is_none()).count();
-        // The user has three eighths of the limit, and each waiting request takes [`ASKED_TOGETHER`].
+        // The user may have three eighths of the limit, and each waiting request has [`ASKED_TOGETHER`] reviews.
         let most = WAITING_MAX * 3 / 8;
         assert_eq!((waiting, refused), (most / ASKED_TOGETHER, 200 - most / ASKED_TOGETHER));
         assert_eq!((reviews.flights.lock().len(), line.waiting.used()), (most, most));
-        // A different user still has a share.
+        // A second user may still send a review.
         let mut of_ann = ask("ann", 0);
         assert!(of_ann.as_mut().now_or_never().is_none());
         drop((requests, of_ann));
@@ -278,7 +280,7 @@ mod tests {
         let reviews = Reviews::new(fleet, SharedMode::default());
         let eve = Holder::user("test", "eve");
         let line = reviews.line_of(&ClusterName::new("a").unwrap());
-        // Leaves ten of the user's share.
+        // Leaves capacity for ten reviews of this user.
         let others = line.waiting.acquire(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
         let asked: Vec<_> = (0..100).map(|number| question("a", &number.to_string())).collect();
         let until = Instant::now() + WAITED_MAX;
@@ -311,7 +313,7 @@ mod tests {
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
-        // A request waits for the same review, and the stream's review still comes first.
+        // A request waits for the same review, and the review of the stream is still sent first.
         let lasting = question("a", "1999");
         let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
         assert!(confirmed.is_none());

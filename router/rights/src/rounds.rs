@@ -1,5 +1,5 @@
-//! Rounds of the detection of a cluster's method and impersonation filter: interval, endpoints, and the time for which
-//! a result counts without a newer one.
+//! Rounds in which the method and the impersonation filter of a cluster are detected: their interval, their endpoints,
+//! and the time for which an old result counts.
 
 use std::time::Duration;
 
@@ -7,17 +7,18 @@ use tributary_proxy::{EndpointStatus, ReachabilityState};
 
 use super::mirror_state::BEHIND_MAX;
 
-/// Interval of the rounds. 60 s: a running kube-apiserver can reload its authorizers without new connections.
+/// Interval of the detection rounds. 60 s: a running kube-apiserver can reload its authorizers without new connections.
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval of checks for new connections, which may lead to a different server. 5 s: connections come in bursts, and
-/// each round sends some twenty reviews.
+/// Interval of checks for new connections to the cluster, which may lead to a different server. 5 s: connections come
+/// in bursts, and each round sends some twenty reviews.
 pub(super) const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time for which a result counts while a reachable cluster does not answer: as long as rights without a watch.
+/// Time for which a result counts while a reachable cluster does not answer. Rights without an open watch count equally
+/// long.
 pub(super) const UNANSWERED_MAX: Duration = BEHIND_MAX;
 
-/// Endpoints that are ready and reachable, or all if none is.
+/// Endpoints that are ready and reachable. All endpoints if none is ready and reachable.
 pub(super) fn well(endpoints: &[EndpointStatus]) -> Vec<usize> {
     let is_well = |endpoint: &EndpointStatus| {
         endpoint.is_ready && !matches!(endpoint.reachability.state, ReachabilityState::Unreachable { .. })

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tributary_authentication::UserInfo;
 use tributary_authorization::RbacUser;
 
-/// Subject of an access review, with all attributes that the cluster may see: an authorization webhook may use the uid
+/// Subject of an access review, with all attributes that the cluster may see. An authorization webhook may use the uid
 /// or an extra.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Subject {
@@ -15,7 +15,7 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Combines an identity with the groups for the cluster's decision.
+    /// Combines an identity with the groups by which the cluster decides.
     pub(super) fn from_identity(told: UserInfo, groups: &[String]) -> Self {
         let UserInfo { username, uid, extra, .. } = told;
         Self { name: username, uid, groups: groups.to_vec(), extra: extra.into_iter().collect() }

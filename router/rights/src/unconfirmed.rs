@@ -1,4 +1,5 @@
-//! Clusters without answers to the latest reviews of a stream, and the time for which the stream continues. Pure.
+//! Clusters that have not answered the latest reviews of a stream, and the time for which the stream continues. This
+//! module does no I/O.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -8,22 +9,23 @@ use tributary_apimachinery::ClusterName;
 
 use super::reviews::{ALLOWED_FOR, Question};
 
-/// Time for which a stream continues after its confirmation is due. 60 s, as long as an approval counts. Only a review
-/// that waits for a permit takes this long: the last answer of a silent cluster counts for a while.
+/// Time for which a stream continues while the confirmation of its rights is due. 60 s, as long as an approval counts.
+/// Only a review that waits for a permit takes this long, because the last answer of a silent cluster counts for some
+/// time.
 pub(super) const CONFIRMED_WITHIN: Duration = ALLOWED_FOR;
 
-/// Times since which clusters have not confirmed a stream.
+/// Times since which clusters have not confirmed the rights of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
-    /// Start of each missing review. Each review counts separately: among many reviews some are always missing, each
-    /// for a short time.
+    /// Time since which each review has no answer. The times are separate for each review: with many reviews, some
+    /// review is always missing, but each for a short time only.
     since: HashMap<Question, Instant>,
-    /// Oldest start of a missing review in each cluster.
+    /// Time of the longest missing review in each cluster.
     oldest: BTreeMap<ClusterName, Instant>,
 }
 
 impl Unconfirmed {
-    /// Sets the reviews that are missing now. The generation of the user's rights does not matter.
+    /// Sets the reviews that have no answer now. The generations of the user's rights do not matter.
     pub(super) fn set_open_questions(&mut self, open: &HashSet<(Question, u64)>, now: Instant) {
         let open: HashSet<&Question> = open.iter().map(|(question, _)| question).collect();
         self.since.retain(|question, _| open.contains(question));
@@ -68,7 +70,7 @@ mod tests {
         ClusterName::new(name).unwrap()
     }
 
-    /// Reviews whether ann may list pods in these namespaces, each as `cluster/namespace`, in a generation of rights.
+    /// Reviews whether ann may list pods, in a generation of rights. Each word is `cluster/namespace`.
     fn open(words: &str, generation: u64) -> HashSet<(Question, u64)> {
         let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let of = |word: &str| {
@@ -81,19 +83,19 @@ mod tests {
     }
 
     #[test]
-    fn last_answer_counts_for_a_minute_without_a_new_review() {
+    fn last_review_answer_counts_for_a_minute_during_a_review() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let [a, b] = ["a", "b"].map(cluster);
         let mut unconfirmed = Unconfirmed::default();
         assert!(!unconfirmed.counts(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
         unconfirmed.set_open_questions(&open("a/", 1), at(0));
-        // A new generation of the user's rights does not restart the time.
+        // Changed roles of the user (a new generation of rights) do not restart the time.
         unconfirmed.set_open_questions(&open("a/ b/", 2), at(30));
         assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
         assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));
         assert_eq!([0, 60, 90].map(|now| unconfirmed.ends(at(now))), [Some(at(60)), Some(at(90)), None]);
-        // The cluster has answered, and a new review is missing.
+        // The cluster has answered the review, and a later review is missing.
         unconfirmed.set_open_questions(&open("b/", 2), at(50));
         unconfirmed.set_open_questions(&open("a/ b/", 2), at(55));
         assert_eq!((unconfirmed.counts(&a, at(114)), unconfirmed.counts(&a, at(115))), (true, false));
@@ -101,9 +103,9 @@ mod tests {
         assert!(!unconfirmed.counts(&a, at(56)));
     }
 
-    /// With many reviews, the first is due again before the last has an answer.
+    /// With many reviews, the first answer expires before the last review is answered.
     #[test]
-    fn continuous_answers_confirm_rights_although_some_review_is_always_missing() {
+    fn rights_stay_confirmed_while_each_review_is_answered_in_time() {
         let begin = Instant::now();
         let mut unconfirmed = Unconfirmed::default();
         for second in 0..300 {

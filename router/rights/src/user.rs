@@ -2,12 +2,13 @@
 
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 
-/// Sender of a request, as authentication found it. Both fields decide which attributes of the user a cluster may see.
+/// Sender of a request, as determined by authentication. Both fields decide which attributes of the user a cluster may
+/// see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Attributes of the user. Each user that a verifier authenticated has the group `system:authenticated`.
+    /// Attributes of the user. A user that a verifier authenticated always has the group `system:authenticated`.
     pub info: UserInfo,
-    /// Verifier of the user, and the clusters in which the user is valid.
+    /// Part of Tributary that authenticated the user, and the clusters in which the user is valid.
     pub authority: Authority,
 }
 

@@ -26,24 +26,25 @@ pub(crate) struct VisibleClusters {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WatchRights {
-    /// Objects that may be watched.
+    /// Objects that the caller may watch.
     pub(super) watched: VisibleClusters,
-    /// Objects that may be listed, in clusters with known rights to watch. The watch shows these objects.
+    /// Objects that the caller may list, in clusters where the rights to watch are known. The watch shows these
+    /// objects.
     pub(super) listed: VisibleClusters,
 }
 
-/// Part of a read that the caller may see in a cluster.
+/// Part of the objects of a read that the caller may see in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     Nothing,
     Some,
-    /// All objects of the read: the cluster would allow the request.
+    /// All objects of the read are visible: the cluster would allow the request.
     All,
 }
 
 impl ReadPlace {
-    /// Namespaces with visible objects of this read, if not all objects are visible. Ignores allowed names that differ
-    /// from the requested name.
+    /// Namespaces with visible objects of this read, if not all objects are visible. Rights to other names than the
+    /// requested name do not count.
     fn namespaces_in<'a>(&'a self, visible: &'a Visible) -> impl Iterator<Item = &'a str> {
         let part = match visible {
             Visible::Part(part) => Some(&**part),
@@ -77,9 +78,9 @@ impl VisibleClusters {
 }
 
 impl CallerRights {
-    /// Visible objects of a resource in each of these clusters. In a cluster that decides by roles and bindings: of the
-    /// whole resource. In a cluster that decides by access reviews: of the read `place`. Costs a lookup of the user's
-    /// grants in each cluster.
+    /// Visible objects of a resource in each of these clusters. If a cluster decides by roles and bindings, the result
+    /// covers the whole resource. If a cluster decides by access reviews, the result covers the read `place`. Costs a
+    /// lookup of the user's grants in each cluster.
     pub(super) fn visible<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -110,8 +111,9 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
         place: &ReadPlace,
     ) -> WatchRights {
-        // A watch shows listable objects, because resourceVersions have the scope of lists. The rights to list are
-        // evaluated last, so that a concurrent change shows fewer objects, never more.
+        // A watch shows the objects that the caller may list, because resourceVersions contain a hash of the listable
+        // namespaces. The rights to list are evaluated last, so that a concurrent change shows fewer objects, never
+        // more.
         let watched = self.visible(clusters.clone(), "watch", place);
         let mut listed = self.visible(clusters, "list", place);
         listed.by_name.retain(|cluster, _| !watched.unknown.contains(cluster));
@@ -119,8 +121,8 @@ impl CallerRights {
     }
 
     /// Listable objects for the resourceVersion of a get, so that a watch of the object or of its namespace can resume
-    /// from the version. In a cluster that decides by access reviews: the namespace, or otherwise the object alone, as
-    /// for such a watch.
+    /// from this version. In a cluster that decides by access reviews, the result covers the namespace, or otherwise
+    /// the object alone, as for such a watch.
     pub(super) fn listed_of<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
@@ -141,7 +143,7 @@ impl CallerRights {
     }
 
     /// Visible objects of a read in a visible cluster. `None` if unknown. If the cluster is visible only in a `mode` of
-    /// constrained impersonation, the sender needs the right in this mode as well.
+    /// constrained impersonation, the sender itself needs the right in this mode as well.
     fn rights_in(
         &self,
         acting: &Judged<'_>,
@@ -161,7 +163,7 @@ impl CallerRights {
                 }
             },
             Decides::Live => None,
-            // The scope of resourceVersions depends on the rights to list and watch, and not on the right to get.
+            // The hash in resourceVersions depends on the rights to list and watch, and not on the right to get.
             Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
                 let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
                 let asked = Attributes::Resource(asked);
@@ -179,7 +181,7 @@ impl CallerRights {
     }
 }
 
-/// Returns whether all listable objects of a read may be watched.
+/// Returns whether the caller may watch all objects of a read that the caller may list.
 pub(super) fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place: &ReadPlace) -> bool {
     listed.extents(place).all(|(cluster, listed, extent)| {
         let Some(watched) = watched.by_name.get(cluster) else { return false };

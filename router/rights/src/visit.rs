@@ -12,8 +12,8 @@ use super::impersonation::{LetsBe, lets_be};
 
 impl CallerRights {
     /// Returns whether the caller may read paths about all clusters: metrics, the report, a detailed health check. Each
-    /// cluster with known rules has to allow `get` of the path, and at least one cluster has to be known. Rights that
-    /// are unknown because of too many bindings count as denied, because a user can cause them.
+    /// cluster with known rules has to allow `get` of the path, and the rules of at least one cluster have to be known.
+    /// Rights that are unknown because of too many bindings count as denied, because a user can create them.
     pub fn may_visit(&self, path: &str) -> bool {
         let asked = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
@@ -30,8 +30,8 @@ impl CallerRights {
                             is_one_known = true;
                             is_allowed &= allowed;
                         }
-                        // A `Live` cluster without an answer has no known rights and is skipped. A cluster that decides
-                        // by access reviews and does not answer still has known roles.
+                        // A `Live` cluster that has not answered has no known rights and is skipped. For a silent
+                        // cluster that decides by access reviews, the mirrored roles are still known.
                         None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
                         None => is_allowed &= self.may_visit_by_roles(&fleet, existence, cluster, &asked),
                     }
@@ -41,20 +41,20 @@ impl CallerRights {
         is_one_known && is_allowed
     }
 
-    /// Returns 403 because the clusters do not allow a path about all clusters.
+    /// Returns 403 because the clusters deny a path about all clusters.
     pub fn forbids_visit(&self, path: String) -> Refusal {
         self.forbids_path(&self.clusters(), path)
     }
 
-    /// Returns whether the caller may read the path although the visibility of a cluster is unknown. An excess of
-    /// bindings counts as denied: the caller may have caused it.
+    /// Returns whether the caller may read the path although the visibility of a cluster is unknown. If the caller has
+    /// too many bindings, the answer is no, because the caller may have created them.
     fn may_visit_unknown(&self, fleet: &FleetRights, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
         let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.actor.judged_by(cluster, whom));
         match self.mirror.decides(cluster) {
             None => !self.mirror.is_too_large(cluster),
-            // A `Live` cluster without an answer has no known rights.
+            // A `Live` cluster that has not answered has no known rights.
             Some(Decides::Live) => true,
-            // The roles are known, although the review of the impersonation has no answer.
+            // The roles are known, although the cluster has not answered the review of the impersonation.
             Some(Decides::Rules | Decides::Reviews) => {
                 let is_beyond = [user, acting].into_iter().any(|user| fleet.rights_are_unknown(cluster, user));
                 let existence = match self.actor.impersonated_user() {

@@ -1,5 +1,5 @@
-//! A view of one resource over all clusters: one cacher for each cluster, the merged log that the cachers append to,
-//! and the conditions that readers wait for.
+//! A view of one resource over all clusters: one cacher for each cluster, the merged log to which the cachers append,
+//! and the conditions for which readers wait.
 //!
 //! ```text
 //! cacher c1 ─┐ Observer::update                      ┌─ list, get: a clone of the head's snapshots
@@ -7,8 +7,8 @@
 //! cacher c3 ─┘  (append, then wake)                  └─ watch: a cursor in the log
 //! ```
 //!
-//! Each cacher's task appends to the log itself. No queue between cacher and log can grow, and each update that a
-//! cacher has published is already in the log. Readers take the log's lock for microseconds and never across an await.
+//! Each cacher's task appends to the log itself. So no queue between cacher and log can grow, and each update that a
+//! cacher has published is already in the log. Readers lock the log for microseconds and never across an await.
 
 mod board;
 mod bookmarks;
@@ -83,28 +83,28 @@ use tributary_fleet::topology::Fleet;
 /// to date.
 pub struct View {
     contents: Arc<Contents>,
-    /// The view of all namespaces, for a view of one namespace. It feeds this view with the objects of the clusters
-    /// that allow Tributary to read all namespaces.
+    /// The view of all namespaces, if this is a view of one namespace. The view of all namespaces supplies the objects
+    /// of the clusters that allow Tributary to read all namespaces.
     whole: Option<AllNamespacesView>,
-    /// Record of the resourceVersions that this view of all namespaces, and the views of single namespaces, have sent
-    /// to clients.
+    /// Record of the resourceVersions that this view of all namespaces, and the views of its single namespaces, have
+    /// sent to clients.
     handovers: Handovers,
     /// Log position before which a watch cannot resume from the resourceVersion of a single object.
     pub handed_out: HandedOut,
-    /// Maximum size of the objects of one cluster, in bytes.
+    /// Maximum size of the cached objects of one cluster, in bytes.
     collection_bytes: u64,
     policies: Arc<ArcSwap<Policies>>,
     board: Board,
     members: Mutex<ViewClusters>,
     used: LastUse,
     watchers: AtomicUsize,
-    /// Starts the cachers at most once.
+    /// Ensures that the cachers are started only once.
     begun: Once,
     ended: AtomicBool,
 }
 
 struct AllNamespacesView {
-    /// The view of all namespaces, kept in memory as long as this view.
+    /// The view of all namespaces. It stays in memory as long as the view of one namespace.
     view: Arc<View>,
     following: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -130,9 +130,9 @@ impl View {
         Self::new(Contents::new(resource, fleet, metrics, limits), None, policies, limits)
     }
 
-    /// Creates a view of one namespace beside the view of all namespaces. This view has a cacher for each cluster that
-    /// forbids Tributary to read all namespaces. The objects of all other clusters come from the view of all
-    /// namespaces. The view caches nothing until [`begin`](Self::begin).
+    /// Creates a view of one namespace that uses the view `whole` of all namespaces. The new view has a cacher for each
+    /// cluster that forbids Tributary to read all namespaces. The objects of the other clusters come from `whole`. The
+    /// new view caches nothing until [`begin`](Self::begin).
     pub(crate) fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
         let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
         let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
@@ -144,8 +144,8 @@ impl View {
         part
     }
 
-    /// Starts the cachers, unless they have been started. A concurrent call waits for the running one, because a view
-    /// without cachers looks to a reader like a fleet without clusters. Must be called within a tokio runtime.
+    /// Starts the cachers, unless they have been started. A concurrent call waits until the running call ends: to a
+    /// reader, a view without cachers would look like a fleet without clusters. Must be called within a tokio runtime.
     pub fn begin(self: &Arc<Self>) {
         self.begun.call_once(|| {
             tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching starts");
@@ -177,7 +177,8 @@ impl View {
         })
     }
 
-    /// Adds the members' own warnings that the reader may see, and a `Warning` for each missing or stale cluster.
+    /// Adds `Warning` headers to a response: the members' own warnings that the reader may see, and one for each
+    /// missing or stale cluster.
     pub fn warn(&self, headers: &mut HeaderMap, standings: &Standings, of: &ClusterSelector) {
         self.warnings.add_of(of, headers);
         let texts = standing::warnings(&self.kind.resource, standings);
@@ -200,7 +201,8 @@ impl View {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Removes log entries that are too old. New events remove old entries as well, but a quiet resource has no events.
+    /// Removes log entries that are too old. The log also removes them with each new event, but a quiet resource has no
+    /// events.
     pub fn trim(&self) {
         self.log.write().trim(self.age());
         self.past.trim();
@@ -216,7 +218,7 @@ impl View {
         if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.elapsed() }
     }
 
-    /// Counts a watch until the guard is dropped.
+    /// Counts a watch of this view until the returned guard is dropped.
     pub fn watching(self: &Arc<Self>) -> Watching {
         self.watchers.fetch_add(1, Ordering::Relaxed);
         self.counters.watches.inc();
@@ -231,13 +233,13 @@ impl Drop for View {
     }
 }
 
-/// A counted watch of a view. Dropping the value decreases the count.
+/// Guard of a counted watch of a view. Dropping the guard decreases the number of watches.
 pub struct Watching {
     view: Arc<View>,
 }
 
 impl Watching {
-    /// Returns the watched view.
+    /// Returns the view that is watched.
     pub fn view(&self) -> &Arc<View> {
         &self.view
     }

@@ -1,5 +1,5 @@
-//! All cached resources. A view is started on first use, shared, ended when unused, and started again when the
-//! definition of the resource changes.
+//! Views of all cached resources. A view is started on first use, shared by clients, and ended when unused. The view is
+//! started again when the definition of its resource changes.
 
 mod definition;
 pub mod held_metrics;
@@ -34,24 +34,24 @@ use crate::view::{View, ViewedResource};
 use definition::{Definition, DefinitionChange};
 use shared_tasks::{SharedTask, SharedTasks};
 
-/// Interval in which unused views and old history are dropped.
+/// Interval in which unused views and old log entries are dropped.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval in which the CRDs of views in use are checked. A change through this endpoint is noticed at once, and any
-/// other change after this time. A check costs a GET of metadata for each CRD.
+/// Interval in which the CRDs of views in use are checked. A change of a CRD through this process is noticed at once,
+/// and any other change within this interval. A check costs a GET of metadata for each CRD.
 const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// First and longest pause before a new request for a CRD that no cluster returned. The pause doubles each time,
+/// First and longest pause before the next request for a CRD that no cluster returned. The pause doubles each time,
 /// because most clusters that forbid reads of their CRDs always forbid them.
 const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
 
-/// Time after its last use for which a view's CRD is checked.
+/// Time after its last use for which the CRD of a view is still checked.
 const USED_WITHIN: Duration = Duration::from_secs(60);
 
 type ViewKey = (GroupVersionResource, Option<String>);
 
-/// A borrowed key for lookups without copies. It has the same hash as a [`ViewKey`], because its fields are in the same
-/// order.
+/// A borrowed key for lookups without copies. The fields have the order of [`ViewKey`], so both keys have the same
+/// hash.
 #[derive(Hash)]
 struct SoughtView<'a> {
     resource: &'a GroupVersionResource,
@@ -64,15 +64,15 @@ impl Equivalent<ViewKey> for SoughtView<'_> {
     }
 }
 
-/// Cached views. The hash has a random key, because clients choose the namespaces.
+/// Cached views by key. The hash function has a random key, because clients choose the namespaces.
 type HeldViews = HashMap<ViewKey, HeldView, RandomState>;
 
-/// A view, and the source of its columns and selectable fields.
+/// A view, and the source of its printer columns and selectable fields.
 struct HeldView {
     view: Arc<View>,
     described: Described,
-    /// For a view of one namespace: the client that started to use the view while it was unused. The view takes a part
-    /// of this client's share until no client uses it.
+    /// For a view of one namespace, the client that was first to use the view after the view was unused. The view
+    /// counts for the fair share of this client until no client uses the view.
     user: Holder,
 }
 
@@ -85,7 +85,7 @@ enum Described {
     NotYet { again: Instant, pause: Duration },
 }
 
-/// Views by resource, and by namespace if a cluster forbids reads of all namespaces.
+/// Views by resource. If a cluster forbids reads of all namespaces, also by namespace.
 pub struct Views {
     fleet: Arc<Fleet>,
     policies: Arc<ArcSwap<Policies>>,
@@ -120,12 +120,12 @@ impl Views {
                 views.sweep();
                 views.end_clashing();
                 for view in views.weak_views() {
-                    // One at a time, because a view with a reference counts as used.
+                    // One view at a time, because a reference to a view makes the view count as used.
                     if let Some(view) = view.upgrade() {
                         view.follow_fleet();
                         view.trim();
                     }
-                    // Each view loops over all clusters, so other tasks run in between.
+                    // Each view visits all clusters, so other tasks run between two views.
                     tokio::task::yield_now().await;
                 }
             }
@@ -156,13 +156,13 @@ impl Views {
         });
     }
 
-    /// Requests a check of the CRDs, because one was written through this endpoint.
+    /// Requests a check of the CRDs, because a client wrote a CRD through this process.
     pub fn definitions_changed(&self) {
         self.definitions.notify_one();
     }
 
-    /// Ends the views whose CRD has different columns or selectable fields. As in kube-apiserver, their watches end,
-    /// and returning clients get a new view.
+    /// Ends the views whose columns or selectable fields differ from the current CRD. As in kube-apiserver, their
+    /// watches end, and a client that reconnects gets a new view.
     async fn look_at_definitions(&self) {
         let described: Vec<_> = {
             let by_key = self.by_key.read();
@@ -193,7 +193,7 @@ impl Views {
         }
     }
 
-    /// Requests the missing CRDs of views in use, if they are due or `at_once` is set.
+    /// Requests the CRDs that views in use lack, if the next request is due or `at_once` is set.
     fn ask_again(self: &Arc<Self>, at_once: bool) {
         let now = Instant::now();
         let due: Vec<_> = {
@@ -208,8 +208,8 @@ impl Views {
         }
     }
 
-    /// Returns the running request for a CRD; starts one if none is running. If Tributary's account may not list all
-    /// namespaces, the request uses `namespace`, or a namespace with a view of its own.
+    /// Returns the running request for a CRD; starts a request if none is running. If Tributary's account may not list
+    /// all namespaces, the request uses `namespace`, or a namespace that has a view.
     fn question(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> SharedTask<Option<Definition>> {
         self.questions.join(&served.resource, || {
             let (views, served, fleet) = (Arc::downgrade(self), Arc::new(served.clone()), Arc::clone(&self.fleet));
@@ -230,7 +230,7 @@ impl Views {
         of_resource.find_map(|(_, namespace)| namespace.clone())
     }
 
-    /// Applies the result of a request to views that were started without a CRD.
+    /// Applies the result of a request to the views that were started without the CRD.
     fn apply_definition(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
         let mut outdated = Vec::new();
         for (key, held) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
@@ -277,14 +277,14 @@ impl Views {
         parts.iter().for_each(|(_, held)| held.view.end());
     }
 
-    /// All views. A view of all namespaces comes before the views that it feeds.
+    /// All views. A view of all namespaces comes before the views of single namespaces that it supplies.
     fn weak_views(&self) -> Vec<Weak<View>> {
         let by_key = self.by_key.read();
         let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_part());
         wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
     }
 
-    /// Returns all views, one at a time, because a view with a reference counts as used.
+    /// Returns all views, one view at a time, because a reference to a view makes the view count as used.
     pub fn all(&self) -> impl Iterator<Item = Arc<View>> {
         self.weak_views().into_iter().filter_map(|view| view.upgrade())
     }
@@ -297,8 +297,8 @@ impl Views {
         Some(view)
     }
 
-    /// Returns the view of a resource, and starts it if necessary. The first read of a custom resource, in the
-    /// namespace `read` or in all namespaces, waits up to 2 s for its CRD.
+    /// Returns the view of a resource, and starts the view if necessary. The first read of a custom resource, in the
+    /// namespace `read` or in all namespaces, waits up to 2 s for the CRD.
     pub async fn get_or_start(
         self: &Arc<Self>,
         served: &ServedResource,
@@ -310,7 +310,7 @@ impl Views {
             view.touch();
             return view;
         }
-        // Two concurrent callers may both reach this line; the second one then uses the view of the first one.
+        // Two concurrent callers may both reach this line. The second caller then uses the view of the first.
         let described = self.described(served, read).await;
         let definition = match &described {
             Described::By(definition) => Some(definition),
@@ -341,7 +341,7 @@ impl Views {
             }
             Entry::Vacant(none) => (Arc::clone(&none.insert(new()).view), None),
         };
-        // Without the lock: `begin` loops over all clusters while other callers need their views.
+        // Called without the lock, because `begin` visits all clusters while other callers need their views.
         view.begin();
         if let Some(outdated) = outdated {
             self.end_parts(&outdated);
@@ -350,11 +350,12 @@ impl Views {
         view
     }
 
-    /// Returns the view of one namespace beside the view of all namespaces, and starts it if necessary. If the limit is
-    /// reached, the view replaces the least recently used one. Used views are shared among clients as in [`FairShare`].
+    /// Returns the view of one namespace that uses the view of all namespaces, and starts it if necessary. If the
+    /// number of views has reached the limit, the new view replaces the least recently used one. Clients share the
+    /// views in use as in [`FairShare`].
     ///
     /// # Errors
-    /// 429 with the limit, if this client's share of the views is in use.
+    /// 429 with the limit, if all views in this client's share are in use.
     pub fn get_or_start_part(
         &self,
         whole: &Arc<View>,
@@ -362,7 +363,7 @@ impl Views {
         user: Holder,
     ) -> Result<Arc<View>, LimitRefusal> {
         let view = self.get_or_insert_part(whole, namespace, user)?;
-        // Without the lock: `begin` loops over all clusters.
+        // Called without the lock, because `begin` visits all clusters.
         view.begin();
         Ok(view)
     }
@@ -374,7 +375,7 @@ impl Views {
             used.touch();
             return Ok(used);
         }
-        // Dropped after the lock is released, because the drop of a view ends its cachers.
+        // The ended view is dropped after the lock is released, because the drop of a view ends its cachers.
         let mut ended = None;
         let mut by_key = self.by_key.write();
         let known = by_key.get(&sought).filter(|held| held.view.is_part_of(whole));
@@ -396,7 +397,7 @@ impl Views {
         let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
         if parts.clone().count() >= self.limits.namespace_views {
             let unused = parts.filter(|(_, held)| is_unused(&held.view)).max_by_key(|(_, held)| held.view.idle());
-            // An unused view exists, because the limit is larger than the number of used views.
+            // An unused view exists, because the limit is larger than the number of views in use.
             if let Some(least) = unused.map(|(key, _)| key.clone()) {
                 ended = by_key.remove(&least);
             }
@@ -412,15 +413,15 @@ impl Views {
         Ok(view)
     }
 
-    /// The view of one namespace, if it is in use: a further client of the view takes no part of the shared limit.
+    /// The view of one namespace, if the view is in use. A second client of the view takes no part of the shared limit.
     fn part_in_use(&self, whole: &Arc<View>, sought: &SoughtView<'_>) -> Option<Arc<View>> {
         let by_key = self.by_key.read();
         let view = &by_key.get(sought)?.view;
         (view.is_part_of(whole) && !is_unused(view)).then(|| Arc::clone(view))
     }
 
-    /// Frees capacity for one more namespace: ends a watched view for which `is_idle` returns true, because it has no
-    /// objects. Prefers a view that the same client started. Returns whether a view was ended and the capacity
+    /// Frees capacity for a view of one more namespace: ends a watched view without objects, for which `is_idle`
+    /// returns true. Prefers a view that the same client started. Returns whether a view was ended and the capacity
     /// suffices. The watches of the ended view end with a bookmark, as kube-apiserver's watches do from time to time.
     pub fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
         let resource = &whole.kind.resource;
@@ -429,7 +430,7 @@ impl Views {
             let parts = by_key.values().filter(|held| held.view.is_part_of(whole));
             parts.map(|held| (held.user, Arc::downgrade(&held.view))).partition(|(of, _)| *of == user)
         };
-        // Without the lock, because `is_idle` takes locks of other views.
+        // Called without the lock, because `is_idle` takes locks of other views.
         let mut parts = own.into_iter().chain(others).filter_map(|(_, view)| view.upgrade());
         let Some(idle) = parts.find(is_idle) else { return false };
         let mut by_key = self.by_key.write();
@@ -461,13 +462,13 @@ impl Views {
             let unused_after = if held.view.is_part() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
             held.view.idle() > unused_after && is_unused(&held.view)
         };
-        // Dropped after the lock is released, because the drop of a view ends its cachers.
+        // The views are dropped after the lock is released, because the drop of a view ends its cachers.
         let unused: Vec<_> = self.by_key.write().extract_if(|_, held| is_over(held)).collect();
         drop(unused);
     }
 }
 
-/// Returns whether only the table refers to a view: no request, no watch, and no view of a namespace that it feeds.
+/// Returns whether no request, no watch, and no view of a single namespace uses the view: only the table refers to it.
 fn is_unused(view: &Arc<View>) -> bool {
     Arc::strong_count(view) == 1
 }
@@ -498,9 +499,9 @@ impl Used {
     }
 }
 
-/// Returns whether a view still has the kind and scope that members serve, and caches objects itself. Kind and scope
-/// change if a CRD is recreated. A policy may now name a namespace whose view the view of all namespaces has fed so
-/// far.
+/// Returns whether a view still has the kind and scope that members serve, and has its own cachers. Kind and scope
+/// change if a CRD is recreated. A changed policy may name a namespace whose view has no cachers, because the view of
+/// all namespaces supplied its objects.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
     view.kind.nature() == served.description.nature() && !view.is_part()
 }

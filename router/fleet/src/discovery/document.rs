@@ -21,7 +21,7 @@ impl Document {
     }
 }
 
-/// Discovery document of a path.
+/// Path of a discovery document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiscoveryPath<'a> {
     /// `/`: all paths of the server.
@@ -37,7 +37,7 @@ pub enum DiscoveryPath<'a> {
 }
 
 impl<'a> DiscoveryPath<'a> {
-    /// Parses a path. `None` if the path has no discovery document.
+    /// Parses a request path. `None` if the path has no discovery document.
     pub fn parse(path: &'a str) -> Option<Self> {
         let mut segments = path.trim_matches('/').split('/');
         match (segments.next()?, segments.next(), segments.next(), segments.next()) {

@@ -1,4 +1,5 @@
-//! Discovery documents for clients, aggregated and legacy, written from the union of all clusters.
+//! Discovery documents for clients, in aggregated and legacy form. They are written from the union of all clusters'
+//! discovery documents.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use super::document::{DiscoveryPath, Document};
 use super::model::{Group, GroupVersionKind, Resource, Version};
 use super::union::Union;
 
-/// Storage version hash of each resource of a version, by resource name. Resources without a hash are absent.
+/// Storage version hash of each resource in one API version, by resource name. Resources without a hash are absent.
 pub type StorageVersionHashes = BTreeMap<String, String>;
 
-/// Negotiated form of a discovery document.
+/// Form of a discovery document, as negotiated with the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscoveryForm {
     /// Whether the client gets the aggregated document of all groups, or a legacy document.
@@ -23,8 +24,8 @@ pub struct DiscoveryForm {
 
 const DOCUMENT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
-/// Negotiates the form from an `Accept` header. Clauses count by q, then by position; the first available one wins.
-/// `profile=nopeer` makes no difference, because Tributary has no peers.
+/// Negotiates the form from an `Accept` header. Media types are ranked by q, then by position, and the first available
+/// one is used. `profile=nopeer` makes no difference, because Tributary has no peers.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/discovery/aggregated/wrapper.go`.
 ///
@@ -35,7 +36,8 @@ pub fn negotiate(accept: &str, path: &DiscoveryPath<'_>) -> Result<DiscoveryForm
     if accept.trim().is_empty() || *path == DiscoveryPath::Root {
         return Ok(DiscoveryForm { aggregated: false, encoding: Encoding::Json });
     }
-    // kube-apiserver routes `/api` and versions like resources, and checks first whether it knows the media type.
+    // kube-apiserver routes `/api` and the paths of versions like resources. So it checks first whether it knows the
+    // media type.
     if matches!(path, DiscoveryPath::Core | DiscoveryPath::Version(..)) && !names_a_known_type(accept) {
         return Err(NotAcceptable::Unknown { available: DOCUMENT_TYPES.to_vec() });
     }
@@ -58,8 +60,8 @@ fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<DiscoveryForm> 
     }
 }
 
-/// Returns the legacy document of a path, or `None` if no cluster serves its group or version. `address` is the host
-/// and port that the client used. `hashes` belong to the version of the path, if the path has one.
+/// Returns the legacy document of a path, or `None` if no cluster serves the path's group or version. `address` is the
+/// host and port that the client used. `hashes` are the storage version hashes for a path of one version.
 pub fn legacy(
     union: &Union,
     path: &DiscoveryPath<'_>,
@@ -163,8 +165,8 @@ fn api_resource(group: &str, version: &Version, resource: &Resource) -> Value {
     entry
 }
 
-/// Adds group and version of a kind that belongs to a different group or version than the list (`Scale` below
-/// `deployments`).
+/// Adds group and version to a resource whose kind belongs to a different group or version than the list, such as
+/// `Scale` below `deployments`.
 fn name_foreign_kind(entry: &mut Value, group: &str, version: &Version, kind: Option<&GroupVersionKind>) {
     if let Some(kind) =
         kind.filter(|kind| !kind.version.is_empty() && (kind.group != group || kind.version != version.version))

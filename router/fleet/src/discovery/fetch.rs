@@ -1,7 +1,7 @@
 //! Requests for a cluster's discovery documents.
 //!
-//! A fleet of any size has a handful of distinct documents: one for each version of Kubernetes and each set of
-//! CustomResourceDefinitions. Equal documents are parsed and stored once.
+//! A fleet of any size has a handful of distinct documents: one for each combination of a Kubernetes version and a set
+//! of CustomResourceDefinitions. Equal documents are parsed and stored once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use super::otherwise::Undescribed;
 use super::read::{NamelessGroups, read};
 use super::union::MemberDiscovery;
 
-/// Reason for which a member's discovery is unknown.
+/// Reason for which Tributary does not know a member's discovery.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     /// The member did not answer.
@@ -37,9 +37,9 @@ pub(crate) enum FetchError {
     Status {
         /// Path of the discovery request.
         path: &'static str,
-        /// Status code of the answer.
+        /// Status code of the member's answer.
         status: StatusCode,
-        /// The member's message, if the body has one.
+        /// The message in the body of the answer, if the body has one.
         said: Option<String>,
     },
     /// The member's port expects TLS, but its URL begins with `http://`.
@@ -63,7 +63,8 @@ pub(crate) enum FetchError {
     },
 }
 
-/// The last documents of a cluster with their entity tags, so that an unchanged document costs a 304.
+/// The last documents of a cluster with their entity tags. With the tags, the cluster answers 304 for an unchanged
+/// document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fetched {
     /// Resources of the cluster.
@@ -72,10 +73,11 @@ pub(crate) struct Fetched {
     named_tag: Option<String>,
 }
 
-/// Path of a document, and a digest of its text.
+/// Root path of a document, and a digest of the document's text.
 type TextKey = (Root, [u8; 32]);
 
-/// Documents of all clusters. Each distinct document is stored once, while at least one cluster has it.
+/// Discovery documents of all clusters. Each distinct document is stored once, while at least one cluster has the
+/// document.
 #[derive(Debug, Default)]
 pub struct MemberDocuments {
     /// Documents by path and digest of their text. An entity tag is no safe key: a member chooses its tag, and could
@@ -84,8 +86,9 @@ pub struct MemberDocuments {
 }
 
 impl MemberDocuments {
-    /// Parses a document, or returns the document that was parsed from the same text. Logs the parts of a new document
-    /// that exceed a limit. Costs a digest of the text, and for a new document a visit of all distinct documents.
+    /// Parses a document. If a document with the same text was parsed before, returns this document. Logs the parts of
+    /// a new document that exceed a limit. Costs a digest of the text, and for a new document also a visit of all
+    /// distinct documents.
     fn read(&self, root: Root, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
         let digest: TextKey = (root, Sha256::digest(text).into());
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
@@ -111,7 +114,7 @@ impl MemberDocuments {
         }
         let document = Arc::new(document);
         let mut by_digest = self.by_digest.lock();
-        // A second cluster may have sent the same document meanwhile.
+        // Meanwhile, a second cluster may have sent the same document.
         if let Some(known) = by_digest.get(&digest).and_then(Weak::upgrade) {
             return Ok(known);
         }
@@ -121,11 +124,11 @@ impl MemberDocuments {
     }
 }
 
-/// Requests the discovery documents of a cluster. `last` is the previous answer; unless `all` is set, the core group is
-/// taken from `last`.
+/// Requests the discovery documents of a cluster. `last` is the previous answer. Unless `all` is set, the document of
+/// the core group is not requested but taken from `last`.
 ///
 /// # Errors
-/// [`FetchError`] names the document that failed, and the cause.
+/// [`FetchError`] names the document whose request failed, and the cause.
 pub(crate) async fn fetch(
     transport: Transport,
     last: Option<Arc<Fetched>>,
@@ -147,7 +150,7 @@ pub(crate) async fn fetch(
     Ok(Fetched { discovery: Arc::new(MemberDiscovery { core, named }), core_tag, named_tag })
 }
 
-/// Requests a document. Returns the document and its tag, or `None` if it has not changed.
+/// Requests a document. Returns the document and its entity tag, or `None` if the document has not changed.
 async fn fetch_document(
     transport: Transport,
     root: Root,
@@ -186,12 +189,12 @@ fn refusal_error(path: &'static str, status: StatusCode, said: Option<String>) -
     }
 }
 
-/// Maximum read size of an error's body, in bytes. A Status contains its message within this size.
+/// Maximum size that is read of an error's body, in bytes. A Status object has its message within this size.
 const ERROR_BYTES_MAX: usize = 16 << 10;
-/// Maximum length of the message in an error, in characters: a few lines of a terminal.
+/// Maximum length of a member's message in an error, in characters: a few lines of a terminal.
 const SAID_MAX: usize = 200;
 
-/// Reads the message of an error's body: the message of a Status, or the first line.
+/// Reads the message from the body of an error: the message of a Status object, or the first line.
 async fn read_error_message(body: Body) -> Option<String> {
     let bytes = body::whole_up_to(body, ERROR_BYTES_MAX).await.ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -199,7 +202,7 @@ async fn read_error_message(body: Body) -> Option<String> {
     let message = status.as_ref().and_then(|status| status["message"].as_str());
     let line = message.unwrap_or(&text).lines().next()?.trim();
     let shown: String = printable(line).chars().take(SAID_MAX).collect();
-    // The first line of an HTML page or a JSON text is no message.
+    // The first line of an HTML page or of a JSON text is no useful message.
     (!shown.is_empty() && !shown.starts_with('<') && !shown.starts_with('{')).then_some(shown)
 }
 

@@ -1,4 +1,4 @@
-//! Index of a discovery document by names. The union looks up each resource in all documents.
+//! Index of a discovery document by names. The union of all documents looks up each resource in all documents.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use tributary_apimachinery::GroupVersionResource;
 use super::model::{Group, GroupList, Resource};
 use super::otherwise::Otherwise;
 
-/// Index of a document in which each name is unique (`intake.rs`). Costs one entry for each resource.
+/// Index of a document whose names are unique (`intake.rs`). Costs one entry for each resource.
 pub(super) struct DocumentIndex<'a> {
     /// Resources by group, version and name.
     pub(super) resources: HashMap<(&'a str, &'a str, &'a str), &'a Resource>,
@@ -43,8 +43,8 @@ impl<'a> DocumentIndex<'a> {
         self.resources.get(&(&*resource.group, &*resource.version, &*resource.resource)).copied()
     }
 
-    /// Returns how a cluster serves a resource that it does not serve in this version: in other versions, or without a
-    /// description.
+    /// Returns how a cluster serves a resource that it does not serve in this version: in different versions, or in a
+    /// version whose resources are unknown.
     pub(super) fn has_otherwise(&self, resource: &GroupVersionResource) -> Option<Otherwise> {
         let undescribed = self.undescribed.get(&*resource.group).and_then(|group| group.undescribed(&resource.version));
         if let Some(undescribed) = undescribed {

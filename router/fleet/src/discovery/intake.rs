@@ -5,19 +5,19 @@ use std::collections::HashSet;
 
 use super::model::{Group, GroupList, Resource};
 
-/// Maximum number of groups of a cluster. 4,096: a kube-apiserver has 20, and the largest sets of
+/// Maximum number of API groups of a cluster. 4,096: a kube-apiserver has 20, and the largest sets of
 /// CustomResourceDefinitions (a cloud provider's whole catalogue) add some hundreds.
 pub(super) const GROUPS_MAX: usize = 4_096;
 
-/// Maximum number of versions in a group. 64: groups have up to a dozen, and each resource of a group searches the
-/// versions.
+/// Maximum number of versions in an API group. 64: groups have up to a dozen, and for each resource the versions of its
+/// group are searched.
 const VERSIONS_MAX: usize = 64;
 
 /// Maximum number of resources of a cluster, over all groups and versions. 32,768: ten times as many as in real
-/// kube-apiservers. Each costs about 1 KB, and 1 µs whenever documents are joined.
+/// kube-apiservers. Each resource costs about 1 KB, and 1 µs whenever documents are joined.
 const RESOURCES_MAX: usize = 32_768;
 
-/// Maximum number of subresources of a resource. 4,096: a server of custom metrics has one for each metric.
+/// Maximum number of subresources of a resource. 4,096: a custom metrics server has one subresource for each metric.
 const SUBRESOURCES_MAX: usize = 4_096;
 
 /// Maximum number of verbs, short names, categories or accepted types of a resource. 64: Kubernetes' own resources have
@@ -45,7 +45,7 @@ impl Root {
     }
 }
 
-/// Reduces a document to the limits. Returns the document, and a text about the removed parts.
+/// Removes the parts of a document that exceed a limit. Returns the document, and a text about the removed parts.
 pub(super) fn take_in(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
     let mut left_out = LeftOutCounts::default();
     let mut names = HashSet::new();
@@ -114,7 +114,7 @@ fn admit_words(resource: &mut Resource) {
     }
 }
 
-/// Returns whether the text can be a segment of a path.
+/// Returns whether the text can be a segment of a URL path.
 fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name != "." && name != ".." && name.bytes().all(is_shown)
 }
@@ -128,7 +128,7 @@ struct LeftOutCounts {
     groups: usize,
     versions: usize,
     resources: usize,
-    /// Names that no path can contain, that belong to the wrong document, or that are repeated.
+    /// Number of names that no path can contain, that belong to the other document, or that are repeated.
     misnamed: usize,
 }
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_omits_misplaced_and_invalid_names() {
+    fn discovery_document_loses_entries_with_misplaced_or_invalid_names() {
         let (core, said) = take_in(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
         assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
         let twice = json!([
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_document_of_a_member_is_limited() {
+    fn number_of_entries_in_a_members_discovery_document_is_limited() {
         let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
         let (taken, said) = take_in(document(many), Root::Named);
         assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));

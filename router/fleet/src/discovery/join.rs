@@ -1,4 +1,4 @@
-//! Union of the clusters' discovery documents, and the order of its parts.
+//! Union of the clusters' discovery documents, and the order of groups, versions and resources in the union.
 //!
 //! Equal documents are joined once, with the number of clusters that have them: a fleet has a handful of distinct
 //! documents.
@@ -16,18 +16,19 @@ pub(super) struct Copies<'a, T: ?Sized> {
     pub(super) what: &'a T,
     /// Number of clusters that share this document or part, at least one.
     pub(super) count: usize,
-    /// Index of the first cluster that has this document or part, in the order of names.
+    /// Index of the first cluster by name that has this document or part.
     pub(super) first: usize,
 }
 
 impl<'a, T: ?Sized> Copies<'a, T> {
-    /// A part of this document, with the same number of clusters.
+    /// A part of this document, with the same number of clusters and the same first cluster.
     fn part<P: ?Sized>(&self, part: impl FnOnce(&'a T) -> &'a P) -> Copies<'a, P> {
         Copies { what: part(self.what), count: self.count, first: self.first }
     }
 }
 
-/// Joins the distinct documents of all members, sorted by the precedence of the first member with each document.
+/// Joins the distinct documents of all members. The documents are sorted by precedence: each has the precedence of its
+/// first member.
 pub(super) fn join(documents: &[Copies<'_, GroupList>]) -> GroupList {
     let lists = documents.iter().map(|document| document.part(|list| &list.items[..]));
     let groups = by_name(lists, |group| &group.metadata.name);
@@ -50,8 +51,8 @@ fn join_group(groups: &[Copies<'_, Group>]) -> Group {
     Group { metadata: groups[0].what.metadata.clone(), versions, unreadable: None }
 }
 
-/// Sort key of a version's age by its name, in Kubernetes' order (`CompareKubeAwareVersionStrings`). A greater key is
-/// newer.
+/// Sort key of an API version's age, from its name, in Kubernetes' order (`CompareKubeAwareVersionStrings`). A greater
+/// key is newer.
 fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
     let stages = [("alpha", 1), ("beta", 2)];
     let read = || {
@@ -96,9 +97,9 @@ fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
     joined
 }
 
-/// Kind and scope of a resource by the majority of clusters. Between equal numbers, the first cluster by name decides.
-/// Resources of Kubernetes itself have no vote: a cluster with a different kind is left out, and cannot cause other
-/// clusters to be left out.
+/// Kind and scope of a resource by the majority of clusters. If the numbers are equal, the first cluster by name
+/// decides. For resources of Kubernetes itself the majority does not matter: a cluster with a different kind is
+/// omitted, and cannot cause the omission of other clusters.
 fn decided<'a>(group: &str, resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
     let own = built_in(group, &resources[0].what.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
     if own.is_some_and(|own| resources.iter().any(|copies| copies.what.nature() == own)) {
@@ -123,9 +124,9 @@ fn add_missing(known: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Groups the items of several lists by name. In a list with a repeated name, the first item counts. Names appear in
-/// the order of the first list; a new name of a later list follows its predecessor in that list. Costs one lookup for
-/// each item.
+/// Groups the items of several lists by name. If a list repeats a name, its first item counts. Names appear in the
+/// order of the first list. A name that only a later list has follows the name before it in that list. Costs one lookup
+/// for each item.
 fn by_name<'a, T>(
     lists: impl Iterator<Item = Copies<'a, [T]>>,
     name: impl Fn(&'a T) -> &'a str,
@@ -167,7 +168,7 @@ struct Named<'a, T> {
     name: &'a str,
     copies: Vec<Copies<'a, T>>,
     last: Option<usize>,
-    /// Index of the next name in the resulting order.
+    /// Index of the next name in the order of the result.
     followed_by: Option<usize>,
 }
 
@@ -179,8 +180,8 @@ mod tests {
         serde_json::from_value(serde_json::json!({"metadata": {"name": name}, "versions": versions})).unwrap()
     }
 
-    /// One copy for each item, from one cluster each. `by_name` maps a cluster's index to its index in the order of
-    /// names.
+    /// One copy for each item, each from a single cluster. `by_name` maps the index of a cluster to its position in the
+    /// order of names.
     fn copies<T>(all: &[T], by_name: impl Fn(usize) -> usize) -> Vec<Copies<'_, T>> {
         all.iter().enumerate().map(|(at, what)| Copies { what, count: 1, first: by_name(at) }).collect()
     }
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_lists_keep_neighbouring_names_together() {
+    fn joined_discovery_lists_keep_neighbouring_names_together() {
         let cases: [(&[&[&str]], &[&str]); 4] = [
             (&[&["a", "b", "c"]], &["a", "b", "c"]),
             (&[&["a", "c"], &["a", "b", "c"]], &["a", "b", "c"]),
@@ -207,7 +208,7 @@ mod tests {
         }
     }
 
-    /// A document of 2 MB has so many items. Pairwise comparison would take a minute.
+    /// A document of 2 MB has this many items. A comparison of all pairs would take a minute.
     #[test]
     fn discovery_documents_with_many_names_are_joined_quickly() {
         let resources: Vec<_> = (0..60_000).map(|at| serde_json::json!({"resource": format!("r{at}")})).collect();
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_api_version_is_stale_only_if_stale_everywhere() {
+    fn joined_api_version_is_stale_only_if_stale_in_every_cluster() {
         let version = |freshness: &str, resources: serde_json::Value| {
             serde_json::from_value::<Version>(
                 serde_json::json!({"version": "v1", "freshness": freshness, "resources": resources}),

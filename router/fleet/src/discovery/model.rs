@@ -1,7 +1,7 @@
 //! The aggregated discovery document (`apidiscovery.k8s.io/v2`), with the fields that Tributary uses.
 //!
-//! As in client-go, an absent or `null` field has its empty value, and unknown fields are ignored. The aggregator of a
-//! kube-apiserver writes `"verbs": null` for a resource if a server lists only the resource's subresources.
+//! As in client-go, an absent or `null` field is read as empty, and unknown fields are ignored. If a server lists only
+//! the subresources of a resource, the aggregator of a kube-apiserver writes `"verbs": null` for the resource.
 //!
 //! Source: KEP-3352, kubernetes/api `apidiscovery/v2/types.go`.
 
@@ -11,19 +11,19 @@ use tributary_apimachinery::{GroupVersion, ResourceRequest};
 
 use super::otherwise::Undescribed;
 
-/// `Accept` header that requests aggregated discovery only.
+/// `Accept` header for a request for aggregated discovery only.
 pub const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Parameters of the content type of aggregated discovery.
+/// Parameters of the media type of aggregated discovery.
 pub const AGGREGATED_PARAMETERS: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Kind of the aggregated discovery document.
 pub const KIND: &str = "APIGroupDiscoveryList";
 
-/// Freshness of a version whose aggregated server does not answer. Clients ignore the version's resources.
+/// Freshness of an API version whose aggregated API server does not answer. Clients ignore the version's resources.
 pub const STALE: &str = "Stale";
 
-/// `APIGroupDiscoveryList`: all groups of an endpoint.
+/// `APIGroupDiscoveryList`: all API groups of `/api` or `/apis`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupList {
     /// Always `APIGroupDiscoveryList`.
@@ -32,7 +32,7 @@ pub struct GroupList {
     /// Always `apidiscovery.k8s.io/v2`.
     #[serde(rename = "apiVersion", default, deserialize_with = "null_is_default")]
     pub api_version: String,
-    /// Empty. Clients expect the field.
+    /// Always empty. Clients expect the field.
     #[serde(default, deserialize_with = "null_is_default")]
     pub metadata: GroupListMetadata,
     /// Groups in order of preference.
@@ -40,7 +40,7 @@ pub struct GroupList {
     pub items: Vec<Group>,
 }
 
-/// Metadata of a [`GroupList`], without fields that Tributary uses.
+/// Metadata of a [`GroupList`]. Tributary uses none of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupListMetadata {}
 
@@ -53,7 +53,7 @@ pub struct Group {
     /// Versions of the group. The preferred version comes first.
     #[serde(default, deserialize_with = "null_is_default")]
     pub versions: Vec<Version>,
-    /// Parser error because of which the versions of the group are unknown.
+    /// Parser error that is the reason for which the versions of the group are unknown.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
@@ -64,7 +64,7 @@ pub struct GroupMetadata {
     /// Name of the group; absent for the core group.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// `null` in the answers of kube-apiservers before 1.35, and omitted since.
+    /// `null` in the answers of kube-apiservers before 1.35. Later kube-apiservers omit the field.
     #[serde(rename = "creationTimestamp", default, skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<String>,
 }
@@ -78,15 +78,15 @@ pub struct Version {
     /// Resources of the version.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
-    /// `Current`, or `Stale` if an aggregated server did not answer.
+    /// `Current`, or `Stale` if an aggregated API server did not answer.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub freshness: String,
-    /// Parser error in the version's text. Such a version is [`STALE`] and has no resources.
+    /// Parser error in the text about the version. Such a version is [`STALE`] and has no resources.
     #[serde(skip)]
     pub unreadable: Option<String>,
 }
 
-/// A resource in discovery.
+/// Description of a resource in discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     /// Plural name of the resource.
@@ -104,7 +104,7 @@ pub struct Resource {
     /// Verbs that the resource supports.
     #[serde(default, deserialize_with = "null_is_default")]
     pub verbs: Vec<String>,
-    /// Short names such as `po`.
+    /// Short names of the resource, such as `po`.
     #[serde(
         rename = "shortNames",
         default,
@@ -112,7 +112,7 @@ pub struct Resource {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub short_names: Vec<String>,
-    /// Categories such as `all`.
+    /// Categories of the resource, such as `all`.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
     /// Subresources of the objects.
@@ -126,8 +126,8 @@ impl Group {
         self.unreadable.is_none() && self.versions.iter().all(|version| version.freshness != STALE)
     }
 
-    /// Returns the reason for which the resources of a version are unknown. `None` if they are known, or if the group
-    /// does not have the version.
+    /// Returns the reason for which the resources of an API version are unknown. `None` if they are known, or if the
+    /// group does not have the version.
     pub fn undescribed(&self, version: &str) -> Option<Undescribed> {
         if let Some(error) = &self.unreadable {
             return Some(Undescribed::Unreadable(error.clone()));
@@ -159,19 +159,19 @@ impl Resource {
         Nature { kind: self.kind(), namespaced: self.namespaced() }
     }
 
-    /// Returns whether `kind` is the kind of the resource's objects, or of the subresource in the request.
+    /// Returns whether `kind` is the kind of the resource's objects, or the kind of the subresource in the request.
     pub fn answers_with(&self, request: &ResourceRequest, kind: &str) -> bool {
         let below = self.below(request).and_then(|own| own.response_kind.as_ref());
         self.kind() == kind || below.is_some_and(|own| own.kind == kind)
     }
 
-    /// Returns the subresource of a request. `None` for the resource itself and for an unknown subresource.
+    /// Returns the subresource of a request. `None` if the request names no subresource or an unknown one.
     pub fn below(&self, request: &ResourceRequest) -> Option<&Subresource> {
         let name = request.subresource.as_ref()?;
         self.subresources.iter().find(|own| own.subresource == *name)
     }
 
-    /// Returns the kind of the objects; empty if the member does not give one.
+    /// Returns the kind of the resource's objects. Empty if the member's discovery has no kind.
     pub fn kind(&self) -> &str {
         self.response_kind.as_ref().map_or("", |kind| &kind.kind)
     }
@@ -192,7 +192,7 @@ impl std::fmt::Display for Nature<'_> {
     }
 }
 
-/// A subresource in discovery.
+/// Description of a subresource in discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subresource {
     /// Name of the subresource, for example `status`.
@@ -201,7 +201,7 @@ pub struct Subresource {
     /// Kind of the subresource's responses.
     #[serde(rename = "responseKind", default, skip_serializing_if = "Option::is_none")]
     pub response_kind: Option<GroupVersionKind>,
-    /// Further kinds of bodies that the subresource accepts.
+    /// Kinds of request bodies that the subresource accepts in addition.
     #[serde(
         rename = "acceptedTypes",
         default,
@@ -217,10 +217,11 @@ pub struct Subresource {
 /// Group, version and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupVersionKind {
-    /// API group. Empty for the core group and, in discovery, for the group of the enclosing version.
+    /// API group. Empty for the core group. In discovery, an empty group stands for the group that contains the
+    /// resource.
     #[serde(default, deserialize_with = "null_is_default")]
     pub group: String,
-    /// API version. In discovery, empty for the enclosing version.
+    /// API version. In discovery, an empty version stands for the version that contains the resource.
     #[serde(default, deserialize_with = "null_is_default")]
     pub version: String,
     /// Name of the kind.
@@ -234,8 +235,8 @@ impl GroupList {
         Self { kind: KIND.into(), api_version: "apidiscovery.k8s.io/v2".into(), metadata: GroupListMetadata {}, items }
     }
 
-    /// Returns the versions whose resources are unknown, with the reasons. The version is empty if all versions of a
-    /// group are unknown. Visits each version.
+    /// Returns the versions whose resources are unknown, with the reasons. If all versions of a group are unknown, the
+    /// returned version is empty. Visits each version.
     pub fn undescribed(&self) -> impl Iterator<Item = (GroupVersion, Undescribed)> {
         let of_group = |group: &Group| {
             let named =

@@ -1,24 +1,24 @@
-//! Reasons for which a merged resource omits a cluster.
+//! Reasons for which a resource of the merged view omits a cluster.
 
 use tributary_apimachinery::GroupVersionResource;
 
-/// Reason for which a merged resource omits a cluster that serves the resource.
+/// Reason for which a resource of the merged view omits a cluster that serves the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Otherwise {
-    /// The cluster serves the name as a different kind or with a different scope.
+    /// The cluster serves a resource of this name with a different kind or scope.
     Clashes(String),
-    /// The cluster serves the resource only in these versions.
+    /// The cluster serves the resource only in these API versions.
     InVersions(Vec<String>),
-    /// The cluster's discovery lists the version without its resources.
+    /// The cluster's discovery lists the API version without the version's resources.
     Undescribed(Undescribed),
 }
 
-/// Reason for which the discovery of a cluster lacks the resources of a version.
+/// Reason for which the discovery of a cluster lacks the resources of an API version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undescribed {
-    /// The aggregated server of the version does not answer.
+    /// The aggregated API server of the version does not answer.
     Stale,
-    /// Parser error in the description of the version.
+    /// The description of the version cannot be parsed. The value is the error.
     Unreadable(String),
 }
 
@@ -28,7 +28,7 @@ impl Otherwise {
         matches!(self, Self::Undescribed(_))
     }
 
-    /// Returns the reason as a text for warnings.
+    /// Returns the reason as a text for `Warning` headers.
     pub fn reason(&self, resource: &GroupVersionResource) -> String {
         match self {
             Self::Clashes(kind) => format!("it serves them as {kind}"),

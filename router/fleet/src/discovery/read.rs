@@ -1,4 +1,4 @@
-//! Parser of a member's discovery document. Groups are parsed one by one: a faulty group affects no other group.
+//! Parser of a member's discovery document. Groups are parsed one by one, so a faulty group affects no other group.
 
 use serde::Deserialize;
 use serde::de::Error;
@@ -9,11 +9,11 @@ use tributary_apimachinery::text::printable;
 use super::intake::GROUPS_MAX;
 use super::model::{Group, GroupList, GroupMetadata, KIND, STALE, Version};
 
-/// Maximum number of parsed groups in one document: twice the limit for a member.
+/// Maximum number of groups that are parsed in one document: twice the maximum number of groups of a member.
 const ITEMS_MAX: usize = 2 * GROUPS_MAX;
 
-/// Maximum length of an error in characters. serde_json quotes the member's text, which may have megabytes, and each
-/// resource of the group keeps a copy of the error.
+/// Maximum length of a parser error in characters. serde_json quotes the member's text, which may have megabytes, and
+/// each resource of the group keeps a copy of the error.
 const ERROR_CHARACTERS_MAX: usize = 200;
 
 #[derive(Debug)]
@@ -29,9 +29,9 @@ fn excerpt(error: &serde_json::Error) -> String {
 
 /// Parses a document.
 ///
-/// A faulty version becomes [`STALE`], like a version of a server that does not answer. A group whose only readable
-/// part is its name has unknown versions. A group without a readable name is omitted and counted. The parser stops
-/// after [`ITEMS_MAX`] groups.
+/// A faulty version becomes [`STALE`], like a version whose server does not answer. If only the name of a group can be
+/// parsed, the versions of the group are unknown. A group without a readable name is omitted and counted. The parser
+/// stops after [`ITEMS_MAX`] groups.
 ///
 /// # Errors
 /// For a text that is no `APIGroupDiscoveryList`, such as the answer of an old kube-apiserver that does not know the
@@ -60,10 +60,10 @@ pub(super) fn read(text: &[u8]) -> Result<(GroupList, Option<NamelessGroups>), s
     Ok((GroupList::new(groups), nameless))
 }
 
-/// Parses a group with each readable version, or its name alone.
+/// Parses a group with each version that can be parsed, or only the name of the group.
 ///
 /// # Errors
-/// For a group without a readable name.
+/// For a group whose name cannot be parsed.
 fn read_group(text: &str) -> Result<Group, serde_json::Error> {
     #[derive(Deserialize)]
     struct Named {
@@ -89,10 +89,10 @@ fn read_group(text: &str) -> Result<Group, serde_json::Error> {
     })
 }
 
-/// Parses a version, or its name alone.
+/// Parses a version, or only the name of the version.
 ///
 /// # Errors
-/// For a version without a readable name.
+/// For a version whose name cannot be parsed.
 fn read_version(text: &str) -> Result<Version, serde_json::Error> {
     #[derive(Deserialize)]
     struct Named {
@@ -151,7 +151,7 @@ mod tests {
                 "responseKind": {"group": "", "version": "", "kind": kind}}]})
     }
 
-    /// A subresource without its parent, in the form that an aggregator writes.
+    /// A subresource without its resource, in the form that an aggregator writes.
     fn below_alone(plural: &str, below: &str, kind: &str, verbs: &[&str]) -> Value {
         json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": ""}, "scope": "Namespaced",
             "singularResource": "", "verbs": null, "subresources": [{"subresource": below, "verbs": verbs,

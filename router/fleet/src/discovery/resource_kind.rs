@@ -5,10 +5,10 @@ use tributary_printers::Printer;
 
 use super::model::Nature;
 
-/// Properties of a resource that lists need.
+/// Properties of a resource that list responses need.
 #[derive(Clone, Debug)]
 pub struct ResourceKind {
-    /// The resource with its version.
+    /// API group, version and name of the resource.
     pub resource: GroupVersionResource,
     /// Kind of the resource's objects.
     pub kind: Box<str>,

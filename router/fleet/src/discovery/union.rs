@@ -11,7 +11,7 @@ use super::join::{Copies, join};
 use super::model::{Group, GroupList, Resource, Version};
 use super::otherwise::{Otherwise, Undescribed};
 
-/// Discovery of a cluster: its `/api` and `/apis` documents.
+/// Discovery of a cluster, from its `/api` and `/apis` documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberDiscovery {
     /// Core group (`/api`).
@@ -20,7 +20,7 @@ pub struct MemberDiscovery {
     pub named: Arc<GroupList>,
 }
 
-/// Resources of all clusters. Immutable; built again when a cluster's document changes.
+/// Resources of all clusters. The value is immutable, and is built again when a cluster's document changes.
 #[derive(Clone, Debug, Default)]
 pub struct Union {
     /// Core group (`/api`).
@@ -30,40 +30,42 @@ pub struct Union {
     resources: BTreeMap<GroupVersionResource, Arc<ServedResource>>,
     members: BTreeSet<ClusterName>,
     clashes: BTreeSet<String>,
-    /// Aggregated documents of the core group and of the named groups, written at the first request.
+    /// Aggregated documents of the core group and of the named groups. Each is written at the first request.
     written: [OnceLock<Document>; 2],
 }
 
-/// One resource of the union.
+/// A resource of the merged view, with the clusters that serve the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
     /// Group, version and name of the resource.
     pub resource: GroupVersionResource,
-    /// Description in discovery, with the verbs and subresources of all clusters.
+    /// Description of the resource in discovery, with the verbs and subresources of all clusters.
     pub description: Resource,
-    /// Clusters that serve the resource, sorted by name. Resources of the same clusters share the list.
+    /// Clusters that serve the resource, sorted by name. Resources that the same clusters serve share the list.
     pub clusters: Arc<[ClusterName]>,
-    /// Clusters that support list and watch, so that a cacher can store their objects.
+    /// Clusters that support list and watch of the resource, so that a cacher can store its objects.
     pub cacheable: Arc<[ClusterName]>,
-    /// Clusters that the resource omits, sorted by name: different kind or scope, different versions, or unknown
-    /// resources.
+    /// Clusters that the merged resource omits, sorted by name. Their kind, scope or versions differ, or their
+    /// resources are unknown.
     pub otherwise: Vec<(ClusterName, Otherwise)>,
 }
 
 impl Union {
     /// Joins the clusters' documents. The cluster with the highest precedence (the newest server) comes first.
     ///
-    /// * Groups have the order of the first cluster; further groups keep their position in their own documents.
+    /// * Groups have the order of the first cluster. A group that this cluster lacks keeps its position from its own
+    ///   document.
     /// * The versions of a group are sorted by the number of clusters that serve them, because a list in a rarer
-    ///   version lacks objects. Between equal numbers the order of the first cluster decides, then the order of
+    ///   version lacks objects. If the numbers are equal, the order of the first cluster decides, then the order of
     ///   versions (`v2`, `v1`, `v1beta1`).
     /// * A version is `Stale` only if it is stale in every cluster that serves it.
     /// * Verbs, short names, categories and subresources are the union over all clusters.
-    /// * If clusters serve a resource as different kinds or with different scopes, the majority decides, then the first
-    ///   cluster by name. Resources of Kubernetes itself have no vote. Lists name the omitted clusters.
+    /// * If clusters serve a resource with different kinds or scopes, the majority decides. If the numbers are equal,
+    ///   the first cluster by name decides. For resources of Kubernetes itself the majority does not matter. Lists name
+    ///   the omitted clusters.
     ///
-    /// Costs time in proportion to the distinct documents; a cluster with a shared document adds next to nothing
-    /// (`bench/benches/discovery.rs`).
+    /// Costs time in proportion to the number of distinct documents. A cluster whose document equals a different
+    /// cluster's adds next to nothing (`bench/benches/discovery.rs`).
     pub fn new(members: &[(ClusterName, Arc<MemberDiscovery>)]) -> Self {
         let mut by_name: Vec<usize> = (0..members.len()).collect();
         by_name.sort_by(|a, b| members[*a].0.cmp(&members[*b].0));
@@ -87,12 +89,12 @@ impl Union {
         union
     }
 
-    /// Returns whether the union contains the discovery of a cluster.
+    /// Returns whether the union contains the discovery of this cluster.
     pub fn tells_of(&self, cluster: &ClusterName) -> bool {
         self.members.contains(cluster)
     }
 
-    /// Returns one line for each resource that members serve as different kinds or in different scopes.
+    /// Returns one line of text for each resource that members serve with different kinds or scopes.
     pub fn clashes(&self) -> &BTreeSet<String> {
         &self.clashes
     }
@@ -140,8 +142,8 @@ impl Union {
         self.resources.values()
     }
 
-    /// Returns the resource with objects of this kind. If no cluster serves the wanted version, returns the resource in
-    /// a different version of the group, which has the same objects.
+    /// Returns the resource whose objects have this kind. If no cluster serves the resource in the wanted version,
+    /// returns it in a different version of the group, which has the same objects.
     pub fn of_kind(&self, wanted: &GroupVersion, kind: &str) -> Option<&Arc<ServedResource>> {
         let of_group =
             |served: &&Arc<ServedResource>| served.description.kind() == kind && served.resource.group == wanted.group;
@@ -152,12 +154,12 @@ impl Union {
 }
 
 struct Distinct<'a> {
-    /// Distinct documents, sorted by the precedence of the first member with each document.
+    /// Distinct documents, sorted by precedence: each has the precedence of its first member.
     documents: Vec<Copies<'a, GroupList>>,
     indices: Vec<DocumentIndex<'a>>,
     /// Members sorted by name, each with the index of its document.
     members: Vec<(&'a ClusterName, usize)>,
-    /// Names of the clusters with a given set of documents, computed once for all resources of these clusters.
+    /// Names of the clusters that have a given set of documents. Computed once for all resources of these clusters.
     names: HashMap<Vec<bool>, Arc<[ClusterName]>>,
 }
 
@@ -171,7 +173,7 @@ enum Own {
 }
 
 impl<'a> Distinct<'a> {
-    /// `by_name` contains the indexes of the members in the order of their names.
+    /// Creates the data for the union. `by_name` contains the indexes of the members in the order of their names.
     fn new(
         members: &'a [(ClusterName, Arc<MemberDiscovery>)],
         by_name: &[usize],
@@ -258,20 +260,21 @@ impl ServedResource {
         Self { resource: request.resource.clone(), description, clusters, cacheable, otherwise: Vec::new() }
     }
 
-    /// Returns the clusters with objects that no response shows, and the reasons. Omits clusters whose discovery lacks
-    /// the version's resources, because their objects are unknown.
+    /// Returns the clusters whose objects no response shows, with the reasons. Clusters whose discovery lacks the
+    /// version's resources are absent, because it is unknown whether they have objects.
     pub fn left_out(&self) -> impl Iterator<Item = &(ClusterName, Otherwise)> {
         self.otherwise.iter().filter(|(_, otherwise)| !otherwise.is_undescribed())
     }
 
-    /// Returns whether a cluster serves the resource, in any form.
+    /// Returns whether a cluster serves the resource with any kind, scope or version.
     pub fn is_had_by(&self, cluster: &ClusterName) -> bool {
         // Both `clusters` and `otherwise` are sorted by name.
         self.clusters.binary_search(cluster).is_ok()
             || self.otherwise.binary_search_by(|(other, _)| other.cmp(cluster)).is_ok()
     }
 
-    /// Returns the clusters whose discovery lists the version without its resources: their objects are unknown.
+    /// Returns the clusters whose discovery lists the API version without its resources. It is unknown whether they
+    /// have objects of the resource.
     pub fn undescribed(&self) -> impl Iterator<Item = &ClusterName> {
         self.otherwise.iter().filter(|(_, otherwise)| otherwise.is_undescribed()).map(|(cluster, _)| cluster)
     }
@@ -298,25 +301,26 @@ impl ServedResource {
 }
 
 impl MemberDiscovery {
-    /// Returns the reason for which the member's discovery lacks the resources of a version that it serves.
+    /// Returns the reason for which the member's discovery lacks the resources of an API version that the member
+    /// serves.
     pub fn undescribed(&self, wanted: &GroupVersion) -> Option<Undescribed> {
         let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
         groups.group(&wanted.group)?.undescribed(&wanted.version)
     }
 
-    /// Returns whether the member serves a version, with known or unknown resources.
+    /// Returns whether the member serves an API version. The resources of the version may be unknown.
     pub fn has_version(&self, wanted: &GroupVersion) -> bool {
         let groups = if wanted.group.is_empty() { &self.core } else { &self.named };
         let group = groups.group(&wanted.group);
         group.is_some_and(|group| group.versions.iter().any(|own| *own.version == *wanted.version))
     }
 
-    /// Returns the versions whose resources the member's discovery lacks.
+    /// Returns the API versions whose resources the member's discovery lacks.
     pub fn all_undescribed(&self) -> impl Iterator<Item = GroupVersion> {
         [&self.core, &self.named].into_iter().flat_map(|groups| groups.undescribed()).map(|(version, _)| version)
     }
 
-    /// Returns whether this discovery contains every resource of a second one.
+    /// Returns whether this discovery contains every resource of a second discovery.
     pub fn serves_all_of(&self, other: &Self) -> bool {
         let has_all = |own: &GroupList, other: &GroupList| {
             let own = DocumentIndex::new(own);
@@ -491,7 +495,7 @@ mod tests {
         })
     }
 
-    /// Kind and scope by the majority, counted cluster by cluster.
+    /// Kind and scope by the majority, counted separately for each cluster.
     fn most_say<'a>(
         members: &'a [(ClusterName, Arc<MemberDiscovery>)],
         resource: &GroupVersionResource,
@@ -504,7 +508,7 @@ mod tests {
     }
 
     proptest! {
-        /// Shared documents and copied documents give the same union, and each cluster counts once.
+        /// Shared and copied discovery documents give the same union, because each cluster counts once.
         #[test]
         fn shared_and_copied_discovery_documents_give_the_same_union(
             documents in prop::collection::vec(documents(), 1..5),

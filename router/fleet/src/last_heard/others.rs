@@ -1,5 +1,5 @@
 //! Stored documents of clusters that are not configured in this process. A second process with the same data directory
-//! may have the clusters, or a later one with other kubeconfig contexts.
+//! may have these clusters, or a later process with different kubeconfig contexts.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -8,13 +8,14 @@ use tributary_apimachinery::ClusterName;
 
 use super::LastHeard;
 
-/// Time for which the stored documents of a cluster are kept after its last use. 30 days: a user who works with other
-/// clusters for a while finds the documents again, and removed clusters do not stay for ever.
+/// Time for which the stored documents of a cluster are kept after the cluster's last use. 30 days: a user who works
+/// with other clusters for a while finds the documents again, and the documents of removed clusters do not stay for
+/// ever.
 const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl LastHeard {
-    /// Adds the clusters of an earlier state that a process used in the last 30 days. `now` is the wall clock, which
-    /// may be wrong: times in the future count as `now`.
+    /// Adds the clusters of an earlier state that some process used in the last 30 days. `now` is the wall clock, which
+    /// may be wrong: a time in the future counts as `now`.
     #[must_use]
     pub fn with_others(mut self, earlier: Self, now: SystemTime) -> Self {
         let now = seconds(now);
@@ -27,7 +28,7 @@ impl LastHeard {
         self.others = kept.iter().map(|name| (name.clone(), kept_at(name))).collect();
         self.discovery.extend(discovery.into_iter().filter(|(name, _)| kept.contains(name)));
         let members: Vec<_> = openapi.members.into_iter().filter(|(name, _)| kept.contains(name)).collect();
-        // Drops documents that no remaining cluster has.
+        // Drops the OpenAPI documents that no remaining cluster has.
         let tags: HashSet<&str> = members.iter().flat_map(|(_, member)| member.tags()).collect();
         let known: HashSet<_> = self.openapi.documents.iter().map(|(key, _)| key.clone()).collect();
         let documents = openapi.documents.into_iter();
@@ -37,7 +38,7 @@ impl LastHeard {
         self
     }
 
-    /// Names of this process's own clusters.
+    /// Names of the clusters that this process is configured with.
     #[cfg(test)]
     pub(crate) fn own_names(&self) -> Vec<&str> {
         self.discovery.keys().filter(|name| !self.others.contains_key(*name)).map(ClusterName::as_str).collect()

@@ -23,22 +23,22 @@ use crate::topology::{ClusterAddress, Served};
 /// Version of the text's layout. A text with a different version is refused.
 const LAYOUT: u32 = 1;
 
-/// Reason for which a text cannot be read.
+/// Reason for which a stored text cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LastHeardError {
-    /// The file is no gzip file.
+    /// The stored file is no gzip file.
     #[error("the file cannot be decompressed")]
     Gzip(#[source] std::io::Error),
     /// The text is larger than any text that Tributary writes.
     #[error("the file has more than {LAST_HEARD_BYTES} bytes")]
     TooLarge,
-    /// The JSON has a different structure.
+    /// The JSON of the text has a different structure.
     #[error("the file has a wrong structure")]
     Json(#[from] serde_json::Error),
-    /// A different version of the program wrote the text.
+    /// The text has a layout of a different program version. The value is the layout's number.
     #[error("the file has layout {0}; this version of Tributary reads layout {LAYOUT}")]
     Layout(u32),
-    /// The text refers to a missing document.
+    /// The text refers to a document that is missing in the text. The value is the document's index.
     #[error("the file refers to document {0}, which is missing")]
     NoDocument(usize),
 }
@@ -47,14 +47,15 @@ pub enum LastHeardError {
 struct LastHeardText {
     layout: u32,
     clusters: BTreeMap<ClusterName, ClusterText>,
-    /// Discovery documents and lists of v3 documents. Clusters refer to them by index.
+    /// Texts of discovery documents and of lists of v3 documents. Clusters refer to them by index.
     texts: Vec<Box<RawValue>>,
     openapi: Vec<DocumentText>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
 struct ClusterText {
-    /// Last use by a process, if the writing process did not have the cluster: seconds since 1970.
+    /// Time of the last use in seconds since 1970, if the process that wrote the text was not configured with the
+    /// cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,12 +82,12 @@ struct DocumentText {
     path: String,
     tag: String,
     spelling: Spelling,
-    /// The document, compressed by gzip, in base64.
+    /// The OpenAPI document, compressed by gzip, in base64.
     bytes: String,
 }
 
 impl LastHeard {
-    /// Parses the text of [`KeepLastHeard`](super::KeepLastHeard). Takes some 10 ms for each MB of text.
+    /// Parses the text that [`KeepLastHeard`](super::KeepLastHeard) stores. Takes some 10 ms for each MB of text.
     ///
     /// # Errors
     /// [`LastHeardError`] gives the cause.
@@ -122,8 +123,9 @@ impl LastHeard {
         Ok(heard)
     }
 
-    /// Writes the text. Above the size limit, the text omits OpenAPI documents before discovery, clusters of other
-    /// processes before own clusters, and the last clusters by name. Takes some 10 ms for each MB.
+    /// Writes the text. Above the size limit, the text omits OpenAPI documents before discovery documents, clusters of
+    /// other processes before this process's clusters, and clusters in reverse order of their names. Takes some 10 ms
+    /// for each MB of text.
     pub fn to_text(&self) -> Vec<u8> {
         let mut made = TextInTheMaking::default();
         for is_other in [false, true] {
@@ -161,14 +163,14 @@ struct TextInTheMaking {
     clusters: BTreeMap<ClusterName, ClusterText>,
     texts: Vec<Box<RawValue>>,
     places: HashMap<String, usize>,
-    /// Indexes of written documents by memory address: clusters share most documents.
+    /// Indexes of the documents that are already written, by memory address, because clusters share most documents.
     written: HashMap<usize, usize>,
     openapi: Vec<DocumentText>,
     bytes: usize,
     left_out: usize,
 }
 
-/// Size of a cluster or document without its texts, in bytes: names, tags and punctuation.
+/// Counted size of a cluster or document in addition to its texts, in bytes: names, tags and punctuation.
 const ENTRY_BYTES: usize = 512;
 
 impl TextInTheMaking {
@@ -201,9 +203,9 @@ impl TextInTheMaking {
         }
     }
 
-    /// Index of a value's text. `None` above the size limit.
+    /// Writes a value, and returns the index of its text. `None` if the size limit is reached.
     fn text<T: Serialize>(&mut self, value: &Arc<T>) -> Option<usize> {
-        // All values outlive this writer, so addresses are unique.
+        // All values outlive this writer, so their addresses are unique.
         let address = Arc::as_ptr(value).addr();
         if let Some(place) = self.written.get(&address) {
             return Some(*place);
@@ -227,7 +229,7 @@ impl TextInTheMaking {
         Some(place)
     }
 
-    /// Reserves bytes of the size limit. Returns whether they fit.
+    /// Reserves bytes within the size limit. Returns whether they fit.
     fn takes(&mut self, bytes: usize) -> bool {
         let fits = self.bytes + bytes <= LAST_HEARD_BYTES;
         match fits {
@@ -260,7 +262,8 @@ impl<'a, T: DeserializeOwned> Shared<'a, T> {
 }
 
 impl DocumentText {
-    /// Decodes the document. Returns `None` for damaged bytes; the document is then requested again.
+    /// Decodes the document. Returns `None` if its bytes are damaged; the document is then requested from the cluster
+    /// again.
     fn read(self) -> Option<(DocumentKey, bytes::Bytes)> {
         let Self { path, tag, spelling, bytes } = self;
         let bytes = STANDARD.decode(bytes).ok()?;
@@ -285,7 +288,7 @@ mod tests {
             let discovery = Arc::new(MemberDiscovery { core: Arc::clone(&core), named: Arc::clone(named) });
             Served { address: ClusterAddress::from_description("there"), discovery }
         };
-        // The third cluster has a copy of the same document.
+        // The third cluster has a copy of the same document in different memory.
         let served = [("a", of(&apps)), ("b", of(&apps)), ("c", of(&document("apps"))), ("d", of(&document("other")))];
         let name = |name: &str| ClusterName::new(name).unwrap();
         let discovery = served.into_iter().map(|(own, served)| (name(own), served)).collect();
@@ -310,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_discovery_survives_a_round_trip() {
+    fn stored_discovery_and_openapi_documents_are_read_back_unchanged() {
         let heard = heard();
         let read = LastHeard::read(&heard.to_text()).unwrap();
         assert_eq!(read, heard);
@@ -320,10 +323,10 @@ mod tests {
     }
 
     #[test]
-    fn stored_clusters_of_other_processes_stay_for_thirty_days() {
+    fn stored_documents_of_unconfigured_clusters_stay_for_thirty_days() {
         use std::time::{Duration, SystemTime};
         let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
-        // A second process has cluster c and a cluster of its own.
+        // A second process has the cluster c, and one cluster that the first process lacks.
         let mut own = heard();
         own.discovery.retain(|name, _| name.as_str() == "c");
         own.discovery.insert(ClusterName::new("z").unwrap(), own.discovery[&ClusterName::new("c").unwrap()].clone());
@@ -342,7 +345,7 @@ mod tests {
                 "{day}"
             );
         }
-        // A cluster that is configured again counts as used now, and a clock that is set back removes no cluster.
+        // A cluster that is configured again counts as used now. A clock that is set back removes no cluster.
         let again = heard().with_others(own.clone().with_others(heard(), at(0)), at(100));
         assert_eq!(again.others.keys().map(ClusterName::as_str).collect::<Vec<_>>(), ["z"]);
         let back = own.clone().with_others(own.clone().with_others(heard(), at(50)), at(3));

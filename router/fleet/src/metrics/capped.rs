@@ -1,4 +1,4 @@
-//! Metrics with labels that clients or cluster users choose. The number of series has a limit; all label sets above the
+//! Metrics with labels that clients or cluster users choose. The number of series has a limit. All label sets above the
 //! limit share one series.
 
 use std::collections::HashSet;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 
-/// Labels with parts that clients or cluster users choose.
+/// Label set of which clients or cluster users choose some values.
 pub(crate) trait ChosenLabels {
-    /// The labels without the chosen parts, for the shared series.
+    /// The label set without the chosen values, for the shared series.
     fn without_choice(&self) -> Self;
 }
 
 /// A family of metrics with a maximum number of series. Clones share their series.
 #[derive(Clone, Debug)]
 pub(crate) struct Capped<Labels, Metric, Constructor = fn() -> Metric> {
-    /// Series of the metric family, for registration.
+    /// The metric family with its series, for registration.
     pub family: Family<Labels, Metric, Constructor>,
     max: usize,
-    /// Label sets with their own series. Locked before the family, and only for an unknown label set.
+    /// Label sets that have their own series. Locked before the family, and only for an unknown label set.
     known: Arc<Mutex<HashSet<Labels>>>,
 }
 
@@ -33,8 +33,8 @@ where
         Self { family: Family::new_with_constructor(constructor), max, known: Arc::default() }
     }
 
-    /// Runs a function on the metric of these labels. A clone of the metric counts in the same series: a label set has
-    /// its own series from the start, or never.
+    /// Runs a function on the metric of these labels. A clone of the metric counts in the same series for ever: a label
+    /// set has its own series from the start, or never gets one.
     pub(crate) fn with<T>(&self, labels: &Labels, act: impl FnOnce(&Metric) -> T) -> T {
         if let Some(metric) = self.family.get(labels) {
             return act(&metric);
@@ -47,7 +47,8 @@ where
         act(&self.family.get_or_create(&labels.without_choice()))
     }
 
-    /// Removes series. The shared series stays. A removed series starts again at zero.
+    /// Removes the series for which `is_kept` returns false. The shared series stays. A removed series starts again at
+    /// zero.
     ///
     /// Visits each series.
     pub(crate) fn retain(&self, is_kept: impl Fn(&Labels) -> bool) {
@@ -117,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn removed_metric_series_make_new_series_possible() {
+    fn removed_metric_series_free_capacity_for_new_series() {
         let capped: Capped<Chosen, Counter> = Capped::new(3, Counter::default);
         let count = |label: &str| {
             capped.with(&Chosen(label.to_owned()), |counter| counter.inc());
         };
         let told = |label: &str| capped.family.get(&Chosen(label.to_owned())).map(|counter| counter.get());
-        // The names change in each generation, and each generation has its own series.
+        // The names change in each round, and the names of each round get their own series.
         for generation in 1..=100 {
             let names = ["a", "b", "c"].map(|name| format!("{name}-{generation}"));
             names.iter().for_each(|name| count(name));

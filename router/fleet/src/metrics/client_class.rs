@@ -14,7 +14,7 @@ pub enum ClientClass {
     K9s,
     /// A different program with client-go, usually a controller.
     Controller,
-    /// A web browser.
+    /// A browser.
     Browser,
     /// A different User-Agent, or none.
     Other,
@@ -24,7 +24,7 @@ impl ClientClass {
     /// All classes, in the order of their declaration.
     pub const ALL: [Self; 6] = [Self::Kubectl, Self::Helm, Self::K9s, Self::Controller, Self::Browser, Self::Other];
 
-    /// Returns the class by a request's headers.
+    /// Returns the class of a client from the headers of its request.
     pub fn from_headers(headers: &HeaderMap) -> Self {
         let agent = headers.get(USER_AGENT).map(|agent| agent.as_bytes()).unwrap_or_default();
         let begins = |name: &str| {
@@ -32,7 +32,8 @@ impl ClientClass {
             begin.eq_ignore_ascii_case(name.as_bytes())
                 && after.first().is_none_or(|next| !next.is_ascii_alphanumeric())
         };
-        // client-go's default form is `NAME/VERSION (OS/ARCH) kubernetes/COMMIT` (client-go `rest/config.go`).
+        // The default User-Agent of client-go is `NAME/VERSION (OS/ARCH) kubernetes/COMMIT` (client-go
+        // `rest/config.go`).
         let is_client_go = || agent.windows(CLIENT_GO.len()).any(|part| part == CLIENT_GO);
         match () {
             () if begins("kubectl") => Self::Kubectl,

@@ -9,20 +9,20 @@ use super::decision::Decision;
 use super::request_source::RequestSource;
 use crate::discovery::Union;
 
-/// Cluster label of a request to several clusters.
+/// Value of the cluster label for a request to several clusters.
 pub(super) const SEVERAL: &str = "*";
 
-/// Labels of a counted request. Equal requests with the same code share a series.
+/// Labels of a counted request. Requests with equal labels and the same code share a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CountedRequest<'a> {
-    /// Verb of the request. An unnamed verb if the request cannot be parsed.
+    /// Verb of the request. If the request cannot be parsed, the verb has no name.
     pub verb: Verb,
-    /// Resource of the request. `None` for other paths and for unknown resources: clients could otherwise create an
-    /// unlimited number of series.
+    /// Resource of the request. `None` for paths without a resource and for unknown resources, because clients could
+    /// otherwise create an unlimited number of series.
     pub resource: Option<CountedResource<'a>>,
     /// Source of the response.
     pub source: RequestSource,
-    /// Cluster of the path or host, or the clusters that the request was sent to.
+    /// Cluster that the path or host names, or the clusters to which the request was sent.
     pub cluster: CountedCluster,
     /// Outcome of the request.
     pub decision: Decision,
@@ -30,11 +30,11 @@ pub struct CountedRequest<'a> {
     pub client: ClientClass,
 }
 
-/// Resource of a request, with the names of discovery.
+/// Resource of a request, with the names from discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CountedResource<'a> {
     pub(super) resource: Cow<'a, GroupVersionResource>,
-    /// Subresource. Empty without one, and for an unknown subresource.
+    /// Subresource of the request. Empty if the request names no subresource or an unknown one.
     pub(super) subresource: Cow<'a, str>,
     /// Scope of the request: `cluster`, `namespace` or `resource`.
     pub(super) scope: &'static str,
@@ -58,7 +58,7 @@ impl CountedRequest<'_> {
         Self { verb, resource: None, source, cluster, decision, client }
     }
 
-    /// A copy with static lifetime. Costs a copy of the subresource's name.
+    /// A copy of the labels without borrowed texts. Costs a copy of the subresource's name.
     pub(super) fn to_static(&self) -> CountedRequest<'static> {
         let Self { verb, resource, source, cluster, decision, client } = self;
         CountedRequest {
@@ -73,7 +73,8 @@ impl CountedRequest<'_> {
 }
 
 impl<'a> CountedResource<'a> {
-    /// Returns the resource of a request, if a cluster serves it. Costs a lookup in the union.
+    /// Returns the resource of a request, if a cluster serves the resource. Costs a lookup in the union of the
+    /// discovery documents.
     pub fn from_request(info: &RequestInfo, union: &'a Union) -> Option<Self> {
         let (request, served) = union.served(info)?;
         let scope = match (&request.name, &request.namespace) {
@@ -98,7 +99,7 @@ impl<'a> CountedResource<'a> {
 }
 
 impl CountedCluster {
-    /// Name of the cluster; `*` for several, and empty for none.
+    /// Name of the cluster; `*` for several clusters, and empty for none.
     pub(super) fn as_str(&self) -> &str {
         match self {
             Self::None => "",

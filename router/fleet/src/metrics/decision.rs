@@ -3,17 +3,17 @@
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// Answered from the cache.
+    /// The request is answered from the cache.
     Memory,
-    /// Forwarded to one or more clusters.
+    /// The request is forwarded to one or more clusters.
     Forwarded,
-    /// Answered by this process itself: discovery, OpenAPI, health, the version.
+    /// The request is answered by this process itself: discovery, OpenAPI, health, the version.
     Own,
-    /// Refused by a dispatch policy.
+    /// The request is refused by a dispatch policy.
     Denied,
-    /// Refused because of a limit.
+    /// The request is refused because of a limit.
     Limited,
-    /// Refused for a different reason, before any request to a cluster.
+    /// The request is refused for a different reason, before Tributary sends a request to a cluster.
     Refused,
 }
 

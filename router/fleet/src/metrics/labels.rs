@@ -1,6 +1,6 @@
 //! Labels of metric series.
 //!
-//! Labels are created when a series starts. Label texts from clusters are shared with discovery.
+//! The labels of a series are created when the series starts. Texts from clusters share memory with discovery.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use tributary_apimachinery::{GroupVersionResource, Verb};
 use super::capped::ChosenLabels;
 use super::counted_request::CountedRequest;
 
-/// Label of the shared series, for label sets above the limit.
+/// Value of the labels of the shared series, which counts all label sets above the limit.
 pub const OTHER: &str = "other";
 
-/// Labels of a resource; empty for paths without a resource.
+/// Labels of a resource. They are empty for paths without a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub struct ResourceLabels {
     /// API group of the resource.
@@ -51,10 +51,10 @@ impl ChosenLabels for ResourceLabels {
 pub(super) struct RequestLabels {
     /// Verb in kube-apiserver's upper case: `GET`, `LIST`, `WATCH`, `POST`, …
     verb: &'static str,
-    /// Resource; empty for other paths.
+    /// Resource of the request; empty for paths without a resource.
     #[prometheus(flatten)]
     pub(super) resource: ResourceLabels,
-    /// Subresource; empty for none.
+    /// Subresource of the request; empty if the request names none.
     subresource: Arc<str>,
     /// Scope of the request: `cluster`, `namespace`, `resource`, or empty.
     scope: &'static str,
@@ -83,9 +83,10 @@ impl ChosenLabels for RequestLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClusterRequestLabels {
-    /// Cluster of the path or host, or the only cluster that the request was sent to; `*` for several, empty for none.
+    /// Cluster that the path or host names, or the only cluster to which the request was sent; `*` for several
+    /// clusters, empty for none.
     pub(super) cluster: Arc<str>,
-    /// Verb as in RBAC.
+    /// Verb of the request as in RBAC.
     verb: &'static str,
     /// Resource and subresource in kubectl's notation; empty for a path without a resource.
     resource: Arc<str>,
@@ -123,7 +124,7 @@ impl ChosenLabels for ClusterRequestLabels {
 pub(super) struct ExpiredLabels {
     /// `LIST` or `WATCH`, as in [`RequestLabels`].
     verb: &'static str,
-    /// Resource; empty for other paths.
+    /// Resource of the request; empty for paths without a resource.
     #[prometheus(flatten)]
     resource: ResourceLabels,
 }
@@ -139,7 +140,7 @@ pub(super) struct LimitLabels {
     pub(super) limit: &'static str,
 }
 
-/// Labels of requests that precede the answer to a client.
+/// Labels of requests that Tributary sends to clusters before it answers a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct QuestionLabels {
     pub(super) about: &'static str,

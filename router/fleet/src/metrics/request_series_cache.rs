@@ -1,7 +1,8 @@
-//! Cache of the series of earlier requests: a single lookup finds all series of a request.
+//! Cache of metric series by request labels: a single lookup finds all series in which a request is counted.
 //!
-//! New labels cost half a dozen allocations, and the search for each of up to four series costs a further hash of all
-//! label texts. A request that equals an earlier one finds its series with one hash and without an allocation.
+//! New labels cost half a dozen allocations. The search for each of up to four series costs one more hash of all label
+//! texts. A request whose labels equal those of an earlier request finds its series with one hash and without an
+//! allocation.
 
 use std::hash::BuildHasher as _;
 use std::mem;
@@ -17,25 +18,26 @@ use tokio::time::Instant;
 use super::counted_request::CountedRequest;
 
 pub(super) struct RequestSeries {
-    /// Counter of requests by resource and code.
+    /// Counter of requests by resource and response code.
     pub(super) requests: Counter,
     /// Counter of requests by cluster and outcome.
     pub(super) cluster_requests: Counter,
-    /// Histogram of durations; `None` for watches.
+    /// Histogram of request durations; `None` for watches.
     pub(super) durations: Option<Histogram>,
-    /// Counter of responses with 410 for an old version. `None` for other codes.
+    /// Counter of 410 responses because of an old resourceVersion. `None` for other response codes.
     pub(super) expired: Option<Counter>,
 }
 
-/// Cache of the series of recent kinds of requests.
+/// Cache of the series of recent kinds of requests. A kind is a set of labels with a response code.
 ///
 /// The cache has a limit, because clients choose the requests and clusters define the resources. A full cache is
-/// emptied, [at most once a minute](BEGUN_ANEW_EVERY): kinds in use are looked up once more, and names of vanished
-/// resources and clusters disappear. Until the cache is emptied, a new kind costs a lookup in the metric family.
+/// emptied, [at most once a minute](BEGUN_ANEW_EVERY). After that, each kind in use is looked up once more, and names
+/// of vanished resources and clusters disappear. Until the cache is emptied, each request of a new kind costs a lookup
+/// in the metric family.
 pub(super) struct RequestSeriesCache {
     known: RwLock<CachedSeries>,
-    /// A fast hasher: clients choose no part of the key, clusters do not know its seed, and the number of comparisons
-    /// is limited.
+    /// A fast hash function. This is safe: clients choose no part of the key, clusters do not know the seed, and the
+    /// number of comparisons is limited.
     hasher: DefaultHashBuilder,
     max: usize,
 }
@@ -43,14 +45,14 @@ pub(super) struct RequestSeriesCache {
 #[derive(Default)]
 struct CachedSeries {
     kinds: HashTable<KnownRequests>,
-    /// Number of clears because of removed series. A series that was looked up before a clear is not cached after the
-    /// clear.
+    /// Number of times that the cache was cleared because series were removed. A series that was looked up before a
+    /// clear is not cached after the clear.
     cleared: u64,
     begun_anew: Option<Instant>,
 }
 
 /// Minimum time between two times that a full cache is emptied. Otherwise, clients with ever new requests could empty
-/// the cache constantly, and other requests wait while it fills: 10,000 kinds take some 20 ms.
+/// the cache constantly. While the cache is filled again, other requests wait: 10,000 kinds take some 20 ms.
 const BEGUN_ANEW_EVERY: Duration = Duration::from_secs(60);
 
 struct KnownRequests {
@@ -74,13 +76,13 @@ impl RequestSeries {
 }
 
 impl RequestSeriesCache {
-    /// Creates a cache with a maximum number of kinds: some 200 bytes each, and their names.
+    /// Creates a cache with a maximum number of kinds. Each kind takes some 200 bytes in addition to its names.
     pub(super) fn new(max: usize) -> Self {
         Self { known: RwLock::default(), hasher: DefaultHashBuilder::default(), max }
     }
 
-    /// Counts a request with this code and duration. `begin` returns the series of an unknown kind; two concurrent
-    /// calls get the same series.
+    /// Counts a request with this code and duration. `begin` returns the series of a kind that is not cached; two
+    /// concurrent calls get the same series.
     pub(super) fn count(
         &self,
         request: &CountedRequest<'_>,
@@ -98,14 +100,14 @@ impl RequestSeriesCache {
             let now = Instant::now();
             (known.cleared, now, self.has_room(&known, now))
         };
-        // Looked up without the lock.
+        // The series are looked up without the lock.
         let series = begin();
         series.count(took);
         if !has_room {
             return;
         }
         let mut known = self.known.write();
-        // A second thread may have added the kind, or removed its series.
+        // Meanwhile, a second thread may have added the kind, or removed its series.
         if known.cleared != cleared || !self.has_room(&known, now) || known.kinds.find(hash, is_alike).is_some() {
             return;
         }
@@ -116,18 +118,18 @@ impl RequestSeriesCache {
         }
         let request = request.to_static();
         known.kinds.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
-        // Ten thousand kinds are dropped without the lock.
+        // The ten thousand kinds are dropped after the lock is released.
         drop(known);
         drop(let_go);
     }
 
-    /// Returns whether the cache can store a further kind, if necessary after it is emptied.
+    /// Returns whether the cache has capacity for one more kind. A full cache has capacity if it may be emptied now.
     fn has_room(&self, known: &CachedSeries, now: Instant) -> bool {
         let lately = |begun| now.saturating_duration_since(begun) < BEGUN_ANEW_EVERY;
         known.kinds.len() < self.max || !known.begun_anew.is_some_and(lately)
     }
 
-    /// Drops all kinds. Called when series are removed, because counts in a removed series are lost.
+    /// Drops all cached kinds. Called when series are removed, because a count in a removed series is lost.
     pub(super) fn clear(&self) {
         let mut known = self.known.write();
         known.cleared += 1;
@@ -167,7 +169,7 @@ mod tests {
             Self { cache: RequestSeriesCache::new(max), begun: Cell::new(0) }
         }
 
-        /// Counts a request. Returns whether the request started new series.
+        /// Counts a request. Returns whether the request's series were not cached.
         fn begins(&self, request: &CountedRequest<'_>, code: StatusCode) -> bool {
             let before = self.begun.get();
             self.cache.count(request, code, Duration::ZERO, || {
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_series_cache_is_emptied_at_intervals() {
+    async fn full_metric_series_cache_is_emptied_once_a_minute() {
         const MAX: usize = 3;
         let counting = Counting::new(MAX);
         let named = |number: usize| {
@@ -216,7 +218,7 @@ mod tests {
             CountedRequest { cluster, ..request() }
         };
         for round in 0..10 {
-            // The first kind above the limit empties the cache; the following kinds fill it again.
+            // The first kind above the limit empties the cache, and the following kinds fill the cache again.
             for number in 0..100 {
                 let number = round * 100 + number;
                 assert!(counting.begins(&named(number), StatusCode::OK), "{number}");
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_series_from_before_a_cache_clear_are_not_cached() {
+    fn metric_series_found_before_a_cache_clear_are_not_cached_later() {
         let counting = Counting::new(3);
         counting.cache.count(&request(), StatusCode::OK, Duration::ZERO, || {
             counting.cache.clear();

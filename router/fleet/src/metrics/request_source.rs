@@ -3,13 +3,13 @@
 /// Source of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestSource {
-    /// No source: the request was refused before.
+    /// No source: the request was refused before Tributary chose a source.
     Refused,
-    /// Cached objects.
+    /// The response is from the cache.
     Memory,
-    /// One or more members.
+    /// The response is from one or more members.
     Member,
-    /// This process: discovery, health, versions.
+    /// The response is made by this process: discovery, health, versions.
     Own,
 }
 

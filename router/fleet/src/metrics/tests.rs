@@ -1,4 +1,4 @@
-//! Tests of the series and labels in which requests are counted, as text of the exposition.
+//! Tests of the series and labels in which requests are counted. The tests compare the text of the exposition.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn union() -> Union {
     Union::new(&[(ClusterName::new("eu").unwrap(), Arc::new(member))])
 }
 
-/// Parses a request of the tables below: method and path.
+/// Parses a request from the tables below, written as method and path.
 fn read(written: &str) -> RequestInfo {
     let (method, target) = written.split_once(' ').unwrap();
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
@@ -43,7 +43,7 @@ fn count(metrics: &Metrics, times: usize, request: &CountedRequest<'_>, code: u1
     (0..times).for_each(|_| metrics.observe(request, code, Duration::from_millis(1)));
 }
 
-/// Exposed lines about requests, sorted; for a histogram only the count.
+/// Lines of the exposition about requests, sorted. Of a histogram, only the line with the count.
 fn lines(metrics: &Metrics) -> Vec<String> {
     let is_of_requests = |line: &&str| {
         let names = [
@@ -93,7 +93,8 @@ fn counted_request_is_exposed_with_its_labels() {
     assert_eq!(lines(&metrics), expected);
 }
 
-/// A request, its outcome, the code of its response, and its lines: duration, request, 410, and request by cluster.
+/// A request, its outcome, the code of its response, and its lines in the exposition: duration, request, 410, and
+/// request by cluster.
 type Case<'a> = (&'static str, (RequestSource, Decision, &'a CountedCluster), u16, &'static [&'static str]);
 
 #[test]

@@ -12,17 +12,17 @@ use tributary_sharing::body;
 use super::join::{SchemaVersion, Spelling};
 use crate::topology::Cluster;
 
-/// Maximum size of a document from a member, in bytes. 64 MiB: kube-apiserver's own v2 document has 2 MB, and thousands
-/// of CRDs with large schemas bring it to some ten times as much.
+/// Maximum size of an OpenAPI document from a member, in bytes. 64 MiB: kube-apiserver's own v2 document has 2 MB, and
+/// with thousands of CRDs with large schemas some ten times as much.
 const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
-/// Maximum size of a list of documents from a member, in bytes: ten thousand, each with a path and a hash.
+/// Maximum size of a member's list of documents, in bytes. 4 MiB: ten thousand entries, each with a path and a hash.
 const INDEX_BYTES_MAX: usize = 4 << 20;
 
-/// Time limit for the index of a cluster. A cluster without an answer is omitted for the moment.
+/// Time limit for a cluster's list of documents. A cluster that does not answer in time is omitted for the moment.
 const INDEX_WITHIN: Duration = Duration::from_secs(3);
 
-/// Time limit for a document: megabytes, over a slow network.
+/// Time limit for a document, which may have megabytes on a slow network.
 const DOCUMENT_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +40,8 @@ pub(super) enum AskError {
 }
 
 impl AskError {
-    /// Returns whether the cluster gave no answer, so that its last known documents count. A refusal is an answer. A
-    /// 429 of kube-apiserver's priority and fairness is not.
+    /// Returns whether the cluster did not answer, so that its last known documents count. A refusal counts as an
+    /// answer, except a 429 of kube-apiserver's priority and fairness.
     pub(super) fn is_silence(&self) -> bool {
         match self {
             Self::Client(_) | Self::Send(_) | Self::Late(_) => true,
@@ -54,7 +54,7 @@ impl AskError {
 pub(super) struct DocumentResponse {
     /// Entity tag of the document, without quotes.
     pub(super) tag: Option<String>,
-    /// The document; `None` if the document equals a known one (304).
+    /// The document; `None` if the cluster answered 304 because the document equals a known one.
     pub(super) bytes: Option<Bytes>,
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn index(cluster: &Arc<Cluster>) -> Result<Bytes, AskError> {
     answer.bytes.ok_or(AskError::Status(StatusCode::NOT_MODIFIED))
 }
 
-/// Requests a document, unless its tag is one of `known`.
+/// Requests a document, unless its entity tag is one of the `known` tags.
 ///
 /// # Errors
 /// [`AskError`].
@@ -77,7 +77,7 @@ pub(super) async fn document(
     (schema, spelling): (SchemaVersion, Spelling),
     known: &[String],
 ) -> Result<DocumentResponse, AskError> {
-    // Servers before 1.27 know only the form with `@`, which is no valid media type; newer servers know both forms.
+    // Servers before 1.27 know only the media type with `@`, which is not valid. Newer servers know both spellings.
     let accept = match (schema, spelling) {
         (_, Spelling::Json) => "application/json",
         (SchemaVersion::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
@@ -122,10 +122,10 @@ async fn unpacked(packed: Bytes, bytes_max: usize) -> Result<Bytes, AskError> {
     unpacked.unwrap_or_else(|error| Err(AskError::Text(error.to_string())))
 }
 
-/// Decompresses gzip.
+/// Decompresses a document from gzip.
 ///
 /// # Errors
-/// [`AskError::Text`] for damaged data and for documents above the limit.
+/// [`AskError::Text`] for damaged data and for documents above the size limit.
 pub(super) fn unpack(packed: &[u8]) -> Result<Bytes, AskError> {
     unpack_up_to(packed, DOCUMENT_BYTES_MAX)
 }

@@ -1,4 +1,4 @@
-//! Cache of recently made documents, with a size limit.
+//! Cache of recently used OpenAPI documents, with a size limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -17,7 +17,7 @@ pub struct DocumentKey {
     /// Entity tag of the content.
     pub tag: String,
     pub(crate) spelling: Spelling,
-    /// Whether the client accepts gzip.
+    /// Whether the document is compressed for a client that accepts gzip.
     pub gzip: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct EncodedDocument {
     pub(super) gzip: bool,
 }
 
-/// Cached documents, and locks of documents that are being made.
+/// Cached documents, and locks of documents that some caller is making.
 pub(super) struct Cache {
     bytes_max: usize,
     kept: Mutex<CachedDocuments>,
@@ -38,7 +38,8 @@ pub(super) struct Cache {
 struct CachedDocuments {
     by_key: HashMap<DocumentKey, (EncodedDocument, u64)>,
     bytes: usize,
-    /// Number of uses: the entry with the lowest number is the least recently used one.
+    /// Number of uses of the cache so far. Each entry has the number of its last use, so the entry with the lowest
+    /// number is the least recently used.
     uses: u64,
 }
 
@@ -55,12 +56,12 @@ impl Cache {
         Self { bytes_max, kept: Mutex::default(), turns: Mutex::default() }
     }
 
-    /// Returns whether the cache contains a document. Does not count as a use.
+    /// Returns whether the cache contains a document. The call does not count as a use of the document.
     pub(super) fn has(&self, key: &DocumentKey) -> bool {
         self.kept.lock().by_key.contains_key(key)
     }
 
-    /// Returns a cached document. Counts as a use.
+    /// Returns a cached document. The call counts as a use of the document.
     pub(super) fn find(&self, key: &DocumentKey) -> Option<EncodedDocument> {
         let mut kept = self.kept.lock();
         kept.uses += 1;
@@ -70,7 +71,7 @@ impl Cache {
         Some(made.clone())
     }
 
-    /// All cached documents, the most recently used one first. Does not count as a use.
+    /// All cached documents, the most recently used document first. The call does not count as a use.
     pub(super) fn by_use(&self) -> Vec<(DocumentKey, EncodedDocument)> {
         let kept = self.kept.lock();
         let mut all: Vec<_> = kept.by_key.iter().collect();
@@ -78,7 +79,7 @@ impl Cache {
         all.into_iter().map(|(key, (made, _))| (key.clone(), made.clone())).collect()
     }
 
-    /// Adds a document, and drops the least recently used ones above the limit.
+    /// Adds a document. If the cache exceeds its limit, drops the least recently used documents.
     pub(super) fn insert(&self, key: DocumentKey, made: EncodedDocument) {
         if made.bytes.len() > self.bytes_max {
             return;
@@ -97,10 +98,11 @@ impl Cache {
         }
     }
 
-    /// Returns the document of this key. If the document is missing, the first caller makes it while the others wait.
+    /// Returns the document of this key. If the document is missing, the first caller makes the document while later
+    /// callers wait.
     ///
     /// # Errors
-    /// The error of `make`; a waiting caller then makes the document itself.
+    /// The error of `make`. After an error, a waiting caller makes the document itself.
     pub(super) async fn get_or_make<E>(
         &self,
         key: DocumentKey,

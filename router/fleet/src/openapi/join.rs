@@ -1,8 +1,8 @@
-//! Union of the documents of several clusters, by name. If two documents describe a path or schema differently, the
-//! first one wins.
+//! Union of the OpenAPI documents of several clusters, by name. If two documents describe a path or schema differently,
+//! the description in the first document counts.
 //!
-//! JSON and protobuf are joined by the same rules and separately: a cluster's protobuf has the same content as its
-//! JSON, so no conversion is needed.
+//! JSON and protobuf are joined separately, by the same rules. A cluster's protobuf has the same content as its JSON,
+//! so no conversion is needed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,16 +14,16 @@ use tributary_apimachinery::wire::{self, Malformed};
 /// OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchemaVersion {
-    /// Swagger 2.0: one document for the whole server.
+    /// Swagger 2.0, with one document for the whole server.
     V2,
-    /// OpenAPI 3.0: one document for each group version.
+    /// OpenAPI 3.0, with one document for each group version.
     V3,
 }
 
 /// Encoding of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Spelling {
-    /// JSON text. The default.
+    /// JSON text. This is the default.
     Json,
     /// gnostic's protobuf messages (`openapiv2/OpenAPIv2.proto`, `openapiv3/OpenAPIv3.proto`).
     Protobuf,
@@ -46,8 +46,8 @@ pub fn unreadable(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]
     alone.enumerate().filter_map(|(at, joined)| Some((at, joined.err()?))).collect()
 }
 
-/// Joins documents. The preferred document comes first. Costs one pass over their text; a few milliseconds for each
-/// megabyte.
+/// Joins documents. The preferred document comes first. Costs one pass over the text of all documents, a few
+/// milliseconds for each megabyte.
 ///
 /// # Errors
 /// [`JoinError`] if a document cannot be parsed.
@@ -64,7 +64,7 @@ pub fn join(schema: SchemaVersion, spelling: Spelling, documents: &[&[u8]]) -> R
     }
 }
 
-/// Depth to which a member of the JSON document is joined by name. 0: the first document wins.
+/// Depth to which the values of this key are joined by name. With depth 0, the value in the first document counts.
 fn levels(schema: SchemaVersion, key: &str) -> u8 {
     match (schema, key) {
         (_, "paths") => 1,
@@ -74,7 +74,7 @@ fn levels(schema: SchemaVersion, key: &str) -> u8 {
     }
 }
 
-/// Writes the union of JSON objects. `levels` returns the depth for each member.
+/// Writes the union of JSON objects. `levels` returns the depth to which the values of a key are joined.
 fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8) -> Result<(), serde_json::Error> {
     let objects: Vec<RawObject<'_>> =
         texts.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<_, _>>()?;
@@ -104,7 +104,7 @@ fn join_json(texts: &[&RawValue], out: &mut Vec<u8>, levels: &dyn Fn(&str) -> u8
     Ok(())
 }
 
-/// Members of a JSON object in their order, with unparsed values.
+/// Keys of a JSON object in their order, with unparsed values.
 struct RawObject<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> RawObject<'a> {
@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
                 f.write_str("an object")
             }
 
-            /// Go's decoder reads null as an empty map.
+            /// Go's decoder reads `null` as an empty map.
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
                 Ok(RawObject(Vec::new()))
             }
@@ -140,18 +140,18 @@ impl<'de> Deserialize<'de> for RawObject<'de> {
     }
 }
 
-/// Rule for a field of a message. Without a rule, the first document's field wins.
+/// Rule for a protobuf field. If a field has no rule, the field of the first document counts.
 enum JoinRule {
-    /// A message that is joined field by field.
+    /// The field contains a message, whose fields are joined one by one.
     Message(&'static [(u64, JoinRule)]),
-    /// Messages with a name in field 1 (gnostic's maps): the union by name.
+    /// The field contains messages with a name in their field 1 (gnostic's maps). They are joined by name.
     Named,
 }
 
 /// Field number of the name in an entry of gnostic's maps.
 const NAME: u64 = 1;
 
-/// A map of names in gnostic's usual form: one field with entries.
+/// Rule for a map in gnostic's usual form: one field with named entries.
 const MAP: JoinRule = JoinRule::Message(&[(1, JoinRule::Named)]);
 
 fn rules(schema: SchemaVersion) -> &'static [(u64, JoinRule)] {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn json_documents_are_joined_by_name_and_the_first_wins() {
+    fn openapi_json_documents_are_joined_by_name_and_the_first_wins() {
         let newer = json!({"openapi": "3.0.0", "info": {"version": "2"}, "paths": {"/a": {"get": 2}, "/b\n": {}},
             "components": {"schemas": {"S": {"new": true}}, "securitySchemes": {"T": 1}}});
         let older = json!({"openapi": "3.0.0", "info": {"version": "1", "x": 1}, "paths": {"/a": {"get": 1}, "/c": {}},
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_documents_are_joined_by_name_and_the_first_wins() {
+    fn openapi_protobuf_documents_are_joined_by_name_and_the_first_wins() {
         let document = |version: &str, paths: &[(&str, &str)], schemas: &[(&str, &str)]| {
             let map = |entries: &[(&str, &str)]| {
                 message(&entries.iter().map(|(name, value)| (1, entry(name, value))).collect::<Vec<_>>())

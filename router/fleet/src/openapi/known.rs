@@ -1,4 +1,4 @@
-//! Last known OpenAPI documents of the clusters, as a value that survives a restart.
+//! Last known OpenAPI documents of the clusters, as a value that can be stored and survives a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::topology::{Cluster, ClusterAddress};
 /// Last known documents of all clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownOpenApi {
-    /// State of each cluster.
+    /// State of each cluster, by name.
     pub members: BTreeMap<ClusterName, KnownMember>,
-    /// Documents of clusters, compressed by gzip. The most recently used document comes first.
+    /// Documents of the clusters, compressed by gzip. The most recently used document comes first.
     pub documents: Vec<(DocumentKey, Bytes)>,
 }
 
@@ -26,20 +26,21 @@ pub struct KnownMember {
     pub uid: Option<Arc<String>>,
     /// Address of the cluster.
     pub address: Option<ClusterAddress>,
-    /// Index of the cluster's v3 documents.
+    /// List of the cluster's v3 documents.
     pub index: Option<Arc<OpenApiIndex>>,
     /// Entity tag of the cluster's v2 document.
     pub(crate) swagger: Option<String>,
 }
 
 impl KnownMember {
-    /// Returns the tags of the cluster's documents.
+    /// Returns the entity tags of the cluster's documents.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         let of_index = self.index.iter().flat_map(|index| index.hashes());
         of_index.chain(self.swagger.as_deref())
     }
 
-    /// Returns whether this state belongs to the cluster: equal uids, or equal addresses if a uid is unknown.
+    /// Returns whether this state belongs to the cluster: the uids are equal, or a uid is unknown and the addresses are
+    /// equal.
     pub(super) fn is_of(&self, cluster: &Cluster) -> bool {
         match (&self.uid, cluster.uid()) {
             (Some(known), Some(uid)) => *known == uid,
@@ -47,7 +48,7 @@ impl KnownMember {
         }
     }
 
-    /// Assigns this state to a cluster. Clears the state if it belongs to a different cluster.
+    /// Assigns this state to a cluster. Clears the state if the state belongs to a different cluster.
     pub(super) fn become_of(&mut self, cluster: &Cluster) {
         if !self.is_of(cluster) {
             *self = Self::default();

@@ -14,15 +14,15 @@ use super::known::KnownMember;
 use super::sources::OpenApiIndex;
 use crate::topology::Cluster;
 
-/// An answer of a cluster, with its age.
+/// An answer of a cluster, marked as current or old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Dated<T> {
     Now(T),
-    /// The last answer of a cluster that gives no answer now.
+    /// An old answer of a cluster that does not answer now.
     Before(T),
 }
 
-/// Function that accesses one part of a [`KnownMember`].
+/// Function that returns a reference to one part of a [`KnownMember`].
 pub(super) type OpenApiPart<T> = fn(&mut KnownMember) -> &mut Option<T>;
 
 /// Last answers of a cluster, with the identity of the cluster.
@@ -32,12 +32,13 @@ pub(super) struct LastAnswers {
 }
 
 impl LastAnswers {
-    /// Creates the state from an earlier process's state, or empty. `news` is notified of every change.
+    /// Creates the answers from the state of an earlier process, which may be empty. `news` is notified of every
+    /// change.
     pub(super) fn new(known: KnownMember, news: Arc<Notify>) -> Self {
         Self { known: Mutex::new(known), news }
     }
 
-    /// Stores an answer, or its absence. Drops the state of a different cluster with the same name.
+    /// Stores an answer, or its absence. Drops the stored answers if the name now belongs to a different cluster.
     pub(super) fn set<T: PartialEq>(&self, cluster: &Cluster, part: OpenApiPart<T>, said: Option<T>) {
         let mut known = self.known.lock();
         known.become_of(cluster);
@@ -48,7 +49,7 @@ impl LastAnswers {
         }
     }
 
-    /// Returns the last answer. `None` if the name belongs to a different cluster now.
+    /// Returns the last answer. `None` if the name now belongs to a different cluster.
     pub(super) fn get<T: Clone>(&self, cluster: &Cluster, part: OpenApiPart<T>) -> Option<T> {
         let mut known = self.known.lock();
         if known.is_of(cluster) { part(&mut known).clone() } else { None }
@@ -66,8 +67,8 @@ pub(super) struct LastDocuments {
 }
 
 impl LastDocuments {
-    /// Starts with the documents of an earlier process, the most recently used one first. `news` is notified of every
-    /// new document.
+    /// Creates the store from the documents of an earlier process, sorted with the most recently used first. `news` is
+    /// notified of every new document.
     pub(super) fn new(known: Vec<(DocumentKey, Bytes)>, news: Arc<Notify>) -> Self {
         let cache = Cache::of_last_words();
         for (key, bytes) in known.into_iter().rev() {
@@ -76,13 +77,13 @@ impl LastDocuments {
         Self { cache, news }
     }
 
-    /// Stores a document. Compresses it in a blocking thread, because the compression takes milliseconds.
+    /// Stores a document. A blocking thread compresses the document, because the compression takes milliseconds.
     pub(super) async fn insert(&self, path: &str, tag: &str, spelling: Spelling, bytes: Bytes) {
         let key = key(path, tag, spelling);
         if self.cache.has(&key) {
             return;
         }
-        // Fails only at the end of the runtime.
+        // The task fails only when the runtime ends.
         if let Ok(packed) = tokio::task::spawn_blocking(move || compression::whole(&bytes)).await {
             self.cache.insert(key, EncodedDocument { bytes: packed.into(), gzip: true });
             self.news.notify_one();
@@ -98,8 +99,8 @@ impl LastDocuments {
         spellings.iter().any(|spelling| self.cache.has(&key(path, tag, *spelling)))
     }
 
-    /// Part of an index that Tributary can serve without the cluster: the documents that are stored in one of these
-    /// encodings.
+    /// Part of a cluster's list of documents that Tributary can serve while the cluster does not answer. It names the
+    /// documents that are stored in one of these encodings.
     pub(super) fn of_index(&self, index: &OpenApiIndex, spellings: &[Spelling]) -> OpenApiIndex {
         let is_kept = |path: &str, tag: &Option<String>| {
             tag.as_ref().is_some_and(|tag| self.has(&format!("/openapi/v3/{path}"), tag, spellings))
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn offline_index_lists_only_documents_stored_in_the_requested_encoding() {
+    async fn openapi_list_of_a_silent_cluster_contains_only_stored_documents() {
         let documents = LastDocuments::new(Vec::new(), Arc::default());
         let text = Bytes::from_static(b"{\"openapi\":\"3.0.0\"}");
         documents.insert("/openapi/v3/apis/x/v1", "X", Spelling::Json, text.clone()).await;

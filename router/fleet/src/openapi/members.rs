@@ -1,4 +1,4 @@
-//! OpenAPI documents of the clusters, requested for a client's request, and joined.
+//! OpenAPI documents of the clusters. Tributary requests them because of a client's request, and joins them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use super::sources::{DocumentSource, DocumentSources, OpenApiIndex, digest, join
 use super::untrue::UntrueHashes;
 use crate::topology::{Cluster, Fleet};
 
-/// Minimum time between two requests for a cluster's index, for any number of clients. 2 s: the next command sees a
-/// schema that was just changed, and a cluster sends at most one answer of 10 KB in this time.
+/// Minimum time between two requests for a cluster's list of documents, for any number of clients. 2 s: the next
+/// kubectl command sees a schema that was just changed, and a cluster sends at most one answer of 10 KB in this time.
 const ASK_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) const V2_PATH: &str = "/openapi/v2";
 
-/// Maximum number of attempts before a client gets an error because documents are changing. Three: one attempt, one
-/// after a change, and one after a cluster's wrong hash.
+/// Maximum number of attempts before a client gets an error because documents are changing. Three: the first attempt,
+/// one more after a change, and one more after a cluster's wrong hash.
 const ROUNDS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub(super) struct OpenApiDocument {
     pub(super) tag: String,
 }
 
-/// Documents of the clusters. Sends no request to a cluster without a client's request.
+/// Documents of the clusters. A cluster gets a request only because of a client's request.
 pub(super) struct Documents {
     fleet: Arc<Fleet>,
     members: Mutex<Vec<Arc<OpenApiMember>>>,
@@ -55,7 +55,7 @@ pub(super) struct Documents {
     last_answers: Mutex<BTreeMap<ClusterName, Arc<LastAnswers>>>,
     /// Notified when the last known documents change.
     news: Arc<Notify>,
-    /// Last logged reason for the omission of a document, by cluster and path.
+    /// Last logged reason for which a joined document omits a cluster's document, by cluster and path.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
     untrue: UntrueHashes,
 }
@@ -63,26 +63,26 @@ pub(super) struct Documents {
 struct OpenApiMember {
     cluster: Arc<Cluster>,
     index: CachedAnswer<Dated<Arc<OpenApiIndex>>>,
-    /// Cached tags of the v2 document, one for each encoding.
+    /// Cached entity tags of the joined v2 document, one for each encoding.
     swaggers: [CachedAnswer<Dated<String>>; 2],
     last: Arc<LastAnswers>,
 }
 
-/// The member's list of v3 documents, and the tag of its v2 document.
+/// Parts of a member's known documents: the list of v3 documents, and the tag of the v2 document.
 const INDEX: OpenApiPart<Arc<OpenApiIndex>> = |known| &mut known.index;
 const SWAGGER: OpenApiPart<String> = |known| &mut known.swagger;
 
-/// A cached answer with the time of its request. The inner `None` stands for a cluster without an answer.
+/// A cached answer with the time of its request. The inner `None` means that the cluster gave no answer.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
 enum DocumentFailure {
-    /// A cluster's document has a different hash than its index announces: the index is out of date.
+    /// The hash of a cluster's document differs from the hash in the cluster's list, so the list is out of date.
     OutOfDate,
     Refused(MemberRefusal),
 }
 
 impl Documents {
-    /// `known` is the stored state of an earlier process.
+    /// Creates the documents. `known` is the stored state of an earlier process.
     pub(super) fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
         let news = Arc::new(Notify::new());
         let answers = known.members.into_iter();
@@ -121,7 +121,8 @@ impl Documents {
         Arc::clone(self.last_answers.lock().entry(name.clone()).or_insert_with(make))
     }
 
-    /// Clusters in order of precedence: the newest server first, then by name. A cluster with two names counts once.
+    /// Clusters in order of precedence: the newest server first, then by name. A cluster that has two names counts
+    /// once.
     fn members(&self) -> Vec<Arc<OpenApiMember>> {
         let clusters = self.fleet.by_precedence();
         let mut members = self.members.lock();
@@ -136,7 +137,7 @@ impl Documents {
         members.iter().filter(|member| member.cluster.twin().is_none()).cloned().collect()
     }
 
-    /// Joined index of v3 documents by path. For clusters that do not answer, the index contains the documents that are
+    /// Joined list of v3 documents by path. Of clusters that do not answer, the list contains only documents that are
     /// stored in one of these encodings.
     pub(super) async fn index(&self, spellings: &[Spelling]) -> BTreeMap<String, DocumentSources> {
         let members = self.members();
@@ -156,7 +157,7 @@ impl Documents {
         joined(&indexes)
     }
 
-    /// One v3 document. `None` if no cluster has the document.
+    /// Returns one v3 document. `None` if no cluster has the document.
     ///
     /// # Errors
     /// 503 if no cluster with the document answers.
@@ -176,7 +177,7 @@ impl Documents {
         Err(MemberRefusal::ChangingDocument)
     }
 
-    /// The v2 document.
+    /// Returns the v2 document.
     ///
     /// # Errors
     /// 503 if no member answers.
@@ -194,8 +195,8 @@ impl Documents {
         }
     }
 
-    /// Sources of the v2 document. The first cluster gets a request alone, so that all other clusters can answer 304
-    /// for an equal document.
+    /// Sources of the v2 document. Tributary sends the first request to one cluster alone, so that all other clusters
+    /// can answer 304 if their document is equal.
     async fn swaggers(&self, spelling: Spelling) -> DocumentSources {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
@@ -227,8 +228,8 @@ impl Documents {
         sources
     }
 
-    /// Tag of a cluster's v2 document. Sends a request to a healthy cluster if the last answer is old, and otherwise
-    /// uses the last answer. Stores a document that the answer contains.
+    /// Entity tag of a cluster's v2 document. If the last answer is old, a healthy cluster gets a request. Otherwise
+    /// the last answer counts. If an answer contains the document, the function stores the document.
     async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Dated<String>> {
         if why_not_asked(&member.cluster).is_some() {
             return member.last.get(&member.cluster, SWAGGER).map(Dated::Before);
@@ -256,7 +257,8 @@ impl Documents {
         tag
     }
 
-    /// Joined document of some clusters. `strict` refuses a document with a different hash than its index announces.
+    /// Joins the document of some clusters. With `strict`, a document is refused if its hash differs from the hash in
+    /// its cluster's list.
     async fn joined(
         &self,
         path: &str,
@@ -281,7 +283,7 @@ impl Documents {
         strict: bool,
     ) -> Result<EncodedDocument, DocumentFailure> {
         let texts = try_join_all(sources.distinct.iter().map(|source| self.fetch(path, source, wish, strict))).await?;
-        // The join processes some megabytes of text, which would block a thread that answers requests.
+        // The join processes megabytes of text, and would block a thread that answers requests.
         let work = move || -> Result<(EncodedDocument, LeftOutDocuments), String> {
             let (bytes, left_out) = match &texts[..] {
                 [only] => (only.clone(), Vec::new()),
@@ -303,7 +305,7 @@ impl Documents {
         Ok(made)
     }
 
-    /// Logs that the joined document omits a cluster's document: once for each reason.
+    /// Logs once for each reason that the joined document omits a cluster's document.
     fn say_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
         let key = (cluster.name().clone(), path.to_owned());
         if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|said| said != cause) {
@@ -311,7 +313,7 @@ impl Documents {
         }
     }
 
-    /// A cluster's document: from the store, or from any cluster with the document.
+    /// Document of a cluster, from the store or from any cluster that has the same document.
     async fn fetch(
         &self,
         path: &str,
@@ -364,28 +366,28 @@ impl Documents {
     }
 }
 
-/// Tag of a document. For JSON, the tag is a digest of the text, whatever the cluster announces. For protobuf, the
-/// announced tag counts: a kube-apiserver uses the digest of the JSON form.
+/// Tag by which a document is stored. For JSON, this is a digest of the text, whatever tag the cluster announces. For
+/// protobuf, it is the announced tag, because a kube-apiserver uses the digest of the JSON form.
 async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> String {
     match (spelling, said) {
         (Spelling::Protobuf, Some(said)) => said,
         _ => {
             let bytes = bytes.clone();
-            // Fails only at the end of the runtime.
+            // The task fails only when the runtime ends.
             tokio::task::spawn_blocking(move || digest(&bytes)).await.unwrap_or_default()
         }
     }
 }
 
-/// Reason for which a cluster gets no request, so that no client waits in vain.
+/// Reason for which Tributary sends a cluster no request, so that no client waits in vain.
 fn why_not_asked(cluster: &Cluster) -> Option<String> {
     cluster.out_of_reach().map(|trouble| trouble.cause).or_else(|| cluster.problem())
 }
 
-/// Indexes of documents that the joined document omits, with the reasons.
+/// Indexes of the documents that a joined document omits, with the reasons.
 type LeftOutDocuments = Vec<(usize, String)>;
 
-/// Joins the documents that can be parsed.
+/// Joins those documents that can be parsed.
 ///
 /// # Errors
 /// If no document can be parsed.
@@ -419,8 +421,8 @@ impl OpenApiMember {
         }
     }
 
-    /// Index of a cluster's v3 documents. Sends a request to a healthy cluster if the last answer is old, and otherwise
-    /// uses the last answer.
+    /// List of a cluster's v3 documents. If the last answer is old, a healthy cluster gets a request. Otherwise the
+    /// last answer counts.
     async fn index(&self) -> Option<Dated<Arc<OpenApiIndex>>> {
         if why_not_asked(&self.cluster).is_some() {
             return self.last.get(&self.cluster, INDEX).map(Dated::Before);
@@ -439,7 +441,7 @@ impl OpenApiMember {
         index
     }
 
-    /// Result of a request: the answer, which is stored, or the last known answer.
+    /// Result of a request. An answer is stored and returned. Without an answer, the last known answer is returned.
     fn heard<T: Clone + PartialEq>(&self, answer: Result<T, AskError>, part: OpenApiPart<T>) -> Option<Dated<T>> {
         match answer {
             Ok(said) => {

@@ -1,4 +1,4 @@
-//! Mapping from documents to clusters. Pure.
+//! Mapping from OpenAPI documents to the clusters that have them. This module does no I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use tributary_apimachinery::json::null_is_default;
 
 use crate::topology::Cluster;
 
-/// Maximum number of documents of a cluster. 8,192: a kube-apiserver has 50, and with the largest sets of
-/// CustomResourceDefinitions a thousand. Each client's request for the index joins the lists of all clusters.
+/// Maximum number of documents in a cluster's list. 8,192: a kube-apiserver has 50, and a thousand with the largest
+/// sets of CustomResourceDefinitions. Each client's request for the list joins the lists of all clusters.
 const DOCUMENTS_MAX: usize = 8_192;
 
-/// Maximum length of a hash in bytes: kube-apiserver's hashes have 128.
+/// Maximum length of a hash in bytes. 256, because kube-apiserver's hashes have 128.
 const HASH_BYTES_MAX: usize = 256;
 
-/// A cluster's list of v3 documents: path (`apis/apps/v1`) → hash of the content, if the cluster gives one.
+/// A cluster's list of v3 documents. It maps a path (`apis/apps/v1`) to the hash of the document, if the cluster gives
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenApiIndex(pub(super) BTreeMap<String, Option<String>>);
 
@@ -25,7 +26,7 @@ impl OpenApiIndex {
         self.0.values().filter_map(Option::as_deref)
     }
 
-    /// Parses `/openapi/v3` of a cluster.
+    /// Parses a cluster's answer to `/openapi/v3`.
     ///
     /// # Errors
     /// The error of the JSON parser.
@@ -52,7 +53,7 @@ impl OpenApiIndex {
     }
 }
 
-/// Sources of one document of the merged view: the clusters with their distinct documents.
+/// Sources of one document of the merged view: the distinct documents and their clusters.
 #[derive(Clone)]
 pub(super) struct DocumentSources<C = Arc<Cluster>> {
     pub(super) distinct: Vec<DocumentSource<C>>,
@@ -60,9 +61,9 @@ pub(super) struct DocumentSources<C = Arc<Cluster>> {
 
 #[derive(Clone)]
 pub(super) struct DocumentSource<C = Arc<Cluster>> {
-    /// Tag of the content. `None` if the cluster gives none: each use then needs a request.
+    /// Entity tag of the document. `None` if the cluster gives no tag: each use of the document then needs a request.
     pub(super) tag: Option<String>,
-    /// Names or clients of the clusters.
+    /// Clusters that have the document.
     pub(super) clusters: Vec<C>,
 }
 
@@ -73,7 +74,7 @@ impl<C> Default for DocumentSources<C> {
 }
 
 impl<C> DocumentSources<C> {
-    /// Adds a cluster, with lower precedence than the earlier ones.
+    /// Adds a cluster with lower precedence than all clusters before.
     pub(super) fn add(&mut self, cluster: C, tag: Option<String>) {
         match self.distinct.iter_mut().find(|source| tag.is_some() && source.tag == tag) {
             Some(source) => source.clusters.push(cluster),
@@ -81,8 +82,8 @@ impl<C> DocumentSources<C> {
         }
     }
 
-    /// Tag of the joined document: the clusters' own tag if they agree, otherwise a digest of the tags in order.
-    /// Computed without reading a document, and equal in all replicas.
+    /// Tag of the joined document. If the clusters have equal tags, this is their tag; otherwise a digest of their tags
+    /// in order. The computation reads no document, and gives the same tag in all replicas.
     pub(super) fn tag(&self) -> Option<String> {
         let tags: Option<Vec<&str>> = self.distinct.iter().map(|source| source.tag.as_deref()).collect();
         match &tags?[..] {

@@ -1,9 +1,9 @@
-//! Wrong hashes of documents.
+//! Documents whose announced hash is wrong.
 //!
 //! Tributary stores a document by its hash, for all clusters that announce the hash. A kube-apiserver's hash is the
-//! digest of the JSON text (kube-openapi, `computeETag`). A hostile cluster that announces a different cluster's hash
-//! for its own document could describe kinds for all clients. Therefore, a document with a wrong hash is stored by its
-//! digest.
+//! digest of the JSON text (kube-openapi, `computeETag`). A hostile cluster could announce the hash of a different
+//! cluster's document for its own document, and so describe kinds for all clients. Therefore, a document with a wrong
+//! hash is stored by its digest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use tributary_apimachinery::ClusterName;
 
 use super::sources::OpenApiIndex;
 
-/// Maximum number of stored wrong hashes. Above the limit, all are dropped, and found again at the next request.
+/// Maximum number of stored wrong hashes. Above the limit, all wrong hashes are dropped. Each is found again at the
+/// next request for its document.
 const REMEMBERED_MAX: usize = 4_096;
 
 /// Announced and actual hash of a document.
@@ -28,19 +29,19 @@ struct Untrue {
 pub(super) struct UntrueHashes(Mutex<HashMap<ClusterName, HashMap<String, Untrue>>>);
 
 impl UntrueHashes {
-    /// Records that a document differs from the hash by which it was requested.
+    /// Records that the digest of a document differs from the hash by which Tributary requested the document.
     pub(super) fn add_mismatch(&self, cluster: &ClusterName, path: &str, asked_by: &str, digest: String) {
         let mut all = self.0.lock();
         if all.values().map(HashMap::len).sum::<usize>() >= REMEMBERED_MAX {
             all.clear();
         }
         let own = all.entry(cluster.clone()).or_default();
-        // Keeps the announced hash if the document has changed once more.
+        // Keeps the hash that the cluster announces, if the document has changed once more.
         let said = own.remove(path).filter(|known| known.digest == asked_by).map(|known| known.said);
         own.insert(path.to_owned(), Untrue { said: said.unwrap_or_else(|| asked_by.to_owned()), digest });
     }
 
-    /// Returns the index of a cluster with corrected hashes.
+    /// Returns a cluster's list of documents with corrected hashes.
     pub(super) fn correct(&self, cluster: &ClusterName, index: Arc<OpenApiIndex>) -> Arc<OpenApiIndex> {
         let all = self.0.lock();
         let Some(own) = all.get(cluster) else { return index };

@@ -38,44 +38,45 @@ use super::setup::ClusterSetup;
 use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, Otherwise, fetch};
 use crate::report::ClusterCondition;
 
-/// Interval of discovery requests. An unchanged answer is a 304 of a few hundred bytes. A new CRD is served after 10 s
-/// at the latest, and at once if Tributary may watch CustomResourceDefinitions.
+/// Interval of discovery requests to a cluster. An unchanged answer is a 304 of a few hundred bytes. A new CRD is
+/// served after 10 s at the latest, and at once if Tributary may watch CustomResourceDefinitions.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval of discovery for a cluster that has just replaced a different cluster and has not answered. 1 s: requests
-/// for the name are refused meanwhile.
+/// Interval of discovery requests to a cluster that has just replaced a different cluster of the same name, until the
+/// first answer. 1 s, because requests for the name are refused meanwhile.
 const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of requests for facts that only an upgrade or a restore changes: the core group, the version and the uid.
-/// 60 s; also requested after a fault, after an outage, and when a client requests an unknown resource. With 10 s,
-/// every second request to an idle fleet would be such a request. Each new connection requests the uid separately.
+/// 60 s. These requests are also sent after a fault, after an outage, and when a client requests an unknown resource.
+/// With an interval of 10 s, half of the requests to an idle fleet would be of this kind. In addition, each new
+/// connection requests the uid.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Minimum time between two discoveries of a cluster that clients' requests cause.
+/// Minimum time between two discovery requests to a cluster that are caused by clients.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Maximum time for which a request waits for discovery.
+/// Maximum time for which a client's request waits for discovery.
 const REFRESH_WAIT: Duration = Duration::from_secs(3);
 
-/// Maximum time for which a request waits for discovery if the last such discovery took longer than this. 300 ms: a
-/// slow cluster does not delay each 404 and each create of kinds that it lacks. The discovery continues in the
-/// cluster's task.
+/// Maximum time for which a client's request waits for discovery, if the previous discovery took longer than this time.
+/// 300 ms: otherwise a slow cluster would delay each 404, and each create of kinds that the cluster lacks. The
+/// discovery continues in the cluster's task.
 const SLOW_REFRESH_WAIT: Duration = Duration::from_millis(300);
 
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Minimum time between two log lines about decreased revisions of a cluster. 60 s: by then all of its collections have
-/// noticed.
+/// Minimum time between two log lines about decreased revisions of a cluster. 60 s: in this time, all collections of
+/// the cluster notice the decrease.
 const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Minimum time between two log lines about missing impersonation rights in a cluster. 60 s: each request to the
-/// cluster is refused.
+/// Minimum time between two log lines about missing impersonation rights in a cluster. 60 s, because each request to
+/// the cluster would cause a line.
 const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
     begun: u64,
-    /// Number of the last ended attempt; at most one attempt is running.
+    /// Number of the attempt that ended last. At most one attempt is running.
     ended: u64,
 }
 
@@ -108,43 +109,45 @@ impl ClusterProblem {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterChange {
-    /// The fault has changed.
+    /// The fault of the cluster has changed.
     Problem,
     /// A different cluster answers at the cluster's addresses.
     Successor,
-    /// Discovery, identity or version have changed.
+    /// Discovery, identity or version of the cluster have changed.
     Offer,
 }
 
 /// A member cluster.
 pub struct Cluster {
-    /// Configuration of the cluster.
+    /// Configuration with which the cluster was created.
     pub setup: ClusterSetup,
-    /// Texts that mark the cluster's objects.
+    /// Name, annotation and version marks that responses insert into the cluster's objects.
     pub mark: Arc<ClusterMark>,
     fetched: ArcSwapOption<Fetched>,
     /// Store of the discovery documents of all clusters.
     documents: Arc<MemberDocuments>,
-    /// Discovery from an earlier configuration of the name, or from an earlier process. Dropped after the first answer.
+    /// Discovery from an earlier configuration of the same name, or from an earlier process. Dropped after the
+    /// cluster's first answer.
     inherited: ArcSwapOption<Served>,
     since: Instant,
     told_at: Mutex<Option<Instant>>,
-    /// Versions whose resources discovery lacks, each with the time of the last discovery that had them.
+    /// API versions whose resources discovery lacks. The value is the time of the last discovery that contained the
+    /// resources.
     undescribed_since: Mutex<HashMap<GroupVersion, Instant>>,
-    /// Name of the member that shows the objects, if the same cluster is configured under two names.
+    /// If the same cluster is configured under two names, the name under which the merged view shows its objects.
     twin: ArcSwapOption<ClusterName>,
-    /// A cluster with the same uid, without a proof that it is the same cluster.
+    /// Name of a cluster that reports the same uid. No proof shows that both are the same cluster.
     namesake: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
-    /// Identity of the cluster, which survives a new configuration of the same cluster.
+    /// Identity of the cluster. A new configuration of the same cluster keeps the identity.
     incarnation: Incarnation,
     version: ArcSwapOption<ServerVersion>,
-    /// Last time at which the cluster answered all requests, including the rare ones.
+    /// Last time at which the cluster answered all discovery requests, including those of [`RARE_INTERVAL`].
     asked_all: Mutex<Option<Instant>>,
     problem: Mutex<Option<ClusterProblem>>,
-    /// End of the last fault.
+    /// End of the cluster's last fault.
     mended: Mutex<Option<Instant>>,
-    /// Time of the log line about a fault, until the line about its end.
+    /// Time of the log line about the current fault. Empty after the log line about the end of the fault.
     pub(super) told: Mutex<Option<Instant>>,
     /// Time of the last log line about decreased revisions.
     went_back: Mutex<Option<Instant>>,
@@ -152,46 +155,47 @@ pub struct Cluster {
     not_let: Mutex<Option<Instant>>,
     lets_act: AtomicBool,
     refresh: Notify,
-    /// Changes of the cluster's kinds that its discovery may not show yet.
+    /// Changes of the cluster's kinds that the cluster's discovery may not show yet.
     kind_changes: Arc<KindChanges>,
-    /// Last discovery that a request waited for. Locked during the wait.
+    /// Last discovery for which a client's request waited. Locked during the wait.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
     asked: AtomicBool,
-    /// Permits for requests that find out whether the cluster has an object.
+    /// Permits for requests by which Tributary finds out whether the cluster has an object.
     questions: Arc<FairLine>,
     list_permits: ListPermits,
     precedence: Precedence,
-    /// Shares of clients' long-running requests except watches. Includes watches if they have no connections of their
-    /// own.
+    /// Shares of clients' long-running requests, without watches. Watches are included if they have no separate
+    /// connections.
     lasting: Arc<FairSemaphore>,
-    /// Shares of clients' watches of the cluster's own view.
+    /// Shares of clients' watches below the path of the cluster.
     watches: Arc<FairSemaphore>,
-    /// Shares of clients' short requests.
+    /// Shares of clients' requests that are not long-running.
     short: Arc<FairSemaphore>,
     unread: MemberUnreadBytes,
     cancelled: CancellationToken,
 }
 
-/// Metrics of clients' requests to all clusters.
+/// Metrics of the limits for clients' requests to a cluster, over all clusters.
 #[derive(Clone, Debug, Default)]
 pub struct MemberShareMetrics {
-    /// Long-running requests except watches.
+    /// Metrics of clients' long-running requests, without watches.
     pub lasting: ShareMetrics,
-    /// Watches of clients.
+    /// Metrics of clients' watches.
     pub watches: ShareMetrics,
-    /// Short requests of clients.
+    /// Metrics of clients' requests that are not long-running.
     pub short: ShareMetrics,
 }
 
-/// Maximum number of concurrent requests that find out whether a cluster has an object. 32: a short queue at the
-/// cluster. At 30 ms each, a thousand in a second, or half of that for a single client.
+/// Maximum number of concurrent requests by which Tributary finds out whether a cluster has an object. 32: the queue at
+/// the cluster stays short. At 30 ms each, these are a thousand requests in a second, or half of them for a single
+/// client.
 const QUESTIONS_AT_ONCE: usize = 32;
 
-/// Identity that a cluster reports.
+/// Identity that a cluster reports: the uid of its kube-system namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClusterIdentity {
-    /// The cluster has not answered yet.
+    /// The cluster has not reported its identity yet.
     #[default]
     Unknown,
     /// The cluster does not let Tributary read the uid of its kube-system namespace.
@@ -201,10 +205,10 @@ pub enum ClusterIdentity {
 }
 
 impl Cluster {
-    /// Reserves a permit for a client's request, and bytes for the unread part of a long-running answer. Keep both
-    /// until the answer has ended. Clients share the cluster's connections and the unread bytes, so a slow reader must
-    /// leave capacity for other clients. Tributary's own requests need no permit. A short answer needs no bytes: an
-    /// answer without a reader is cut within a minute.
+    /// Reserves a permit for a client's request and, for a long-running request, bytes for the unread part of the
+    /// answer. Keep both until the answer has ended. Clients share the cluster's connections and the unread bytes, so a
+    /// slow reader must leave capacity for other clients. Tributary's own requests need no permit. Other answers need
+    /// no bytes, because an answer without a reader is cut within a minute.
     ///
     /// # Errors
     /// 429 with the cluster and the remedy.
@@ -232,10 +236,10 @@ impl Cluster {
         (share.used(), share.max())
     }
 
-    /// Share of a class of requests, updated to the known capacity of the connections.
+    /// Limit for a class of requests. The function first updates the limit to the known capacity of the connections.
     fn share(&self, class: RequestClass) -> &Arc<FairSemaphore> {
         let client = self.setup.client.as_ref().ok();
-        // Visits each endpoint.
+        // This call visits each endpoint.
         let watches = client.filter(|_| class == RequestClass::Watch).and_then(ClusterClient::watches_for_clients);
         let (share, carried) = match (class, watches) {
             (RequestClass::Short, _) => (&self.short, client.map(ClusterClient::short_for_clients)),
@@ -248,8 +252,8 @@ impl Cluster {
         share
     }
 
-    /// Waits for a permit to find out, for a client, whether this cluster has an object. A drop of the future gives up
-    /// the position in the queue.
+    /// Waits for a permit to send a request by which Tributary finds out, for a client, whether this cluster has an
+    /// object. Dropping the future gives up the position in the queue.
     pub async fn question(&self, holder: Holder) -> Option<Permit> {
         self.questions.acquire(holder).await
     }
@@ -259,13 +263,13 @@ impl Cluster {
         &self.list_permits
     }
 
-    /// Returns the collections that have to be current before other collections resume after an outage: roles and
-    /// bindings in shared mode.
+    /// Returns the precedence of collections after an outage. In shared mode, roles and bindings have to be current
+    /// before other collections resume.
     pub fn precedence(&self) -> &Precedence {
         &self.precedence
     }
 
-    /// Creates a cluster without answers, with the discovery of an earlier configuration if known.
+    /// Creates a cluster that has not answered yet, with the discovery of an earlier configuration if known.
     pub fn new(
         setup: ClusterSetup,
         (incarnation, before): (Incarnation, Option<Served>),
@@ -321,7 +325,8 @@ impl Cluster {
         &self.incarnation
     }
 
-    /// Returns whether a different cluster answers at the cluster's addresses, and may replace the cluster now.
+    /// Returns whether a different cluster answers at this cluster's addresses, and whether it may replace this cluster
+    /// now.
     pub(super) fn is_replaceable(&self) -> bool {
         self.has_successor() && self.incarnation.replaceable_at().is_none_or(|at| at <= Instant::now())
     }
@@ -339,7 +344,7 @@ impl Cluster {
         *self.identity() == ClusterIdentity::Withheld
     }
 
-    /// Restricts new connections to the cluster of this incarnation.
+    /// Restricts new connections to the cluster with this identity.
     pub(super) fn expect(&self) {
         if let Ok(client) = &self.setup.client {
             self.incarnation.set_address(&self.setup.address);
@@ -370,12 +375,13 @@ impl Cluster {
         &self.setup.name
     }
 
-    /// Returns a transport with Tributary's own rights, or the reason for which the cluster has none.
+    /// Returns a transport for requests with Tributary's own rights, or the reason for which the cluster has no client.
     pub fn transport(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport).map_err(Clone::clone)
     }
 
-    /// As [`transport`](Self::transport), for caches of single namespaces. Clients can cause any number of such caches.
+    /// As [`transport`](Self::transport), for cachers of single namespaces. Clients can cause any number of such
+    /// cachers.
     pub fn transport_for_namespaces(&self) -> Result<Transport, String> {
         self.setup.client.as_ref().map(ClusterClient::transport_for_namespaces).map_err(Clone::clone)
     }
@@ -385,8 +391,8 @@ impl Cluster {
         self.fetched.load().as_ref().map(|fetched| fetched.discovery.clone())
     }
 
-    /// Discovery for clients: the last known one, or, until the first answer, the discovery of an earlier
-    /// configuration. So a new configuration removes no resources while it waits for the first answer.
+    /// Discovery for clients: the last known discovery or, before the first answer, the discovery of an earlier
+    /// configuration. So a new configuration removes no resources while Tributary waits for the first answer.
     pub(super) fn offers(&self) -> Option<Arc<MemberDiscovery>> {
         self.discovery().or_else(|| Some(Arc::clone(&self.inherited.load().as_ref()?.discovery)))
     }
@@ -397,8 +403,8 @@ impl Cluster {
         own.or_else(|| self.inherited.load().as_deref().cloned())
     }
 
-    /// Returns the time since which discovery lacks the resources of a version that it lists, and the cause. `None` if
-    /// discovery has the resources or lacks the version, and before the first discovery.
+    /// Returns the time since which discovery lists an API version without the version's resources, and the cause.
+    /// `None` if discovery has the resources or lacks the version, and before the first discovery.
     pub fn undescribed(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
         let version = resource.group_version();
         let undescribed = self.discovery()?.undescribed(&version)?;
@@ -408,7 +414,7 @@ impl Cluster {
     }
 
     /// Returns the time of the last successful discovery, and the reason for which the cluster may now serve a resource
-    /// that discovery lacks. `None` if discovery is up to date.
+    /// that this discovery lacks. `None` if discovery is up to date.
     pub fn outdated(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
         let told_at = (*self.told_at.lock())?;
         if self.twin.load().is_some() {
@@ -423,7 +429,7 @@ impl Cluster {
         Some((told_at, cause))
     }
 
-    /// Records a successful discovery, and the versions whose resources it lacks.
+    /// Records a successful discovery, and the API versions whose resources the discovery lacks.
     fn note_told(&self, discovery: &MemberDiscovery) {
         let now = Instant::now();
         let before = self.told_at.lock().replace(now).unwrap_or(now);
@@ -437,22 +443,24 @@ impl Cluster {
         &self.setup.address
     }
 
-    /// Returns the time of the configuration.
+    /// Returns the time at which the cluster was configured.
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// Returns the time since the configuration.
+    /// Returns the time since the cluster was configured.
     pub fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Returns the name of the member that shows the objects, if the same cluster is configured under two names.
+    /// If the same cluster is configured under two names, returns the name under which the merged view shows its
+    /// objects.
     pub fn twin(&self) -> Option<Arc<ClusterName>> {
         self.twin.load_full()
     }
 
-    /// Returns a cluster with the same uid, without a proof that it is the same cluster. The merged view shows both.
+    /// Returns the name of a cluster that reports the same uid, without a proof that it is the same cluster. The merged
+    /// view shows both clusters.
     pub fn namesake(&self) -> Option<Arc<ClusterName>> {
         self.namesake.load_full()
     }
@@ -465,13 +473,13 @@ impl Cluster {
         }
     }
 
-    /// Returns whether a proof shows that both clusters have the same servers.
+    /// Returns whether it is proved that both clusters have the same servers.
     pub(super) fn is_served_with(&self, other: &Self) -> bool {
         let (Ok(own), Ok(other)) = (&self.setup.client, &other.setup.client) else { return false };
         own.proofs().meet(other.proofs())
     }
 
-    /// Returns the problem with the identity of the cluster.
+    /// Returns a text about a second cluster that reports the same uid.
     pub fn identity_problem(&self) -> Option<String> {
         let (other, uid) = (self.namesake()?, self.uid()?);
         Some(format!(
@@ -480,7 +488,7 @@ impl Cluster {
         ))
     }
 
-    /// Returns the uid of the kube-system namespace. `None` until the uid is known.
+    /// Returns the uid of the cluster's kube-system namespace. `None` until the uid is known.
     pub fn uid(&self) -> Option<Arc<String>> {
         match &**self.identity.load() {
             ClusterIdentity::Known(uid) => Some(Arc::clone(uid)),
@@ -493,7 +501,7 @@ impl Cluster {
         self.identity.load_full()
     }
 
-    /// Returns whether the first attempt has ended, or the cluster has no client for an attempt.
+    /// Returns whether the first discovery attempt has ended, or is impossible because the cluster has no client.
     pub fn is_asked(&self) -> bool {
         self.setup.client.is_err() || self.asked.load(Ordering::Relaxed)
     }
@@ -508,7 +516,7 @@ impl Cluster {
         self.setup.client.as_ref().map_or(0, ClusterClient::renewals)
     }
 
-    /// Returns the current fault.
+    /// Returns the current fault of the cluster.
     pub fn problem(&self) -> Option<String> {
         let twin = || {
             self.twin()
@@ -517,7 +525,7 @@ impl Cluster {
         self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(twin)
     }
 
-    /// Returns the time since the last fault; zero during a fault.
+    /// Returns the time since the end of the last fault; zero during a fault.
     pub fn well_for(&self) -> Duration {
         match *self.problem.lock() {
             Some(_) => Duration::ZERO,
@@ -533,7 +541,8 @@ impl Cluster {
         self.problem.lock().as_ref().map(|problem| problem.condition)
     }
 
-    /// Records decreased revisions. Each collection notices them, and the log gets one line.
+    /// Records that the revisions of the cluster decreased. Each collection notices the decrease, but the log gets only
+    /// one line.
     pub fn note_reset(&self) {
         let mut said = self.went_back.lock();
         if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
@@ -552,8 +561,9 @@ impl Cluster {
         self.lets_act.load(Ordering::Relaxed)
     }
 
-    /// Records a refusal to impersonate: in general, which an administrator has to repair, or `beyond` the limits that
-    /// an administrator has set. Logged once a minute.
+    /// Records that the cluster refused an impersonation. If `beyond` is set, the request exceeds limits that an
+    /// administrator has set. Otherwise Tributary lacks the right to impersonate, and an administrator has to grant it.
+    /// Logged once a minute.
     pub fn note_not_let(&self, said: &str, beyond: Option<&Beyond>) {
         let mut noted = self.not_let.lock();
         if noted.is_some_and(|noted| noted.elapsed() < NOT_LET_LOG_INTERVAL) {
@@ -569,12 +579,12 @@ impl Cluster {
         }
     }
 
-    /// Requests a new discovery from the cluster's task, without waiting.
+    /// Causes a new discovery by the cluster's task, without a wait.
     pub fn refresh(&self) {
         self.refresh.notify_one();
     }
 
-    /// Waits for a new discovery, unless another request did so within [`REFRESH_INTERVAL`].
+    /// Causes a new discovery and waits for it, unless a previous request did so within [`REFRESH_INTERVAL`].
     pub(super) async fn refreshed(&self) {
         let mut refreshed = self.refreshed.lock().await;
         // A cluster without a client gets no requests.
@@ -582,21 +592,21 @@ impl Cluster {
             return;
         }
         let begun = Instant::now();
-        // After a timeout, a later request starts a new discovery.
+        // If the wait times out, a later request starts a new discovery.
         let _ = tokio::time::timeout(Refresh::next_wait(*refreshed), self.asked_anew()).await;
         *refreshed = Some(Refresh { ended: Instant::now(), waited: begun.elapsed() });
     }
 
-    /// Requests a new discovery, and waits until an attempt that began after this call has ended.
+    /// Causes a new discovery, and waits until an attempt that began after this call has ended.
     pub(crate) async fn asked_anew(&self) {
         let mut attempts = self.attempts.subscribe();
         let begun = attempts.borrow().begun;
         self.refresh();
-        // The sender lives as long as this cluster.
+        // The channel stays open as long as this cluster exists.
         let _ = attempts.wait_for(|attempts| attempts.ended > begun).await;
     }
 
-    /// Waits for the end of the first attempt.
+    /// Waits for the end of the first discovery attempt.
     pub async fn asked_once(&self) {
         let mut attempts = self.attempts.subscribe();
         let _ = attempts.wait_for(|attempts| attempts.ended > 0).await;
@@ -624,7 +634,7 @@ impl Cluster {
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
     }
 
-    /// Reports once that a different cluster answers at the addresses.
+    /// Reports once that a different cluster answers at the addresses of this cluster.
     fn tell_of_successor(&self, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
         let Some(mut changes) = self.setup.client.as_ref().ok().and_then(ClusterClient::cluster_changes) else {
             return;
@@ -658,14 +668,14 @@ impl Cluster {
             } else {
                 self.tell_well()
             }
-            // The attempt itself may have changed the reachability, and such a change needs no further attempt. The
-            // exception is a failed attempt at a cluster that is reachable again.
+            // The attempt itself may have changed the reachability, and such a change causes no second attempt. The
+            // exception is a failed attempt at a cluster that is reachable now.
             if let Some(reachability) = &mut reachability
                 && !(has_failed && reachability.borrow().is_reachable())
             {
                 reachability.mark_unchanged();
             }
-            // Jitter spreads the requests of all replicas to all members.
+            // Random pauses spread the discovery requests of all replicas to all members over time.
             let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
             let pause = if has_failed && self.is_new_successor() { SUCCESSOR_INTERVAL } else { pause };
             all = tokio::select! {
@@ -677,7 +687,7 @@ impl Cluster {
         }
     }
 
-    /// Returns whether the cluster has just replaced a different one, so that a connection may have been refused
+    /// Returns whether the cluster has just replaced a different cluster. Tributary may have refused a connection to it
     /// meanwhile.
     fn is_new_successor(&self) -> bool {
         self.incarnation.is_successor() && self.age() < DISCOVERY_INTERVAL
@@ -697,7 +707,7 @@ impl Cluster {
         kinds.follow(&followed, || self.health());
     }
 
-    /// Returns the health of the cluster with all further changes.
+    /// Returns a subscription to the health of the cluster.
     pub fn health(&self) -> ClusterHealth {
         ClusterHealth::follow_client(self.setup.client.as_ref().ok())
     }
@@ -706,7 +716,8 @@ impl Cluster {
         self.asked_all.lock().is_none_or(|asked| asked.elapsed() >= RARE_INTERVAL)
     }
 
-    /// Runs one attempt, with the rare requests if `all` is set. Returns the change, if any.
+    /// Runs one discovery attempt. If `all` is set, also sends the requests of [`RARE_INTERVAL`]. Returns the change,
+    /// if any.
     async fn refresh_discovery(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let (before, begun) = (self.fetched.load_full(), Instant::now());
@@ -760,8 +771,8 @@ impl Cluster {
         client.compare_cluster(uid) == UidMatch::Other
     }
 
-    /// Stores the identity that the cluster has reported. Returns whether it is new. A known uid stays: a different uid
-    /// belongs to a different cluster.
+    /// Stores the identity that the cluster has reported. Returns whether the identity is new. A known uid does not
+    /// change, because a different uid belongs to a different cluster.
     fn set_identity(&self, told: ClusterIdentity) -> bool {
         let known = self.identity.load_full();
         let is_news = match (&*known, &told) {
@@ -792,8 +803,9 @@ impl Cluster {
     }
 }
 
-/// Requests discovery. A kube-apiserver that has just started may omit its CustomResourceDefinitions. So kinds that the
-/// cluster `served` before, also in an earlier process, disappear only if the cluster is ready and still omits them.
+/// Requests the discovery documents. A kube-apiserver that has just started may omit its CustomResourceDefinitions.
+/// Therefore, kinds that the cluster `served` before (also in an earlier process) disappear only if the cluster is
+/// ready and still omits them.
 async fn fetch_all(
     transport: Transport,
     before: Option<Arc<Fetched>>,
@@ -819,7 +831,7 @@ async fn fetch_all(
     fetch(transport, None, true, documents).await.map_err(failed)
 }
 
-/// Returns whether the cluster is ready. A cluster that forbids `/readyz` counts as ready.
+/// Returns whether the cluster is ready. A cluster that forbids reads of `/readyz` counts as ready.
 async fn is_ready(transport: Transport) -> bool {
     let Ok(request) = Request::get("/readyz").body(body::empty()) else { return false };
     body::send(transport, request).await.is_ok_and(|answer| !answer.status().is_server_error())
@@ -835,8 +847,8 @@ async fn changed(reachability: &mut Option<watch::Receiver<Reachability>>) {
     }
 }
 
-/// Requests the uid of the kube-system namespace. An overloaded cluster, or an incomplete answer, does not count as a
-/// refusal.
+/// Requests the uid of the kube-system namespace. An answer of an overloaded cluster, or an incomplete answer, does not
+/// count as a refusal.
 async fn identity(transport: Transport) -> ClusterIdentity {
     #[derive(serde::Deserialize)]
     struct KubeSystemNamespace {

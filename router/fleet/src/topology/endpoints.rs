@@ -1,4 +1,4 @@
-//! Metrics of the clusters' endpoints, collected at each scrape.
+//! Metrics of the clusters' endpoints, which are collected when a client reads the metrics.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -27,7 +27,7 @@ struct LeftOutLabels {
     cluster: String,
     /// Host and port of the endpoint.
     endpoint: String,
-    /// The reason as one word.
+    /// The reason for which the endpoint gets no requests, as one word.
     reason: &'static str,
 }
 
@@ -40,7 +40,7 @@ struct ClusterLabel {
 pub struct EndpointMetrics(Weak<Fleet>);
 
 impl EndpointMetrics {
-    /// Creates a collector for a fleet. It exposes nothing after the fleet is dropped.
+    /// Creates a collector for a fleet. The collector exposes nothing after the fleet is dropped.
     pub fn for_fleet(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }
@@ -58,7 +58,8 @@ impl EndpointMetrics {
 }
 
 impl EndpointMetrics {
-    /// Writes repeated requests to each cluster, and repetitions that the retry budget prevented.
+    /// Writes the metrics of repeated requests to each cluster: the number of repetitions, and of those that the retry
+    /// budget prevented.
     fn encode_retries(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let clusters = self.0.upgrade().map(|fleet| fleet.clusters());
         let retries: Vec<_> = clusters

@@ -1,10 +1,10 @@
-//! All clusters.
+//! All clusters of this process.
 //!
 //! ```text
 //! member's answer ──▶ note ──▶ one task, at most every 100 ms ──▶ union ──▶ generation: views and epochs follow
 //! ```
 //!
-//! A thousand clusters that get requests at once answer at once. One task joins all answers together.
+//! If a thousand clusters get discovery requests at once, they also answer at once. One task joins all their answers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -32,22 +32,23 @@ use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
 use crate::discovery::{MemberDocuments, Union};
 
-/// Minimum time between two unions. 100 ms: the answers of a whole fleet cause a few dozen unions, and a member needs
-/// much longer to serve a new CRD.
+/// Minimum time between two computations of the union of discovery documents. 100 ms: the answers of a whole fleet
+/// cause a few dozen computations, and a member needs much longer than 100 ms to serve a new CRD.
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum number of clusters for which the union is built in place (`block_in_place`); above it, on a blocking thread.
-/// 16: if no cluster has an unusual document, the union costs less than a frame of a list.
+/// Maximum number of clusters for which the union of discovery documents is computed in place (`block_in_place`). With
+/// more clusters, a blocking thread computes the union. 16: if no cluster has an unusual document, the computation
+/// costs less than one HTTP/2 frame of a list.
 const AT_ONCE_MAX: usize = 16;
 
-/// Time within which a candidate has to report its uid.
+/// Time within which a cluster with a new address has to report its uid.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Pause between two requests to a candidate.
+/// Pause between two requests for the uid of a cluster with a new address.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum number of remembered clusters that left: the number of indexes. Integer resourceVersions cannot name more
-/// clusters.
+/// Maximum number of clusters that left and whose marks are stored. 10,000, the number of cluster indexes: integer
+/// resourceVersions cannot name more clusters.
 const FORMER_MAX: usize = 10_000;
 
 /// Function that drops all state of a cluster whose name now belongs to a successor, or to no cluster.
@@ -57,29 +58,28 @@ type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
 
 /// All member clusters, by name. Readers take an `Arc` and never wait.
 pub struct Fleet {
-    /// Runtime of cachers and discovery. Requests of clients run in the runtime of their connection.
+    /// Tokio runtime of cachers and discovery. Requests of clients run in the runtime of their connection.
     runtime: Handle,
     clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
     union: ArcSwap<Union>,
     generation: watch::Sender<u64>,
     news: Arc<Untaken>,
-    /// Discovery documents of the clusters; equal documents are stored once.
+    /// Discovery documents of the clusters. Equal documents are stored once.
     documents: Arc<MemberDocuments>,
     shares: MemberShareMetrics,
     room: ObjectRoom,
     unread: MemberUnreadBytes,
-    /// Candidates: clusters with a new address that have not reported their uid yet. Locked while the set of clusters
-    /// changes.
+    /// Clusters with a new address that have not reported their uid yet. Locked while the set of clusters changes.
     awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
-    /// Functions to call when a name changes its cluster.
+    /// Functions that the fleet calls when a name changes its cluster.
     forgetters: Mutex<Vec<Forgetter>>,
     /// Discovery from an earlier process. An entry is removed when a cluster of its name is configured.
     known: Mutex<BTreeMap<ClusterName, Served>>,
-    /// Marks of clusters that left: open watches still delete their objects.
+    /// Marks of clusters that left. Open watches need the marks to report the deletion of the clusters' objects.
     former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
 }
 
-/// Changes of clusters that the union does not contain yet.
+/// Changes of clusters that are not yet in the union of discovery documents.
 #[derive(Default)]
 struct Untaken {
     /// Whether discovery, identity or version of a cluster has changed.
@@ -89,7 +89,8 @@ struct Untaken {
     said: AtomicU64,
     taken: watch::Sender<u64>,
     wake: Notify,
-    /// Ends the pause between two unions, after a change of the configuration: such a change is rare.
+    /// Ends the pause between two computations of the union after a change of the configuration, because such a change
+    /// is rare.
     at_once: Notify,
 }
 
@@ -104,22 +105,22 @@ impl Untaken {
         self.wake.notify_one();
     }
 
-    /// Waits until all changes before this call are joined.
+    /// Waits until the union contains all changes before this call.
     async fn settled(&self) {
         let said = self.said.load(Ordering::SeqCst);
-        // The wait cannot fail: `self` owns the sender.
+        // The wait cannot fail, because `self` owns the sender.
         let _ = self.taken.subscribe().wait_for(|taken| *taken >= said).await;
     }
 }
 
 impl Fleet {
-    /// Creates a fleet without limits for objects and unread bytes.
+    /// Creates a fleet without limits for the memory of objects and for unread bytes.
     pub fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
         Self::within(ObjectRoom::unbounded(), MemberUnreadBytes::default(), shares, known)
     }
 
-    /// Creates a fleet without clusters, with limits for objects and unread bytes. `known` is discovery from an earlier
-    /// process. Must be called within a tokio runtime.
+    /// Creates a fleet without clusters. The limits apply to the memory of objects and to unread bytes. `known` is
+    /// discovery from an earlier process. Must be called within a tokio runtime.
     pub fn within(
         room: ObjectRoom,
         unread: MemberUnreadBytes,
@@ -157,12 +158,12 @@ impl Fleet {
         fleet
     }
 
-    /// Returns the limit of unread bytes of all clusters' answers.
+    /// Returns the limit for the unread bytes of all clusters' answers.
     pub fn unread(&self) -> &MemberUnreadBytes {
         &self.unread
     }
 
-    /// Returns the limit of the size of all objects.
+    /// Returns the limit for the memory of all objects.
     pub fn room(&self) -> &ObjectRoom {
         &self.room
     }
@@ -177,24 +178,24 @@ impl Fleet {
         self.clusters.load_full()
     }
 
-    /// Returns the cluster of a name.
+    /// Returns the cluster that has this name.
     pub fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.clusters.load().get(name).cloned()
     }
 
-    /// Returns the discovery of each cluster, from this process or an earlier one.
+    /// Returns the last known discovery of each cluster, from this process or an earlier one.
     pub fn served(&self) -> BTreeMap<ClusterName, Served> {
         let clusters = self.clusters.load();
         clusters.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.served()?))).collect()
     }
 
-    /// Returns whether the cluster is the only one, now and since the start of the process.
+    /// Returns whether no other cluster is configured, or has been since the start of the process.
     pub fn has_only(&self, name: &ClusterName) -> bool {
         // `clusters` is read first: a removed cluster is added to `former` before it leaves `clusters`.
         self.clusters.load().keys().all(|own| own == name) && self.former.lock().keys().all(|former| former == name)
     }
 
-    /// Returns the texts that mark a cluster's objects, also for a removed cluster.
+    /// Returns the mark with which responses identify a cluster's objects. A removed cluster has a mark, too.
     pub fn mark(&self, name: &ClusterName) -> Arc<ClusterMark> {
         if let Some(cluster) = self.clusters.load().get(name) {
             return Arc::clone(&cluster.mark);
@@ -206,30 +207,30 @@ impl Fleet {
     /// Clusters in order of precedence: newest servers first, then by name.
     pub(crate) fn by_precedence(&self) -> Vec<Arc<Cluster>> {
         let mut clusters: Vec<_> = self.clusters.load().values().cloned().collect();
-        // The sort is stable, so clusters of one version stay sorted by name.
+        // The sort is stable, so clusters with equal server versions stay sorted by name.
         clusters.sort_by_cached_key(|cluster| Reverse(cluster.version().map(|version| version.order())));
         clusters
     }
 
-    /// Returns the version of the oldest server, which limits the features of all clusters. `None` until a cluster has
-    /// reported its version.
+    /// Returns the version of the oldest server, which limits the features that all clusters have. `None` until a
+    /// cluster has reported its version.
     pub fn oldest_version(&self) -> Option<Arc<ServerVersion>> {
         let clusters = self.clusters.load();
         clusters.values().filter_map(|cluster| cluster.version()).min_by_key(|version| version.order())
     }
 
-    /// Returns the union of the clusters' discovery.
+    /// Returns the union of the clusters' discovery documents.
     pub fn union(&self) -> Arc<Union> {
         self.union.load_full()
     }
 
-    /// Subscribes to new and removed clusters, and to changes of discovery or identity.
+    /// Subscribes to added and removed clusters, and to changes of discovery or identity.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
-    /// Sets the clusters. A cluster with the same name and revision stays unchanged. A cluster with a new address
-    /// becomes a candidate: it replaces the earlier configuration after it has reported the same uid. If the uid
+    /// Sets the clusters. A cluster with the same name and configuration stays unchanged. A cluster with a new address
+    /// first becomes a candidate: it replaces the earlier configuration after it has reported the same uid. If the uid
     /// differs, the fleet first drops all state of the earlier cluster.
     pub fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
         let mut awaited = self.awaited.lock();
@@ -242,7 +243,7 @@ impl Fleet {
             let shown = before.get(&name);
             if let Some(kept) = shown.filter(|shown| is_described(shown)) {
                 if kept.problem().is_some() {
-                    // New credentials, for example, may have ended the fault.
+                    // A part of the configuration, such as new credentials, may have ended the fault.
                     kept.refresh();
                 }
                 after.insert(name, Arc::clone(kept));
@@ -272,7 +273,7 @@ impl Fleet {
             let (fleet, candidate) = (Arc::clone(self), Arc::clone(candidate));
             self.runtime.spawn(async move { fleet.settle(candidate).await });
         }
-        // A request can use the client once the cluster is published.
+        // Before the clusters are published, because requests can use their clients from then on.
         started.iter().for_each(|cluster| cluster.expect());
         self.publish(&before, after);
         drop(awaited);
@@ -281,9 +282,9 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Creates a cluster from a configuration. Returns also whether the cluster may replace the earlier configuration
-    /// at once: the address is the same, the cluster has no client, or no known uid could prove that it is the same
-    /// cluster.
+    /// Creates a cluster from a configuration. Also returns whether the cluster may replace the earlier configuration
+    /// at once. This is so if the address is the same, the cluster has no client, or no uid is known that could prove
+    /// that it is the same cluster.
     fn prepare(&self, setup: ClusterSetup, shown: Option<&Arc<Cluster>>) -> (Arc<Cluster>, bool) {
         let known = self.known.lock().remove(&setup.name).filter(|known| known.address == setup.address);
         let Some(shown) = shown else {
@@ -292,8 +293,8 @@ impl Fleet {
         let incarnation = shown.incarnation();
         let is_reached_alike = setup.client.is_err() || incarnation.is_reached_at(&setup.address);
         match (is_reached_alike, incarnation.uid()) {
-            // Discovery of the earlier configuration counts until the first answer. Discovery of an earlier process
-            // counts only for the same address.
+            // The discovery of the earlier configuration counts until the first answer. The discovery of an earlier
+            // process counts only for the same address.
             (is_reached_alike, uid) if is_reached_alike || uid.is_some() => {
                 let cluster = self.make(setup, incarnation.clone(), shown.served().or(known));
                 cluster.mark.mark_versions_as(&shown.mark);
@@ -356,7 +357,7 @@ impl Fleet {
         self.news.at_once.notify_one();
     }
 
-    /// Replaces each cluster at whose addresses a different cluster answers.
+    /// Replaces each cluster whose addresses now lead to a different cluster.
     fn replace_succeeded(&self) {
         let awaited = self.awaited.lock();
         let before = self.clusters.load_full();
@@ -382,15 +383,15 @@ impl Fleet {
         self.make(cluster.setup.clone(), incarnation, None)
     }
 
-    /// Registers `forget`. The fleet calls the function when a name changes its cluster or loses it, before the first
-    /// request to the new cluster.
+    /// Registers the function `forget`. The fleet calls the function when a name gets a different cluster or is
+    /// removed, before the first request to the new cluster.
     pub fn on_forgotten(&self, forget: impl Fn(&ClusterName, Option<&Arc<Cluster>>) + Send + Sync + 'static) {
         self.forgetters.lock().push(Box::new(forget));
     }
 
-    /// Publishes a new set of clusters. If a name changes its cluster, all state of the earlier cluster is dropped
-    /// before the successor gets a request. Until the start of the successor, requests to it are refused. Call it while
-    /// `awaited` is locked.
+    /// Publishes a new set of clusters. If a name gets a different cluster, all state of the earlier cluster is dropped
+    /// before the successor gets a request. Requests to the successor are refused until it is started. Call this
+    /// function while `awaited` is locked.
     fn publish(&self, before: &Clusters, after: Clusters) {
         for (name, cluster) in before {
             if !after.get(name).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
@@ -405,12 +406,13 @@ impl Fleet {
         let ended: Vec<_> = ended.map(|cluster| (cluster, after.get(cluster.name()))).collect();
         for (cluster, successor) in &ended {
             cluster.incarnation().end();
-            // Open requests to a removed cluster may complete.
+            // Requests in flight to a removed cluster may complete.
             if let Some(successor) = successor {
                 cluster.close();
                 successor.close();
                 cluster.break_off();
-                // The successor takes over the start of the fault, for the log line about its end.
+                // The successor takes over the time of the log line about the fault, so that the end of the fault is
+                // logged.
                 *successor.told.lock() = cluster.told.lock().take();
             }
         }
@@ -437,7 +439,7 @@ impl Fleet {
             let fleet = Arc::clone(self);
             match self.clusters.load().len() {
                 0..=AT_ONCE_MAX => beside(|| fleet.join()),
-                // Fails only at the end of the runtime.
+                // The task fails only when the runtime ends.
                 _ => drop(tokio::task::spawn_blocking(move || fleet.join()).await),
             }
         }
@@ -460,15 +462,16 @@ impl Fleet {
         }
     }
 
-    /// Requests discovery from the `asked` clusters, because a request depends on it. Rate-limited. Waits for the
-    /// answers, also if a different request caused the discovery.
+    /// Causes a discovery of the `asked` clusters, because a request depends on its result. Rate-limited. Waits for the
+    /// answers, even if a different request caused the discovery.
     pub async fn refresh(&self, asked: impl Fn(&Arc<Cluster>) -> bool) {
         let clusters = self.clusters();
         join_all(clusters.values().filter(|cluster| asked(cluster)).map(|cluster| cluster.refreshed())).await;
         self.news.settled().await;
     }
 
-    /// Waits until the first attempt at each cluster has ended and the answers are joined, for `within` at most.
+    /// Waits until the first discovery attempt at each cluster has ended and the union contains the answers. Waits for
+    /// `within` at most.
     pub async fn asked_once(&self, within: Duration) {
         let clusters = self.clusters();
         let asked = async {
@@ -479,9 +482,9 @@ impl Fleet {
     }
 }
 
-/// Finds clusters with several names: an equal uid of kube-system, which any cluster can report, and a common address
-/// or certificate as the proof. The first name shows the objects, so that all replicas choose the same name. Without a
-/// proof, all names are shown.
+/// Finds clusters that are configured under several names. Such clusters report an equal uid of kube-system, which any
+/// cluster can report. The proof is a common address or certificate. The merged view shows the objects under the first
+/// name, so that all replicas choose the same name. Without a proof, the objects are shown under all names.
 fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
     let mut by_uid: HashMap<_, Vec<&Arc<Cluster>>> = HashMap::new();
     for cluster in clusters.values() {
@@ -505,7 +508,7 @@ fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        // The tasks have references to the clusters, so they have to stop.
+        // The tasks of the clusters have references to the clusters, so the tasks have to stop.
         for cluster in self.clusters.load().values().chain(self.awaited.lock().values()) {
             cluster.cancel();
         }
@@ -519,9 +522,9 @@ mod tests {
 
     use super::*;
 
-    /// A thousand members that answer within a second cause a dozen unions.
+    /// If a thousand members answer within a second, the union is computed a dozen times.
     #[tokio::test(start_paused = true)]
-    async fn changes_of_many_members_are_joined_in_few_unions() {
+    async fn discovery_changes_of_many_members_are_joined_in_few_steps() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let changes = fleet.changes();
         for _ in 0..1000 {
@@ -538,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changed_configuration_applies_without_a_pause() {
+    async fn changed_cluster_configuration_applies_without_a_pause() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         fleet.news.add_change(ClusterChange::Offer);
         fleet.news.settled().await;

@@ -1,5 +1,5 @@
-//! Watches of a cluster's CustomResourceDefinitions and APIServices, if the cluster allows them. They are
-//! metadata-only, because discovery has the definitions.
+//! Watches of a cluster's CustomResourceDefinitions and APIServices, if the cluster allows them. The watches are
+//! metadata-only, because discovery contains the definitions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::health::{ClusterHealth, next_state};
 use super::kind_changes::{KindChanges, KindSource};
 use crate::discovery::MemberDiscovery;
 
-/// A cluster, with the parts that the watches of its kinds need.
+/// A cluster, with the data for the watches of its CustomResourceDefinitions and APIServices.
 pub(super) struct KindsOf<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) discovery: &'a MemberDiscovery,
@@ -23,12 +23,13 @@ pub(super) struct KindsOf<'a> {
     pub(super) changes: &'a Arc<KindChanges>,
 }
 
-/// Watches of one cluster's CustomResourceDefinitions and APIServices, which end on drop.
+/// Watches of one cluster's CustomResourceDefinitions and APIServices. The watches end when the value is dropped.
 #[derive(Default)]
 pub(super) struct FollowedKinds(Vec<(KindSource, Arc<Cacher>)>);
 
 impl FollowedKinds {
-    /// Starts the watches of the resources that the cluster serves. `health` subscribes to the cluster's health.
+    /// Starts the watches of CustomResourceDefinitions and APIServices, if the cluster serves them. `health` subscribes
+    /// to the cluster's health.
     pub(super) fn follow(&mut self, kinds: &KindsOf<'_>, health: impl Fn() -> ClusterHealth) {
         for source in KindSource::ALL {
             let (resource, kind) = source.resource();
@@ -74,7 +75,7 @@ struct KindObserver {
 impl UpdateObserver for KindObserver {
     fn update(&self, update: Update) {
         match update {
-            // The first state is no change: discovery was as new as this state when the watch began.
+            // The first state is no change, because discovery was as new as this state when the watch began.
             Update::Synced { .. } | Update::Progress { .. } => {}
             Update::Relisted { .. } | Update::Reset { .. } => self.changes.note_any(),
             Update::Changes { changes, .. } => {

@@ -1,4 +1,4 @@
-//! Health of a cluster for its collections: one state from traffic and `/readyz`.
+//! Health of a cluster, for the cachers of its collections: one state from traffic and `/readyz`.
 
 use std::sync::Weak;
 
@@ -10,7 +10,8 @@ use tributary_proxy::{ClusterClient, Reachability, ReachabilityState};
 pub struct ClusterHealth(Option<watch::Receiver<Reachability>>);
 
 impl ClusterHealth {
-    /// Subscribes to a cluster's health, beginning with the current state. Without a client, the health never changes.
+    /// Subscribes to a cluster's health, beginning with the current state. If the cluster has no client, the health
+    /// never changes.
     pub(super) fn follow_client(client: Option<&ClusterClient>) -> Self {
         let mut reachability = client.map(ClusterClient::reachability);
         reachability.iter_mut().for_each(watch::Receiver::mark_changed);

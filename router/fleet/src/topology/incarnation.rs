@@ -1,4 +1,4 @@
-//! Identity of the cluster that a name belongs to.
+//! Identity of the cluster to which a name belongs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,19 +10,19 @@ use tributary_proxy::ClusterUid;
 
 use super::address::ClusterAddress;
 
-/// Minimum time between two replacements of a cluster under one name: 10 s, doubled with each, up to 43 minutes. A load
-/// balancer that alternates between two clusters would otherwise drop all state again and again. Until the time is
-/// over, connections to the second cluster are refused.
+/// Minimum time between two replacements of the cluster under one name. 10 s, doubled with each replacement, up to 43
+/// minutes. Otherwise, a load balancer that alternates between two clusters would cause the loss of all state again and
+/// again. Until the time is over, connections to the second cluster are refused.
 const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of doublings: 10 s become 43 min.
+/// Maximum number of doublings of [`REPLACEMENT_INTERVAL`]: 10 s become 43 min.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// Time after which a replacement no longer lengthens the interval.
+/// Time after which a replacement of a cluster no longer lengthens the interval to the next.
 const COUNTED_TOGETHER: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Identity of a cluster, valid while its namespace kube-system has the same uid. Objects, rights and tokens of one
-/// incarnation never count for a second one. Clones are equal.
+/// incarnation never count for a different incarnation. Clones are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Incarnation(Arc<IncarnationState>);
 
@@ -32,14 +32,14 @@ struct IncarnationState {
     /// Address of the last configuration that had a client.
     address: Mutex<Option<ClusterAddress>>,
     has_ended: AtomicBool,
-    /// Present if the cluster replaced a different cluster.
+    /// Time and repetitions of the replacement, if the cluster replaced a different cluster.
     replaced: Option<Replacement>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Replacement {
     at: Instant,
-    /// Number of earlier replacements in a row, each within two hours of the next.
+    /// Number of earlier replacements of the name in a row, each within two hours of the next.
     repeats: u32,
 }
 
@@ -61,7 +61,8 @@ impl Incarnation {
         self.0.replaced.map(|replaced| replaced.at)
     }
 
-    /// Earliest time at which a different cluster may replace this cluster. `None` for at once.
+    /// Earliest time at which a different cluster may replace this cluster. `None` if it may replace this cluster at
+    /// once.
     pub(super) fn replaceable_at(&self) -> Option<Instant> {
         self.0.replaced.map(|own| own.at + REPLACEMENT_INTERVAL * 2_u32.pow(own.repeats.min(DOUBLINGS_MAX)))
     }
@@ -74,7 +75,7 @@ impl Incarnation {
         self.0.uid.get_or_init(|| uid.clone());
     }
 
-    /// Returns whether the last configuration that had a client had this address.
+    /// Returns whether this is the address of the last configuration that had a client.
     pub(super) fn is_reached_at(&self, address: &ClusterAddress) -> bool {
         self.0.address.lock().as_ref() == Some(address)
     }
@@ -84,12 +85,12 @@ impl Incarnation {
         *self.0.address.lock() = Some(address.clone());
     }
 
-    /// Returns whether the name belongs to a different cluster now, or to no cluster.
+    /// Returns whether the name now belongs to a different cluster, or to no cluster.
     pub fn has_ended(&self) -> bool {
         self.0.has_ended.load(Ordering::SeqCst)
     }
 
-    /// Records that the name belongs to a different cluster, or to no cluster.
+    /// Records that the name now belongs to a different cluster, or to no cluster.
     pub(super) fn end(&self) {
         self.0.has_ended.store(true, Ordering::SeqCst);
     }

@@ -1,5 +1,5 @@
-//! Changes of a cluster's kinds, from watches of its CustomResourceDefinitions and APIServices: the time of the next
-//! discovery, and the kinds that discovery may not show yet.
+//! Changes of a cluster's kinds, from watches of its CustomResourceDefinitions and APIServices. They decide when
+//! Tributary requests discovery, and which kinds discovery may not show yet.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,8 +9,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::GroupVersionResource;
 
-/// Delays of discovery after a change. A kube-apiserver shows an established CustomResourceDefinition after some 100
-/// ms, and an APIService after a request to the aggregated server. An unchanged answer is a 304.
+/// Delays of discovery requests after a change. A kube-apiserver shows an established CustomResourceDefinition in
+/// discovery after some 100 ms. It shows an APIService after a request to the aggregated API server. An unchanged
+/// answer is a 304.
 const ASKED_AFTER: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(200),
@@ -19,22 +20,22 @@ const ASKED_AFTER: [Duration; 5] = [
     Duration::from_millis(2_000),
 ];
 
-/// Minimum time between two discoveries. 200 ms: definitions often come in groups.
+/// Minimum time between two discovery requests. 200 ms, because definitions are often created in groups.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time within which discovery shows a change: a discovery requested later contains the change.
+/// Time after a change from which discovery contains the change.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of remembered names. 1,024: more than the largest sets of CustomResourceDefinitions. Above the
-/// maximum, every kind counts as changed.
+/// Maximum number of stored names of changed objects. 1,024: more than the largest sets of CustomResourceDefinitions.
+/// Above the maximum, every kind counts as changed.
 const CHANGES_MAX: usize = 1_024;
 
-/// Resources with objects that define kinds. The name of each object determines the kinds.
+/// Resources whose objects define kinds. The name of such an object determines the kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KindSource {
-    /// CustomResourceDefinitions: `things.example.com` defines a resource in all of its versions.
+    /// A CustomResourceDefinition: `things.example.com` defines a resource in all of its versions.
     Definitions,
-    /// APIServices: `v1.example.com` defines all resources of a version.
+    /// An APIService: `v1.example.com` defines all resources of an API version.
     Services,
 }
 
@@ -51,7 +52,7 @@ impl KindSource {
         }
     }
 
-    /// Returns whether an object of this name may define a resource.
+    /// Returns whether an object with this name may define the resource.
     fn concerns(self, name: &str, resource: &GroupVersionResource) -> bool {
         let Some((first, group)) = name.split_once('.') else { return false };
         let own = match self {
@@ -62,7 +63,7 @@ impl KindSource {
     }
 }
 
-/// Changes of one cluster's kinds that its discovery may not show yet.
+/// Changes of one cluster's kinds that the cluster's discovery may not show yet.
 #[derive(Default)]
 pub(super) struct KindChanges {
     state: Mutex<ChangesState>,
@@ -73,10 +74,10 @@ pub(super) struct KindChanges {
 struct ChangesState {
     /// Time of the last change of each object, by name.
     changed: HashMap<(KindSource, String), Instant>,
-    /// Time of the last change of an object without an entry in `changed`.
+    /// Time of the last change of an object that has no entry in `changed`.
     unnamed: Option<Instant>,
     last: Option<Instant>,
-    /// Number of discoveries since the last change.
+    /// Number of discovery requests since the last change.
     asked: usize,
     asked_at: Option<Instant>,
 }
@@ -99,13 +100,13 @@ impl KindChanges {
         self.news.notify_one();
     }
 
-    /// Records that any object may have changed: a list replaces the events of a broken watch.
+    /// Records that any object may have changed, because a list has replaced the events of a broken watch.
     pub(super) fn note_any(&self) {
         self.state.lock().unnamed = Some(Instant::now());
         self.add_change(KindSource::Definitions, std::iter::empty());
     }
 
-    /// Waits until the next discovery is due. Cancellation loses no change.
+    /// Waits until the next discovery request is due. Cancellation loses no change.
     pub(super) async fn due(&self) {
         loop {
             let due = self.state.lock().due();
@@ -124,7 +125,7 @@ impl KindChanges {
         (state.asked, state.asked_at) = (state.asked + 1, Some(Instant::now()));
     }
 
-    /// Removes the changes that a discovery of this time shows.
+    /// Removes the changes that a discovery contains if it was requested at this time.
     pub(super) fn shown(&self, asked_at: Instant) {
         let is_open = |changed: Instant| changed + SHOWN_WITHIN > asked_at;
         let mut state = self.state.lock();
@@ -132,7 +133,7 @@ impl KindChanges {
         state.unnamed = state.unnamed.filter(|changed| is_open(*changed));
     }
 
-    /// Returns whether the cluster may serve a resource because of a change that discovery may not show yet.
+    /// Returns whether the cluster may serve a resource because of a change that its discovery may not show yet.
     pub(super) fn concern(&self, resource: &GroupVersionResource) -> bool {
         let state = self.state.lock();
         state.unnamed.is_some() || state.changed.keys().any(|(source, name)| source.concerns(name, resource))
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn crd_changes_above_the_name_limit_affect_every_resource() {
+    async fn too_many_crd_changes_count_as_changes_of_every_resource() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let resource = |name: &str| GroupVersionResource::new("late.example", "v1", name);
         let note = |numbers: std::ops::Range<usize>| {
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn constant_crd_changes_cause_at_most_five_discoveries_a_second() {
+    async fn continuous_crd_changes_cause_at_most_five_discoveries_a_second() {
         let (changes, begun) = (KindChanges::default(), Instant::now());
         let mut asked = 0;
         while begun.elapsed() < Duration::from_secs(10) {

@@ -1,4 +1,4 @@
-//! Marks of a cluster's objects: the annotation, and the item form of their resourceVersions.
+//! Marks by which clients recognize a cluster's objects: the annotation, and the form of the objects' resourceVersions.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use arc_swap::ArcSwap;
 use tributary_apimachinery::{ClusterAnnotation, ClusterName, ItemResourceVersions, ResourceVersion};
 use tributary_merge::{ClusterIndex, IntegerResourceVersion, ItemEncoder, OpaqueVersion};
 
-/// Texts that a response inserts into the objects of a cluster. Computed once for each cluster.
+/// Texts that a response inserts into the objects of a cluster. They are computed once for each cluster.
 #[derive(Debug)]
 pub struct ClusterMark {
-    /// Name of the cluster.
+    /// Name of the cluster in the mark.
     pub name: ClusterName,
     /// Annotation with the cluster's name.
     pub annotation: ClusterAnnotation,
@@ -19,7 +19,8 @@ pub struct ClusterMark {
 }
 
 impl ClusterMark {
-    /// Creates the marks of a cluster. A number above 9999 is no index.
+    /// Creates the mark of a cluster. `index` is the cluster's number in integer resourceVersions; a number above 9999
+    /// is ignored.
     pub fn new(name: &ClusterName, index: Option<u16>) -> Self {
         Self {
             name: name.clone(),
@@ -29,8 +30,8 @@ impl ClusterMark {
         }
     }
 
-    /// Adds a mark to the cluster's resourceVersions from now on, or removes the mark. The mark is necessary while
-    /// versions of a different cluster, which had the name before, may still be in use.
+    /// Adds a mark to the resourceVersions of the cluster's objects from now on, or removes the mark. The mark is
+    /// necessary while clients may still have versions of a different cluster that had the name before.
     pub fn mark_versions(&self, mark: Option<&str>) {
         if mark.is_none() && !self.item.load().is_marked() {
             return;
@@ -48,15 +49,15 @@ impl ClusterMark {
         self.index
     }
 
-    /// Encodes, for clients, a version that is not a number.
+    /// Encodes a member's resourceVersion that is not a number, for clients.
     pub fn opaque_version(&self, version: &str) -> String {
         OpaqueVersion::encode(&self.name, version)
     }
 
     /// Replaces the content of `out` by the resourceVersion of an object. Takes about 30 ns.
     ///
-    /// Without an integer form (a cluster without an index, or a version above any of etcd), the version has the
-    /// composite form, which Tributary understands as well.
+    /// If the integer form is impossible (the cluster has no index, or the version is larger than etcd's versions), the
+    /// result has the composite form, which Tributary understands as well.
     pub fn item_version(&self, form: ItemResourceVersions, version: ResourceVersion, out: &mut String) {
         out.clear();
         let integer = match (form, self.index) {
@@ -64,7 +65,7 @@ impl ClusterMark {
             _ => None,
         };
         match integer {
-            // Writes to a String cannot fail.
+            // A write to a String cannot fail.
             Some(integer) => drop(write!(out, "{}", integer.encode())),
             None => self.item.load().write(version, out),
         }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integer_versions_need_a_cluster_index_and_a_fitting_version() {
+    fn integer_resource_version_needs_a_cluster_index_and_an_etcd_revision() {
         let name = ClusterName::new("c").unwrap();
         let written = |index, form, version| {
             let mut text = "before".to_owned();

@@ -1,5 +1,5 @@
-//! Metrics of clients' requests at each cluster and of their limits, collected at each scrape. Each cluster has its own
-//! limits.
+//! Metrics of clients' requests at each cluster and of the limits for these requests. They are collected when a client
+//! reads the metrics. Each cluster has its own limits.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ struct MemberLimitLabels {
 pub struct MemberLimitMetrics(Weak<Fleet>);
 
 impl MemberLimitMetrics {
-    /// Creates a collector for a fleet. It exposes nothing after the fleet is dropped.
+    /// Creates a collector for a fleet. The collector exposes nothing after the fleet is dropped.
     pub fn for_fleet(fleet: &Arc<Fleet>) -> Self {
         Self(Arc::downgrade(fleet))
     }
@@ -47,7 +47,7 @@ impl fmt::Debug for MemberLimitMetrics {
     }
 }
 
-/// A gauge of each limit: name, help, and the function that reads its value.
+/// Name, help text and function of a gauge for each limit. The function reads the value.
 type LimitGauge = (&'static str, &'static str, fn(&LimitReport) -> u64);
 
 const GAUGES: [LimitGauge; 2] = [

@@ -1,4 +1,4 @@
-//! Limit of the unread bytes of all clusters' answers.
+//! Limit for the bytes of all clusters' answers that clients have not read.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use tributary_sharing::flow::fair_semaphore::{Exceeded, FairSemaphore, Portion, 
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::ANSWER_WINDOW;
 
-/// Limit of the unread bytes of all clusters' long-running answers. A cluster sends as much of an answer as its
-/// stream's window allows, whether or not the client reads. So each long-running request reserves its whole window
-/// until its answer has ended. The connections of a single cluster have their own windows; for a whole fleet, the sum
-/// would exceed all memory. Clones share the limit.
+/// Limit for the unread bytes of all clusters' long-running answers. A cluster sends as much of an answer as the
+/// flow-control window of its stream allows, even if the client does not read. So each long-running request reserves
+/// its whole window until its answer has ended. Each connection also has a window of its own, but for a whole fleet the
+/// sum of these windows exceeds all memory. Clones share the limit.
 #[derive(Clone, Debug)]
 pub struct MemberUnreadBytes(Arc<FairSemaphore>);
 
@@ -20,7 +20,7 @@ impl MemberUnreadBytes {
         Self(FairSemaphore::in_pieces(what, max, ANSWER_WINDOW, metrics))
     }
 
-    /// Reserves bytes for a request until the return value is dropped.
+    /// Reserves bytes for a request until the returned portion is dropped.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -28,13 +28,13 @@ impl MemberUnreadBytes {
         self.0.acquire(holder, bytes)
     }
 
-    /// Returns the reserved bytes, the limit, and the number of refused requests.
+    /// Returns the number of reserved bytes, the limit, and the number of refused requests.
     pub fn usage(&self) -> (usize, usize, u64) {
         (self.0.used(), self.0.max(), self.0.refused())
     }
 }
 
-/// A limit that no request reaches.
+/// A limit so large that no request reaches it.
 impl Default for MemberUnreadBytes {
     fn default() -> Self {
         Self::new(usize::MAX, ShareMetrics::default())

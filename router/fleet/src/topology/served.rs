@@ -1,14 +1,14 @@
-//! Discovery of a cluster, with the address of the cluster that reported it.
+//! Discovery of a cluster, with the address of the cluster at that time.
 
 use std::sync::Arc;
 
 use super::address::ClusterAddress;
 use crate::discovery::MemberDiscovery;
 
-/// Discovery of a cluster, with the address of the cluster that reported it.
+/// Discovery of a cluster, with the address of the cluster at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Address at the time of the answer.
+    /// Address of the cluster when it reported its discovery.
     pub address: ClusterAddress,
     /// Discovery documents of the cluster.
     pub discovery: Arc<MemberDiscovery>,

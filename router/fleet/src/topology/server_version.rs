@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tributary_apimachinery::json::null_is_default;
 
-/// Maximum length of a version name, in characters. 64: twice the length of vendors' names.
+/// Maximum length of a server version's name, in characters. 64: twice the length of vendors' names.
 const NAME_LENGTH_MAX: usize = 64;
 
 /// A member's `/version` document.
@@ -12,12 +12,12 @@ const NAME_LENGTH_MAX: usize = 64;
 pub struct ServerVersion {
     order: (u64, u64, u64),
     name: String,
-    /// Unchanged text of the document.
+    /// Unchanged text of the `/version` document.
     pub text: Bytes,
 }
 
 impl ServerVersion {
-    /// Parses a `/version` document. `None` if it contains no version.
+    /// Parses a `/version` document. `None` if the document contains no version.
     pub fn parse(text: Bytes) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -30,7 +30,8 @@ impl ServerVersion {
             git_version: String,
         }
         let info: Info = serde_json::from_slice(&text).ok()?;
-        // `v1.36.3-gke.1100+abc`; from forks with a different form, `1` and `36+`.
+        // Parses `v1.36.3-gke.1100+abc`. Forks may have a different form; then the fields `major` and `minor` are
+        // parsed, such as `1` and `36+`.
         let order = numbers(info.git_version.trim_start_matches('v'))
             .or_else(|| numbers(&format!("{}.{}", info.major, info.minor)))?;
         let name = match info.git_version.is_empty() {
@@ -40,12 +41,12 @@ impl ServerVersion {
         Some(Self { order, name: name.chars().take(NAME_LENGTH_MAX).collect(), text })
     }
 
-    /// Returns the version in the member's own form: `v1.36.3`, `v1.30.2-gke.1100+abc`.
+    /// Returns the version of the server in the member's own form: `v1.36.3`, `v1.30.2-gke.1100+abc`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns major, minor and patch: newer is greater.
+    /// Returns major, minor and patch for comparisons. A newer version is greater.
     pub fn order(&self) -> (u64, u64, u64) {
         self.order
     }

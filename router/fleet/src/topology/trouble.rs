@@ -1,4 +1,4 @@
-//! Reasons for which a cluster does not answer, with their durations, for clients.
+//! Reasons for which a cluster does not answer, and the durations of these faults, for error messages to clients.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::report::ClusterCondition;
 
 impl Fleet {
     /// Returns the reasons for which these clusters do not answer. `told` contains known reasons for the requested
-    /// resource; the last one of a cluster counts. The reason of an unreachable cluster has precedence.
+    /// resource; the last reason about a cluster counts. If a cluster is unreachable, the reason for that has
+    /// precedence.
     pub fn troubles(&self, clusters: &[ClusterName], told: &[Trouble]) -> Vec<Trouble> {
         let told = |name: &ClusterName| told.iter().rfind(|trouble| trouble.cluster == *name).cloned();
         let trouble = |cluster: Arc<Cluster>| {
@@ -22,8 +23,8 @@ impl Fleet {
 }
 
 impl Cluster {
-    /// Returns the gravest known fault of the cluster, and the resulting condition. Refusals, the log and the report
-    /// use this function.
+    /// Returns the gravest known fault of the cluster, with the resulting condition. Error responses, the log and the
+    /// report use this function.
     pub fn cause(&self) -> Option<(ClusterCondition, Trouble)> {
         let trouble = |cause: String, age| Trouble { cluster: self.name().clone(), cause, age: Some(age) };
         let problem = || {
@@ -35,7 +36,7 @@ impl Cluster {
         };
         let known = client.reachability().borrow().clone();
         if let ReachabilityState::Unreachable { reason, obstacle } = &known.state {
-            // Lists show the time since the last sign of life, not since the discovery of the fault.
+            // Lists show the time since the last sign of life. The discovery of the fault may be later.
             let age = known.heard.unwrap_or(known.since).elapsed();
             return Some((condition_of(*obstacle), trouble(reason.to_string(), age)));
         }
@@ -55,26 +56,27 @@ impl Cluster {
         self.discovery().is_none().then(|| (ClusterCondition::Pending, trouble(cause.to_owned(), self.age())))
     }
 
-    /// Returns whether the cluster is known to be unreachable. Clients then get no Retry-After: client-go would obey it
-    /// ten times for each request, and a command would print nothing meanwhile.
+    /// Returns whether the cluster is known to be unreachable. Clients then get no Retry-After header: client-go would
+    /// obey the header ten times for each request, and a command would print nothing meanwhile.
     pub fn is_out_of_reach(&self) -> bool {
         let Ok(client) = &self.setup.client else { return true };
         matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. })
     }
 
-    /// Returns whether Tributary may send the cluster a request to find an object: it is not known to be unreachable,
-    /// and is not shown under a different name.
+    /// Returns whether Tributary may send the cluster a request to find an object. The cluster must not be known to be
+    /// unreachable, and must not be shown under a different name.
     pub fn can_be_asked(&self) -> bool {
         !self.is_out_of_reach() && self.twin().is_none()
     }
 
-    /// Returns the reason for which the cluster does not answer, if it is known to be unreachable, so that no client
-    /// waits.
+    /// Returns the reason for which the cluster does not answer, if the cluster is known to be unreachable. So no
+    /// client has to wait for the cluster.
     pub fn out_of_reach(&self) -> Option<Trouble> {
         self.is_out_of_reach().then(|| self.trouble())
     }
 
-    /// Returns the trouble of a resource whose version the cluster's discovery lists without resources.
+    /// Returns the reason for which the cluster's discovery lists the API version of a resource without the version's
+    /// resources.
     pub fn undescribed_trouble(&self, resource: &GroupVersionResource) -> Trouble {
         let told = self.undescribed(resource);
         let told =
@@ -82,7 +84,7 @@ impl Cluster {
         told.unwrap_or_else(|| self.trouble())
     }
 
-    /// Returns the reason for which the cluster does not answer. Only for a cluster that did not answer, without a more
+    /// Returns the reason for which the cluster does not answer. Only for a cluster that did not answer and has no more
     /// specific reason.
     pub fn trouble(&self) -> Trouble {
         self.cause().map_or_else(

@@ -1,4 +1,4 @@
-//! Log lines about a cluster's faults: one at the start, for any cause, and one at the end.
+//! Log lines about a cluster's faults: one line at the start of a fault, whatever its cause, and one line at its end.
 
 use tokio::time::Instant;
 use tributary_answers::refusal::Trouble;
@@ -7,7 +7,7 @@ use super::Cluster;
 use crate::report::ClusterCondition;
 
 impl Cluster {
-    /// Logs when the cluster becomes unreachable or not ready. Never returns.
+    /// Logs when the cluster becomes unreachable or not ready. The function never returns.
     pub(super) async fn tell_of_troubles(&self) {
         let Ok(client) = &self.setup.client else { return };
         let mut reachability = client.reachability();
@@ -19,7 +19,7 @@ impl Cluster {
         }
     }
 
-    /// Logs the current fault, unless a log line about it exists.
+    /// Logs the current fault, unless a log line about the fault exists.
     pub(super) fn tell_trouble(&self) {
         let Some(Trouble { cluster, cause, age }) = self.known_trouble() else { return };
         let mut told = self.told.lock();
@@ -29,8 +29,8 @@ impl Cluster {
         }
     }
 
-    /// Logs the end of a fault, if a log line about its start exists. Called after the cluster has reported its
-    /// discovery, because a mere answer does not suffice.
+    /// Logs the end of a fault, if its start was logged. Called after the cluster has reported its discovery, because
+    /// an answer to a different request does not suffice.
     pub(super) fn tell_well(&self) {
         let is_well = self.known_trouble().is_none();
         if let Some(since) = self.told.lock().take_if(|_| is_well) {
@@ -39,7 +39,7 @@ impl Cluster {
         }
     }
 
-    /// Known fault of a cluster that has a client. The reader of the configuration logs unusable configurations.
+    /// Known fault of a cluster that has a client. An unusable configuration is logged when the configuration is read.
     fn known_trouble(&self) -> Option<Trouble> {
         self.setup.client.as_ref().ok()?;
         let is_told = |condition: &ClusterCondition| match condition {
@@ -48,7 +48,7 @@ impl Cluster {
             | ClusterCondition::Unauthorized
             | ClusterCondition::NoCredentials
             | ClusterCondition::Misconfigured => true,
-            // A separate log line reports a cluster with two names.
+            // A separate log line reports a cluster that is configured under two names.
             ClusterCondition::Troubled => self.twin().is_none(),
             ClusterCondition::Pending | ClusterCondition::Refusing | ClusterCondition::Ready => false,
         };

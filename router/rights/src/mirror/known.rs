@@ -1,4 +1,4 @@
-//! Known rights of users in each cluster at one time.
+//! Clusters in which the rights of users are known, at one time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct MirrorStates {
 pub(super) struct KnownRights {
     pub(super) state: MirrorState,
     pub(super) decider: Decider,
-    /// Confirmation of the cachers after lost contact. `None` without a mirror.
+    /// Confirmation of the cachers after lost contact with the cluster. `None` without a mirror.
     pub(super) confirmation: Option<Arc<Confirmation>>,
     pub(super) is_frozen: bool,
 }
@@ -53,10 +53,11 @@ impl KnownRights {
     }
 }
 
-/// Stamp of rights. Equal stamps mean equal rights.
+/// Stamp of a user's rights. Equal stamps mean equal rights.
 #[derive(Clone)]
 pub(crate) struct RightsStamp {
-    /// Generation of the acting user's rights, and of the sender's rights.
+    /// Generation of the acting user's rights, and generation of the sender's rights. Each is a number that changes
+    /// with the rights.
     pub(super) generations: [u64; 2],
     pub(super) mirrors: Arc<MirrorStates>,
 }

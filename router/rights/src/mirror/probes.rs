@@ -7,13 +7,13 @@ use tributary_fleet::topology::Cluster;
 
 use crate::impersonation::ImpersonationFilter;
 
-/// Detected impersonation filters of all clusters, also of clusters without a mirror. The legacy filter counts before
-/// the first result.
+/// Detected impersonation filters of all clusters, also of clusters without mirrored roles. The legacy filter counts
+/// before the first result.
 #[derive(Default)]
 pub(super) struct ImpersonationProbes(BTreeMap<ClusterName, ImpersonationProbe>);
 
 struct ImpersonationProbe {
-    /// The cluster of the result. A changed configuration creates a new [`Cluster`].
+    /// Cluster that is probed. A changed configuration creates a new [`Cluster`].
     cluster: Arc<Cluster>,
     filter: ImpersonationFilter,
     _stop: Option<DropGuard>,
@@ -36,7 +36,7 @@ impl ImpersonationProbes {
         }
     }
 
-    /// Stores a result. Returns whether the filter differs from the stored filter.
+    /// Stores the detected filter. Returns whether it differs from the filter before.
     pub(super) fn found(&mut self, cluster: &Arc<Cluster>, filter: ImpersonationFilter) -> bool {
         let probe = self.0.get_mut(cluster.name()).filter(|own| Arc::ptr_eq(&own.cluster, cluster));
         probe.is_some_and(|own| std::mem::replace(&mut own.filter, filter) != filter)

@@ -1,4 +1,4 @@
-//! Waits for unknown rights, at the start of the process and while clusters join.
+//! Waits until unknown rights are known, at the start of the process and while clusters join.
 
 use std::time::Duration;
 
@@ -7,16 +7,17 @@ use tributary_apimachinery::ClusterName;
 
 use super::RightsMirror;
 
-/// Interval of checks. 20 ms: short in comparison with the second that it takes to read rights.
+/// Interval at which waiting requests check the rights. 20 ms is short in comparison with the second that a read of the
+/// rights takes.
 const FOUND_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time after its configuration for which a cluster counts as joining while its rights are unknown. Requests that need
-/// its rights wait as long. 3 s: discovery and the read of roles take less without faults.
+/// Time after its addition to the configuration for which a cluster counts as joining while its rights are unknown.
+/// Requests that need the cluster's rights wait as long. 3 s: without faults, discovery and the read of roles take
+/// less.
 const JOINS_WITHIN: Duration = Duration::from_secs(3);
 
 impl RightsMirror {
-    /// Waits until the rights in each cluster are known or an obstacle is known, for `within` at most. Cancellation is
-    /// safe.
+    /// Waits until each cluster has known rights or a known obstacle, for `within` at most. Cancellation is safe.
     pub async fn found_once(&self, within: Duration) {
         let found = async {
             while !self.clusters().iter().all(|cluster| self.is_found(cluster)) {
@@ -26,13 +27,13 @@ impl RightsMirror {
         let _the_others_are_served_around = timeout(within, found).await;
     }
 
-    /// Waits until the rights in each joining cluster are known, an obstacle is known, or the cluster counts as joining
-    /// no longer. Returns whether a cluster was joining. Cancellation is safe.
+    /// Waits until each joining cluster has known rights or a known obstacle, or counts as joining no longer. Returns
+    /// whether a cluster was joining. Cancellation is safe.
     pub(crate) async fn joined(&self) -> bool {
         let mut joining = self.clusters();
         joining.retain(|cluster| self.joins(cluster));
-        // Sequential: each check takes the lock under which mirrors are published. A thousand clusters may join at
-        // once, with many waiting requests.
+        // The clusters are checked one after the other, because each check takes the lock under which mirrors are
+        // published. A thousand clusters may join at once while many requests wait.
         let all = async {
             for cluster in &joining {
                 while self.joins(cluster) {
@@ -44,17 +45,17 @@ impl RightsMirror {
         !joining.is_empty()
     }
 
-    /// Returns whether a cluster was configured a moment ago and its rights may be known soon.
+    /// Returns whether a cluster was just added to the configuration and its rights may be known soon.
     fn joins(&self, cluster: &ClusterName) -> bool {
         let is_new = || self.cluster(cluster).is_some_and(|own| own.age() < JOINS_WITHIN && own.problem().is_none());
         self.decides(cluster).is_none() && is_new() && !self.is_found(cluster)
     }
 
-    /// Returns whether the rights in a cluster are known, or have an obstacle other than an unfinished read.
+    /// Returns whether the rights in a cluster are known, or unknown for a reason other than an unfinished read.
     fn is_found(&self, cluster: &ClusterName) -> bool {
         let Some(known) = self.mirrors.load().by_name.get(cluster).cloned() else { return false };
         let obstacle = self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.is_trouble());
-        // A cluster with `Live` authorization has no obstacle, and its rights are never read.
+        // A cluster with `Live` authorization has no obstacle, because Tributary never reads its rights.
         obstacle.unwrap_or_else(|| self.decides(cluster).is_some())
     }
 }

@@ -1,4 +1,4 @@
-//! Cached answers of clusters to access reviews, and the request to the cluster.
+//! Cached answers of clusters to access reviews, and the requests for new answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,18 +40,20 @@ impl ClusterAnswers {
         self.frozen.load().contains(cluster)
     }
 
-    /// Looks up a cluster's answer to a review. An answer for a different generation of the user's rights does not
-    /// count.
+    /// Looks up a cluster's answer to a review. An answer for a different generation of the user's rights (a number
+    /// that changes with roles and bindings) does not count.
     pub(crate) fn known_answer(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_answer(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
-    /// Looks up a cluster's answer to a review. An expired answer, or one of a different generation, counts as well.
+    /// Looks up a cluster's last answer to a review. The answer counts even if it is expired or belongs to a different
+    /// generation of the user's rights.
     pub(crate) fn known_last(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_last(Instant::now(), generation, self.hold_time(&question.cluster))
     }
 
-    /// Looks up a cluster's answer to a review. An expired answer does not count, even if the cluster is silent.
+    /// Looks up a cluster's answer to a review. An expired answer does not count, even while the cluster does not
+    /// answer.
     pub(crate) fn known_now(&self, question: &Question, generation: u64) -> KnownAnswer {
         self.last_answer(question).known_answer(Instant::now(), generation, Duration::ZERO)
     }
@@ -61,7 +63,7 @@ impl ClusterAnswers {
         self.last_answer(question).asked_since(moment).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
-    /// Time for which the last answer of a silent cluster counts.
+    /// Time for which the last answer of a silent cluster counts after its expiry.
     fn hold_time(&self, cluster: &ClusterName) -> Duration {
         let is_cut_off = self.fleet.cluster(cluster).is_none_or(|cluster| cluster.is_out_of_reach());
         if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX }
@@ -86,7 +88,7 @@ impl ClusterAnswers {
         let mut kept = self.kept.lock();
         let before = kept.get(question).unwrap_or_default();
         let said = match answer {
-            // A later review with the other precedence already has an answer.
+            // A later review of the same content, with the other precedence, already has an answer.
             Some(_) if before.answer.is_some_and(|(_, own, _)| own > asked) => before,
             Some(allowed) => ReviewAnswer { answer: Some((allowed, asked, generation)), silent_until: None },
             None => ReviewAnswer { silent_until: Some(asked_again_at(asked, Instant::now())), ..before },

@@ -7,21 +7,21 @@ use tributary_apimachinery::ClusterName;
 use super::question::Question;
 use super::said::ReviewAnswer;
 
-/// Size of one generation of answers in bytes; the store has two. 32 MiB are 65,536 answers: 500 users with ten
-/// namespaces each of a dozen resources. A name in a request may have 8 KiB, so a client with long names has fewer
-/// answers.
+/// Maximum size of one generation of answers in bytes; the store has two generations. 32 MiB are 65,536 answers: 500
+/// users with ten namespaces each of a dozen resources. A name in a request may have 8 KiB, so a client with long names
+/// has fewer stored answers.
 const KEPT_BYTES: usize = 32 << 20;
 
-/// Minimum counted size of an answer in bytes. 512: most have 300, and a map has spare capacity.
+/// Minimum counted size of an answer in bytes. 512: most answers have 300, and a map allocates spare capacity.
 const ANSWER_BYTES_MIN: usize = 512;
 
-/// Answers by cluster, in two generations. Above the limit, the cluster with the largest young generation drops its
-/// least recently used answers. So reviews of one cluster displace no answers of a smaller cluster. Answers of an
-/// unreachable cluster could not be restored.
+/// Stored answers by cluster, in two generations. Above the size limit, the cluster with the largest young generation
+/// drops its least recently used answers. So the reviews of one cluster displace no answers of a cluster with fewer.
+/// Answers of an unreachable cluster could not be restored.
 #[derive(Default)]
 pub(super) struct KeptAnswers {
     by_cluster: BTreeMap<ClusterName, KeptOfCluster>,
-    /// Size of the young generations of all clusters: [`KEPT_BYTES`] at most.
+    /// Total size of the clusters' young generations: [`KEPT_BYTES`] at most.
     young: usize,
     old: usize,
 }
@@ -39,7 +39,7 @@ struct Answers {
 }
 
 impl KeptAnswers {
-    /// Returns the stored answer. Moves an old answer to the young generation.
+    /// Returns the stored answer. An answer in the old generation moves to the young generation.
     pub(super) fn get(&mut self, question: &Question) -> Option<ReviewAnswer> {
         let of_cluster = self.by_cluster.get_mut(&question.cluster)?;
         if let Some(said) = of_cluster.young.said.get(question) {
@@ -77,8 +77,8 @@ impl KeptAnswers {
         self.young += weight;
     }
 
-    /// Makes the largest young generation of a cluster its old one, and drops the cluster's previous old generation.
-    /// Visits each cluster.
+    /// Ages the cluster with the largest young generation: this generation becomes the cluster's old one, and the
+    /// previous old generation is dropped. Visits each cluster.
     fn age(&mut self) {
         if let Some(largest) = self.by_cluster.values_mut().max_by_key(|own| own.young.weight) {
             self.young -= largest.young.weight;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn review_cache_keeps_fewer_answers_with_long_names() {
+    fn access_review_cache_keeps_fewer_answers_with_long_object_names() {
         let long = "x".repeat(8 << 10);
         let mut kept = KeptAnswers::default();
         for number in 0..10_000 {
@@ -126,10 +126,10 @@ mod tests {
 
     /// One user may cause many reviews for one cluster while a second cluster is unreachable.
     #[test]
-    fn reviews_of_one_cluster_displace_no_cached_answers_of_another() {
+    fn reviews_of_one_cluster_evict_no_answers_of_a_second_cluster() {
         let said = ReviewAnswer { silent_until: Some(Instant::now()), ..ReviewAnswer::default() };
         let mut kept = KeptAnswers::default();
-        // Less than half of the limit, with long names.
+        // The answers take less than half of the size limit, with long names.
         let of_b: Vec<_> =
             (0..1_000).map(|number| question("b", &format!("{number}{}", "x".repeat(4 << 10)))).collect();
         of_b.iter().for_each(|own| kept.put(own.clone(), said));
@@ -140,7 +140,7 @@ mod tests {
         assert!(weight <= 2 * KEPT_BYTES, "{weight}");
         assert_eq!(weight, kept.young + kept.old);
         assert!(of_b.iter().all(|own| kept.get(own).is_some_and(|known| known.silent_until.is_some())));
-        // The latest answers of the cluster `c` are stored as well.
+        // The latest answers of the cluster `c` are still stored.
         let last = 4 * KEPT_BYTES / ANSWER_BYTES_MIN - 1;
         assert!((0..10_000).all(|back| kept.get(&question("c", &(last - back).to_string())).is_some()));
     }

@@ -17,7 +17,7 @@ pub(crate) struct Question {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Asked {
-    /// Verb, group, version, resource, subresource, namespace and name.
+    /// Verb, group, version, resource, subresource, namespace and name of the request.
     Resource([Box<str>; 7]),
     Path([Box<str>; 2]),
 }
@@ -67,7 +67,7 @@ pub(super) mod testing {
 
     use super::*;
 
-    /// Review: whether ann may get the role `name` in a cluster.
+    /// The review whether ann may get the role `name` in a cluster.
     pub(in crate::reviews) fn question(cluster: &str, name: &str) -> Question {
         let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "get", resource: "roles", name, ..ResourceAttributes::default() };

@@ -1,26 +1,26 @@
-//! Last answer of a cluster to an access review, and the time for which the answer counts. Pure.
+//! Last answer of a cluster to an access review, and the time for which the answer counts. This module does no I/O.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time for which an approval counts. 60 s: a right that a webhook removes is lost in Tributary within this time.
+/// Time for which an approval counts. 60 s: after a webhook removes a right, Tributary denies it within this time.
 pub(crate) const ALLOWED_FOR: Duration = Duration::from_secs(60);
 
-/// Time for which a refusal counts. 10 s: a user who is given a right tries it at once.
+/// Time for which a refusal counts. 10 s: a user who gets a new right tries it at once.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// Minimum delay before the next review after a failed one.
+/// Minimum delay between a failed review and the next review of the same content.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Factor on the duration of a failed review, added to the delay before the next one. Reviews of a decision may follow
-/// each other, and the first answer still has to count when the last review fails. With five, the results of six
-/// sequential reviews that take 5 s each count together within `WAITED_MAX`.
+/// Factor on the duration of a failed review, added to the delay before the next review. The reviews of one decision
+/// may follow each other, and the first answer still has to count when the last review fails. With five, the results of
+/// six sequential reviews that take 5 s each count together within `WAITED_MAX`.
 const ASKED_SLOWER: u32 = 5;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReviewAnswer {
-    /// Answer, time of the review, and generation of the user's rights.
+    /// The cluster's answer, the time of the review, and the generation of the user's rights.
     pub(super) answer: Option<(bool, Instant, u64)>,
     /// Time of the next review, if a review has failed since the answer.
     pub(super) silent_until: Option<Instant>,
@@ -32,7 +32,7 @@ pub(crate) enum KnownAnswer {
     Said(bool, Instant),
     /// The cluster does not answer. The value is the time of the next review.
     Silent(Instant),
-    /// No answer counts: a review has to be sent.
+    /// No answer counts, and a review has to be sent.
     Open,
 }
 
@@ -42,9 +42,9 @@ impl ReviewAnswer {
         Self { answer: self.answer.filter(|(_, asked, _)| *asked >= moment), ..self }
     }
 
-    /// Returns the state of the answer at `now`. `generation` belongs to the user's rights by roles and bindings: a
-    /// change of these rights may change any answer. `hold` is the time for which the last answer of a silent cluster
-    /// counts.
+    /// Returns whether the answer counts at `now`. `generation` is a number that changes with the roles and bindings of
+    /// the user, and each change may change any answer. `hold` is the time for which the last answer of a silent
+    /// cluster counts after its expiry.
     pub(super) fn known_answer(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         let silent_until = self.silent_until.filter(|until| now < *until);
         match (self.answer.filter(|(.., own)| *own == generation), silent_until) {
@@ -59,7 +59,7 @@ impl ReviewAnswer {
         }
     }
 
-    /// Returns the state of the answer at `now`. If a new review is necessary, the last answer counts.
+    /// Returns whether the answer counts at `now`. While a new review is necessary, the last answer counts.
     pub(super) fn known_last(self, now: Instant, generation: u64, hold: Duration) -> KnownAnswer {
         match (self.known_answer(now, generation, hold), self.answer) {
             (KnownAnswer::Open, Some((allowed, asked, _))) => KnownAnswer::Said(allowed, asked + believed_for(allowed)),
@@ -68,7 +68,7 @@ impl ReviewAnswer {
     }
 }
 
-/// Time of the next review after one that was sent at `asked` and has failed at `now`.
+/// Time of the next review, after a review that was sent at `asked` and failed at `now`.
 pub(super) fn asked_again_at(asked: Instant, now: Instant) -> Instant {
     now + ASKED_AGAIN_AFTER + (now - asked) * ASKED_SLOWER
 }
@@ -84,10 +84,10 @@ mod tests {
     use crate::mirror_state::BEHIND_MAX;
 
     #[test]
-    fn review_answer_counts_longer_only_while_its_cluster_is_silent() {
+    fn expired_review_answer_counts_only_while_its_cluster_is_silent() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        // A refused connection: the review fails at once.
+        // If the cluster refuses the connection, the review fails at once.
         let silent = |failed: u64| Some(asked_again_at(at(failed), at(failed)));
         let said = |allowed, failed: Option<u64>| {
             let silent_until = failed.and_then(silent);
@@ -100,10 +100,10 @@ mod tests {
             (said(true, None), 60, 7, KnownAnswer::Open),
             (said(false, None), 9, 7, KnownAnswer::Said(false, at(10))),
             (said(false, None), 10, 7, KnownAnswer::Open),
-            // A generation changes with roles and bindings that touch the user.
+            // A generation changes with each change of the user's roles and bindings.
             (said(true, None), 1, 8, KnownAnswer::Open),
             (said(true, Some(1)), 2, 8, KnownAnswer::Silent(at(6))),
-            // The cluster does not answer any more.
+            // The cluster does not answer the later reviews.
             (said(true, Some(61)), 62, 7, KnownAnswer::Said(true, at(66))),
             (said(true, Some(61)), 66, 7, KnownAnswer::Open),
             (said(true, Some(298)), 299, 7, KnownAnswer::Said(true, at(300))),
@@ -113,7 +113,7 @@ mod tests {
         ] {
             assert_eq!(said.known_answer(at(now), generation, hold), expected, "{said:?} at {now}");
         }
-        // Without a hold time, an expired answer is ignored.
+        // Without a hold time for silent clusters, an expired answer does not count.
         let held_no_longer = said(true, Some(61)).known_answer(at(62), 7, Duration::ZERO);
         assert_eq!(held_no_longer, KnownAnswer::Silent(at(66)));
         assert_eq!(said(true, Some(1)).known_answer(at(59), 7, Duration::ZERO), KnownAnswer::Said(true, at(60)));
@@ -123,14 +123,14 @@ mod tests {
         assert_eq!(last(said(true, None), 1, 8), KnownAnswer::Said(true, at(60)));
         assert_eq!(last(said(true, Some(1)), 2, 8), KnownAnswer::Silent(at(6)));
         assert_eq!(last(ReviewAnswer::default(), 0, 7), KnownAnswer::Open);
-        // Only answers to reviews since `moment` count.
+        // Only answers to reviews that were sent since `moment` count.
         let asked_since = |moment| said(true, None).asked_since(at(moment)).known_answer(at(1), 7, Duration::ZERO);
         assert_eq!([asked_since(0), asked_since(1)], [KnownAnswer::Said(true, at(60)), KnownAnswer::Open]);
     }
 
     /// Each review is sent after the previous one has failed.
     #[test]
-    fn last_review_answers_still_count_while_reviews_fail_slowly() {
+    fn last_review_answers_still_count_after_six_slow_failures() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let last = at(WAITED_MAX.as_secs());

@@ -1,12 +1,12 @@
-//! Cache states of all clusters of a view ([`Standing`]), kept up to date.
+//! States of all clusters of a view ([`Standing`]), kept up to date.
 //!
 //! ```text
 //! cacher's state ──▶ Board::set ──▶ counts ──▶ wakes waiting readers when enough clusters are known
 //!                                └─▶ published: a list made by the next reader and shared until the next change
 //! ```
 //!
-//! With a thousand clusters, a view starts with thousands of state changes while all its readers wait. The counts let
-//! readers sleep through these changes, and spare each reader a loop over all clusters.
+//! In a fleet of a thousand clusters, a new view gets thousands of state changes while all its readers wait. The counts
+//! let readers sleep through these changes, and no reader has to visit all clusters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use super::standing::{Standing, StandingCounts, Standings};
 #[derive(Default)]
 pub(super) struct Board {
     known: Mutex<BoardState>,
-    /// List of states for readers; `None` after a change. Stored while `known` is locked.
+    /// Published list of states for readers; `None` after a change. Only written while `known` is locked.
     published: ArcSwapOption<Standings>,
-    /// Number of clusters that forbid Tributary to read the whole collection. Each watch reads the number at each
+    /// Number of clusters that forbid Tributary to read the whole collection. Each watch reads this number at each
     /// event.
     forbidden: AtomicUsize,
     /// Number of times that a cluster began to forbid reads of the whole collection.
     times_forbidden: AtomicUsize,
     changes: watch::Sender<u64>,
     names: watch::Sender<Arc<[ClusterName]>>,
-    /// Whether enough clusters are known for a response: with `partial: Deny`, and with `partial: Allow`.
+    /// Whether the states suffice for a response: with `partial: Deny`, and with `partial: Allow`.
     enough: watch::Sender<[bool; 2]>,
 }
 
@@ -40,7 +40,7 @@ struct BoardState {
     by_name: BTreeMap<ClusterName, Standing>,
     counts: StandingCounts,
     times_forbidden: usize,
-    /// Whether clusters joined or left since the last update of `names`.
+    /// Whether clusters have joined or left since the last update of `names`.
     has_others: bool,
 }
 
@@ -63,7 +63,7 @@ impl Board {
             now.push(cluster);
         }
         if known.by_name.len() > count {
-            // `now` and `by_name` are both sorted by name.
+            // `now` and `by_name` are sorted by cluster name.
             let mut now = now.into_iter().peekable();
             let by_name = std::mem::take(&mut known.by_name);
             let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -77,7 +77,7 @@ impl Board {
         }
     }
 
-    /// Wakes the receivers of changes although all states are equal, because a cluster has a new cacher.
+    /// Wakes the receivers of state changes although no state has changed, because a cluster has a new cacher.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -94,7 +94,7 @@ impl Board {
         self.changed();
     }
 
-    /// Returns the states of all clusters. Costs a reference count, unless a state has changed.
+    /// Returns the states of all clusters. Only clones a reference, unless a state has changed.
     pub(super) fn standings(&self) -> Arc<Standings> {
         if let Some(published) = self.published.load_full() {
             return published;
@@ -106,8 +106,9 @@ impl Board {
         standings
     }
 
-    /// Returns the states of the wanted clusters if a list or watch can be answered without waiting. Costs as much as
-    /// [`standings`](Self::standings). If all clusters are wanted and more must become known, no list is made.
+    /// Returns the states of the wanted clusters if they suffice to answer a list or watch at once. Otherwise returns
+    /// `None`. Costs as much as [`standings`](Self::standings). If all clusters are wanted and some must become known
+    /// first, the function builds no list of states.
     pub(super) fn enough(&self, partial: Partial, wanted: &ClusterSelector) -> Option<Arc<Standings>> {
         let standings = match self.published.load_full() {
             Some(published) => published,
@@ -117,7 +118,8 @@ impl Board {
         Some(standings.of_wanted(wanted)).filter(|standings| standings.suffice(partial))
     }
 
-    /// Subscribes to changes of [`enough`](Self::enough). For a subset of the clusters, the receiver gets each change.
+    /// Subscribes to changes of the result of [`enough`](Self::enough). If not all clusters are wanted, the receiver
+    /// wakes at each state change.
     pub(super) fn enough_changes(&self, wanted: &ClusterSelector) -> BoardChanges {
         match wanted.is_everything() {
             true => BoardChanges::Enough(self.enough.subscribe()),
@@ -175,7 +177,7 @@ pub(super) enum BoardChanges {
 }
 
 impl BoardChanges {
-    /// Marks all previous changes as seen. Call it before reading the states.
+    /// Marks all previous changes as seen. Call this function before you read the states.
     pub(super) fn look(&mut self) {
         match self {
             Self::Enough(changes) => changes.mark_unchanged(),
@@ -184,7 +186,7 @@ impl BoardChanges {
     }
 
     pub(super) async fn changed(&mut self) {
-        // The channel is open: the board outlives its waiting readers.
+        // The channel is open, because the board outlives the readers that wait.
         let _ = match self {
             Self::Enough(changes) => changes.changed().await,
             Self::Each(changes) => changes.changed().await,
@@ -217,9 +219,9 @@ mod tests {
         }
     }
 
-    /// The reader sleeps through the 999 changes before the last cluster is known.
+    /// The reader sleeps through 999 state changes before the last cluster is known.
     #[tokio::test]
-    async fn waiting_reader_wakes_only_when_the_last_cluster_is_known() {
+    async fn waiting_read_wakes_once_after_the_last_cluster_is_known() {
         let board = Board::default();
         (0..1000).for_each(|number| board.set(&name(number), syncing()));
         let everything = ClusterSelector::default();
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cluster_names_change_only_when_clusters_join_or_leave() {
+    async fn published_cluster_names_change_only_when_clusters_join_or_leave() {
         let board = Board::default();
         let mut names = board.names();
         let told = |names: &mut watch::Receiver<Arc<[ClusterName]>>| {
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn selective_read_waits_only_for_its_selected_clusters() {
+    async fn read_waits_only_for_clusters_that_its_selector_matches() {
         let board = Board::default();
         (0..2).for_each(|number| board.set(&name(number), syncing()));
         let selector = LabelSelector::parse("tributary.dev/cluster=c0001").unwrap();

@@ -1,7 +1,7 @@
-//! Cache of the newest bookmark, encoded once for all watches.
+//! Cache of the newest bookmark, which is encoded once for all watches.
 //!
-//! With a thousand clusters, the composite version in a bookmark takes 7 KB and a quarter of a millisecond, and each
-//! watch may send a bookmark up to five times a second. All watches that are up to date are at the same log position,
+//! With a thousand clusters, the composite version in a bookmark takes 7 KB and a quarter of a millisecond to encode.
+//! Each watch may send a bookmark up to five times a second. Watches that are up to date are at the same log position,
 //! so they share the bookmark.
 
 use std::sync::Arc;
@@ -22,27 +22,27 @@ pub struct Bookmarks {
 struct EncodedBookmark {
     at: LogVersion,
     vector: Arc<CompositeResourceVersion>,
-    /// Encoded composite version, with the list of clusters for which it was encoded.
+    /// Encoded composite version, with the list of cluster incarnations that the encoding uses.
     text: Option<(Arc<Epochs>, Arc<str>)>,
     frames: Vec<(BookmarkForm, Bytes)>,
 }
 
-/// Properties in which bookmarks with the same composite version differ.
+/// Properties by which two bookmarks with the same composite version can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BookmarkForm {
     /// Format of the stream.
     pub form: AnswerForm,
-    /// Whether the bookmark ends the initial events (`k8s.io/initial-events-end`).
+    /// Whether the bookmark marks the end of the initial events (`k8s.io/initial-events-end`).
     pub end: bool,
-    /// Whether a Table in the bookmark defines its columns.
+    /// Whether the bookmark is a Table that defines its columns.
     pub columns: bool,
     /// Part of the object that a Table row contains.
     pub include: IncludeObject,
 }
 
 impl Bookmarks {
-    /// Returns the composite version at a position of the log. `None` if this part of the log was removed. Costs a
-    /// reference count, except for the first caller.
+    /// Returns the composite version at a position of the log. `None` if the log has removed this position. Only the
+    /// first call for a position computes the version; later calls clone a reference.
     pub fn vector(&self, log: &Log, at: LogVersion) -> Option<Arc<CompositeResourceVersion>> {
         let mut last = self.last.lock();
         if let Some(made) = last.as_ref().filter(|made| made.at == at) {
@@ -53,9 +53,9 @@ impl Bookmarks {
         Some(vector)
     }
 
-    /// Returns the encoded bookmark event for a composite version; `make` builds the event from the encoded version.
-    /// The event is cached for each form if the version is the newest result of [`vector`](Self::vector). Otherwise the
-    /// event is built for this call.
+    /// Returns the encoded bookmark event for a composite version. `make` builds the event from the encoded version. If
+    /// the version is the newest result of [`vector`](Self::vector), the event is cached by its form. Otherwise the
+    /// event is built for this call alone.
     pub fn frame(
         &self,
         vector: &Arc<CompositeResourceVersion>,

@@ -21,7 +21,7 @@ use super::news::News;
 use super::past::PastStates;
 use super::warnings::Warnings;
 
-/// Number of undone changes after which the task yields. 256 take about 0.4 ms.
+/// Number of changes to undo before the task yields. 256 take about 0.4 ms.
 const CHANGES_PER_TURN: usize = 256;
 
 /// Resource of a view.
@@ -42,15 +42,16 @@ pub struct Contents {
     pub namespace: Option<String>,
     /// Decoder of the objects, with their selectable fields.
     pub decoder: ObjectDecoder,
-    /// Encoded events, shared by all watches.
+    /// Cache of encoded events that all watches share.
     pub encodings: Encodings,
-    /// Newest bookmark, shared by all watches.
+    /// Cache of the newest bookmark that all watches share.
     pub bookmarks: Bookmarks,
-    /// Writes that reads must wait for.
+    /// Writes through this process for which reads must wait.
     pub fences: Fences,
-    /// Warnings that members add to each response.
+    /// Warnings that members add to each of their responses about the resource.
     pub warnings: Warnings,
-    /// Metric counters of this resource. Stored here, because a watch uses them for each batch of events.
+    /// Metric counters of this resource. They are stored in the view because a watch uses them for each batch of
+    /// events.
     pub counters: WatchCounters,
     pub(super) fleet: Arc<Fleet>,
     pub(super) metrics: Arc<Metrics>,
@@ -89,19 +90,19 @@ impl Contents {
         self.log.read()
     }
 
-    /// Returns the version of a cluster's collection in the log. `None` while the cluster is unknown.
+    /// Returns the version up to which the log contains a cluster's collection. `None` while the cluster is unknown.
     pub fn version_of(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         self.log.read().snapshot(cluster).map(Snapshot::resource_version)
     }
 
-    /// Registers a watch on the connection `peer` for new events in the log. Progress of members wakes no watch:
-    /// progress appears only in bookmarks, and the sender of a bookmark reads it from the log.
+    /// Registers a watch on the connection `peer`, so that new events in the log wake the watch. A progress report of a
+    /// member wakes no watch: the progress appears only in bookmarks, whose sender reads it from the log.
     pub fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
         self.head.wait(peer)
     }
 
-    /// Returns the mark that is inserted into a cluster's objects. A cluster that has just left still has a mark,
-    /// because its objects have to be deleted.
+    /// Returns the mark of a cluster, which Tributary inserts into the cluster's objects. A cluster that has just left
+    /// still has a mark, because watches report its objects as deleted.
     pub fn mark(&self, cluster: &ClusterName) -> Arc<ClusterMark> {
         self.fleet.mark(cluster)
     }
@@ -119,8 +120,8 @@ impl Contents {
     /// Returns the exact state at a past composite version: one snapshot for each cluster of the version, sorted by
     /// name.
     ///
-    /// Locks the log for one cluster at a time, only to read the changes, and undoes them without the lock.
-    /// Cancellation is safe.
+    /// The log is locked for one cluster at a time, only to read the cluster's changes. The changes are undone without
+    /// the lock. Cancellation is safe.
     ///
     /// # Errors
     /// As [`Log::snapshot_at`](tributary_merge::Log::snapshot_at).

@@ -1,9 +1,9 @@
-//! Groups of watches with the same filter (*crowds*). Each change is compared with a filter once for the whole crowd,
-//! and a change that does not match wakes no watch of the crowd.
+//! Groups of watches with the same filter (*crowds*). Each change is compared with a filter once for the whole crowd. A
+//! change that does not match the filter wakes no watch of the crowd.
 //!
 //! A crowd stores *stretches*: ranges of the log without a matching change. A change that does not match extends the
-//! current stretch. A matching change ends the stretch and starts a new one behind the change; watches that have not
-//! read the log up to the new stretch must read the log.
+//! current stretch. A matching change ends the current stretch, and a new stretch starts after the change. A watch that
+//! has not read the log up to the new stretch must read the log.
 //!
 //! ```text
 //!   log   … │ match │ other │ other │ match │ other │ ◀─ another change extends `now`
@@ -25,7 +25,7 @@ use super::news::{Interest, NewChanges};
 pub(super) struct Crowds {
     by_interest: HashMap<Arc<dyn Interest>, u64>,
     by_number: BTreeMap<u64, (Arc<Crowd>, usize)>,
-    /// Number of crowds ever created, which is the number of the newest crowd.
+    /// Number of crowds ever created. The newest crowd has this number.
     begun: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Crowds {
 pub(super) struct Crowd {
     number: u64,
     interest: Arc<dyn Interest>,
-    /// Whether the latest changes require some watches to read the log.
+    /// Whether the latest changes make it necessary that some watches read the log.
     is_to_look: AtomicBool,
     stretches: Mutex<Stretches>,
 }
@@ -41,10 +41,10 @@ pub(super) struct Crowd {
 /// Ranges of log positions without a matching change.
 struct Stretches {
     /// Last completed range of log positions without a matching change. A watch that sleeps at a position in this range
-    /// is about to be woken.
+    /// will be woken.
     before: Range<u64>,
-    /// Current range of log positions without a matching change, which still grows. A watch before this range has been
-    /// woken, or is about to read the log.
+    /// Current range of log positions without a matching change, which still grows. A watch at a position before this
+    /// range has been woken, or will read the log.
     now: Range<u64>,
 }
 
@@ -70,7 +70,8 @@ impl Crowds {
         }
     }
 
-    /// Returns the crowd with the next number after `behind`, or the first crowd. New crowds have the highest numbers.
+    /// Returns the first crowd whose number is greater than `behind`. Without `behind`, returns the crowd with the
+    /// lowest number. New crowds have the highest numbers.
     pub(super) fn next(&self, behind: Option<u64>) -> Option<(u64, &Crowd)> {
         let behind = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_number.range((behind, Bound::Unbounded)).next().map(|(number, (crowd, _))| (*number, &**crowd))
@@ -88,15 +89,16 @@ impl Crowd {
         Self { number, interest, is_to_look: AtomicBool::new(false), stretches: Mutex::new(stretches) }
     }
 
-    /// Compares changes with the filter. Returns whether some watches must read the log: a change matches, or a change
-    /// may have been missed. If so, each watch must be [called](Self::call) before the next changes.
+    /// Compares changes with the crowd's filter. Returns whether some watches must read the log, because a change
+    /// matches or an earlier change may have been missed. If so, [`call`](Self::call) must be used for each watch
+    /// before the next changes.
     pub(super) fn hear(&self, changes: &NewChanges) -> bool {
         let is_to_look = self.stretches.lock().hear(changes, &*self.interest);
         self.is_to_look.store(is_to_look, Ordering::Relaxed);
         is_to_look
     }
 
-    /// Instruction for a watch that has read the log up to `place`, according to the latest changes.
+    /// Returns whether a watch that has read the log up to `place` can sleep after the latest changes.
     pub(super) fn call(&self, place: u64) -> Call {
         if !self.is_to_look.load(Ordering::Relaxed) {
             return Call::Sleep;
@@ -106,7 +108,7 @@ impl Crowd {
         if place < stretches.now.start { Call::Look { from: place } } else { Call::Sleep }
     }
 
-    /// Position up to which the log contains no match for a watch that has read the log up to `place`.
+    /// Position up to which a watch can skip the log, if the watch has read the log up to `place`.
     pub(super) fn passed(&self, place: u64) -> u64 {
         self.stretches.lock().passed(place)
     }
@@ -124,7 +126,8 @@ impl Stretches {
     /// Updates the ranges without a matching change. Returns whether watches must read these changes.
     fn hear(&mut self, changes: &NewChanges, interest: &dyn Interest) -> bool {
         let Range { start, end } = self.now;
-        // Later changes were announced before these. The watches woken for the later changes read these changes too.
+        // Later changes were announced before these changes. The watches that were woken for the later changes read
+        // these changes too.
         if changes.to() <= start {
             return false;
         }
@@ -156,15 +159,15 @@ mod tests {
         changes
     }
 
-    /// A crowd of one watch of a namespace, which has read the log up to `place`.
+    /// A crowd of one watch. The watch has a filter by one namespace, and has read the log up to `place`.
     fn crowd(namespace: &'static str, place: u64) -> Arc<Crowd> {
         Crowds::default().join(Arc::new(InNamespace(namespace)), place)
     }
 
     #[test]
-    fn watch_group_skips_exactly_the_changes_without_a_match() {
-        // ((position of the first change, namespaces of the changes), read position before, skipped up to (`None`: must
-        // read the log), reason)
+    fn watches_with_equal_filters_skip_exactly_the_unmatched_changes() {
+        // Columns: position of the first change and namespaces of the changes; position that the watch has read;
+        // position up to which the watch can skip (`None`: must read the log); reason.
         type Happened<'a> = (u64, &'a [&'a str]);
         let cases: [(Happened<'_>, u64, Option<u64>, &str); 9] = [
             ((5, &["mill"]), 5, Some(6), "nothing for it"),
@@ -186,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn watch_group_wakes_watches_before_an_unread_matching_change() {
+    fn watches_that_have_not_read_a_matching_change_are_woken() {
         let crowd = crowd("shop", 5);
         assert!(!crowd.hear(&changes(news_in(5, &["mill"]))));
         assert!(crowd.hear(&changes(news_in(6, &["mill", "shop", "mill"]))));
-        // A watch skips changes that do not match and come before the match.
+        // A watch skips the changes before the matching change.
         assert_eq!([5, 6, 7].map(|place| crowd.call(place)), [6, 6, 7].map(|from| Call::Look { from }));
         assert_eq!([5, 6, 7].map(|place| crowd.passed(place)), [6, 6, 7]);
         assert_eq!([8, 9, 10].map(|place| crowd.call(place)), [Call::Sleep; 3]);
@@ -201,7 +204,7 @@ mod tests {
 
     /// Members report progress at positions 7, 8 and 10.
     #[test]
-    fn watch_group_skips_member_progress_between_changes() {
+    fn watches_with_equal_filters_skip_progress_reports_between_changes() {
         let mut news = news_behind((7, 9), &["mill"]);
         news.add(news_behind((10, 11), &["mill", "shop"]));
         let news = changes(news);
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_group_exists_while_it_has_watches() {
+    fn group_of_equal_watch_filters_exists_while_it_has_watches() {
         let mut crowds = Crowds::default();
         let [shop, same, bank] = ["shop", "shop", "bank"].map(|own| crowds.join(Arc::new(InNamespace(own)), 5));
         assert!(Arc::ptr_eq(&shop, &same) && !Arc::ptr_eq(&shop, &bank));

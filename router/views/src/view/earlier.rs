@@ -1,13 +1,13 @@
-//! Cluster states that fit the data of a response.
+//! Cluster states that are consistent with the data of a response.
 //!
 //! ```text
 //! request ─▶ known ─▶ EarlierStandings ─▶ waits, then reads the log ─▶ View::standings_with ─▶ Standings
 //!                                                                                    ─▶ 429, 404, warnings
 //! ```
 //!
-//! The objects of a cluster that forbids reads may leave the log while a request waits. A request that remembers the
-//! cluster as known would then report the objects as deleted. Therefore a response never uses the states from before
-//! the wait, but states that fit the data that was read.
+//! While a request waits, the objects of a cluster that forbids reads may be removed from the log. A request that
+//! remembers the cluster as known would then report the objects as deleted. Therefore a response never uses the states
+//! from before the wait, but states that are consistent with the data that was read.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tributary_merge::Heads;
 use super::View;
 use super::standing::{self, Standing, Standings};
 
-/// States of the wanted clusters from before a request waited and read.
+/// States of the wanted clusters from before a request waited and read the log.
 #[derive(Clone, Debug)]
 pub struct EarlierStandings {
     wanted: ClusterSelector,
@@ -27,8 +27,7 @@ pub struct EarlierStandings {
 }
 
 impl EarlierStandings {
-    /// Creates the value from the states of the wanted clusters. `partial` decides whether an unknown cluster fails the
-    /// request.
+    /// Stores the states of the wanted clusters. `partial` decides whether an unknown cluster fails the request.
     pub fn new(standings: Arc<Standings>, wanted: &ClusterSelector, partial: Partial) -> Self {
         Self { wanted: wanted.clone(), partial, standings }
     }
@@ -46,7 +45,7 @@ impl EarlierStandings {
         self.standings.iter().filter(|(_, standing)| matches!(standing, Standing::Fresh | Standing::Stale { .. }))
     }
 
-    /// Returns whether a cluster forbade reads of the whole collection.
+    /// Returns whether at least one of the clusters forbade reads of the whole collection.
     pub fn is_one_forbidden(&self) -> bool {
         self.standings.is_one_forbidden()
     }
@@ -61,14 +60,15 @@ impl EarlierStandings {
 }
 
 impl View {
-    /// Returns the cluster states that fit the data that was read. `held` are the snapshots from which the response is
-    /// made. Every response gets its states from this function.
+    /// Returns the cluster states that are consistent with the data that was read. `held` are the snapshots from which
+    /// the response is made. Every response gets its states from this function.
     ///
     /// # Errors
-    /// 429 if partial answers are denied and a wanted cluster has become unknown since, or is new.
+    /// 429 if partial answers are denied and a wanted cluster is new, or has become unknown during the wait.
     pub fn standings_with(&self, before: EarlierStandings, held: &Heads) -> Result<Arc<Standings>, Refusal> {
         let EarlierStandings { wanted, partial, standings } = before;
-        // Read after the snapshots: a cluster is marked as unknown before its objects leave the log.
+        // The states are read after the snapshots, because a cluster is marked as unknown before its objects leave the
+        // log.
         let now = self.standings_of(&wanted);
         let standings = match Arc::ptr_eq(&now, &standings) {
             true => now,
@@ -80,13 +80,13 @@ impl View {
         }
     }
 
-    /// Updates the states between two waits: an unknown cluster may be known meanwhile.
+    /// Updates the states between two waits, because an unknown cluster may have become known.
     pub fn look_again(&self, before: &mut EarlierStandings) {
         let held = Arc::clone(self.log().head());
         before.standings = self.standings_of(&before.wanted).advance_from(&before.standings, &held);
     }
 
-    /// Finds the objects with a key in all clusters, and the cluster states that fit them.
+    /// Finds the objects with a key in all clusters, and the cluster states that are consistent with these objects.
     ///
     /// # Errors
     /// As [`standings_with`](Self::standings_with).

@@ -9,16 +9,16 @@ use tributary_answers::negotiate::IncludeObject;
 use tributary_apimachinery::ItemResourceVersions;
 use tributary_merge::SharedKey;
 
-/// Key of an encoding: event, format of the object and of its resourceVersion, options of a Table row, and key of the
-/// audience (`None` for users who may see all clusters).
+/// Key of an encoded event: the event, the format of the object and of its resourceVersion, the options of a Table row,
+/// and the key of the audience. The audience is `None` for users who may see all clusters.
 pub type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<RowOptions>, Option<[u8; 16]>);
 
-/// Options of a Table row.
+/// Options with which a Table row is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowOptions {
     /// Part of the object that the row contains.
     pub include: IncludeObject,
-    /// Time for which the ages in the row are correct, in seconds since 1970.
+    /// Time at which the ages in the row are correct, in seconds since 1970.
     pub second: i64,
 }
 
@@ -51,7 +51,8 @@ impl Encodings {
         self.kept.lock().by_key.get(key).cloned()
     }
 
-    /// Caches an encoding. Two watches may rarely encode the same event concurrently; the results are equal.
+    /// Caches an encoded event. Two watches may encode the same event at the same time, which is rare. Both results are
+    /// equal.
     pub fn insert(&self, key: EncodingKey, made: Bytes) {
         self.kept.lock().insert(key, made, self.bytes_max);
     }

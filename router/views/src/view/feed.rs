@@ -1,4 +1,4 @@
-//! Feed of the merged log from one cacher.
+//! Transfer of updates from one cacher to the merged log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,17 +20,17 @@ use super::step;
 pub(super) struct Feed {
     view: Weak<Contents>,
     cluster: ClusterName,
-    /// Whether the log already contains the same cluster, fed by an earlier cacher.
+    /// Whether the log already contains objects of the same cluster from an earlier cacher.
     goes_on: bool,
     /// Whether the cluster's name belonged to a different cluster before.
     is_successor: bool,
     live: AtomicBool,
-    /// Views of one namespace whose logs this feed updates as well. Locked before the log.
+    /// Views of one namespace to whose logs this feed also sends updates. Locked before the log.
     followers: Mutex<Followers>,
 }
 
-/// Views of one namespace that a cluster's feed updates as well. Locked during each update of the cluster, so that a
-/// new follower gets either the update or a state that contains the update.
+/// Views of one namespace to which a cluster's feed also sends updates. Locked during each update of the cluster, so
+/// that a new follower gets either the update or a state that contains the update.
 #[derive(Default)]
 pub(super) struct Followers {
     synced: bool,
@@ -45,7 +45,8 @@ impl Followers {
         !self.feeds.is_empty()
     }
 
-    /// Sends each follower its part of an update. `before` is the version of all namespaces before the update.
+    /// Sends each follower its namespace's part of an update. `before` is the cluster's version in the view of all
+    /// namespaces before the update.
     pub(super) fn send_step(&self, before: CollectionVersion, step: &Update) {
         for (namespace, feed) in &self.feeds {
             if let Some(feed) = feed.upgrade() {
@@ -59,8 +60,8 @@ impl Followers {
     }
 
     /// Adds a follower and sends it the current state. Before the first complete state of this cacher, the current
-    /// state comes from an earlier cacher. A follower that already has objects of the cluster does not need such a
-    /// state.
+    /// state is that of an earlier cacher. A follower that already has objects of the cluster does not need the earlier
+    /// cacher's state.
     pub(super) fn add(&mut self, namespace: &Arc<str>, feed: &Arc<Feed>, state: Option<Snapshot>) {
         if let Some(snapshot) = state.filter(|_| self.synced || !feed.holds_some()) {
             feed.follow(namespace, snapshot.resource_version(), &Update::Synced { snapshot });
@@ -76,7 +77,7 @@ impl Feed {
         Arc::new(Self { view, cluster, goes_on, is_successor, live, followers })
     }
 
-    /// Adds a view of one namespace as a follower: the follower gets the current state and all further updates.
+    /// Adds a view of one namespace as a follower. The follower gets the current state and all later updates.
     pub(super) fn lead(&self, namespace: &Arc<str>, follower: &Arc<Feed>) {
         let mut followers = self.followers.lock();
         let Some(view) = self.view.upgrade() else { return };
@@ -88,8 +89,8 @@ impl Feed {
         }
     }
 
-    /// Applies the part of an update of all namespaces that belongs to one namespace. `before` is the version before
-    /// the update.
+    /// Applies the part of an update that belongs to this namespace. `before` is the cluster's version in the view of
+    /// all namespaces before the update.
     pub(super) fn follow(&self, namespace: &str, before: CollectionVersion, step: &Update) {
         let Some(view) = self.view.upgrade() else { return };
         let held = view.log().snapshot(&self.cluster).cloned().unwrap_or_default();
@@ -102,7 +103,7 @@ impl Feed {
         self.view.upgrade().is_some_and(|view| view.log().snapshot(&self.cluster).is_some())
     }
 
-    /// Sends a follower the current version of the cluster, even if no object in its namespace has changed.
+    /// Sends a follower the current version of the cluster, even if no object in the follower's namespace has changed.
     pub(super) fn tell_progress(&self, namespace: &str, follower: &Feed) {
         // The lock ensures that all earlier updates have been sent.
         let _followers = self.followers.lock();
@@ -112,13 +113,13 @@ impl Feed {
         }
     }
 
-    /// Stops all further updates. Call it while the log is locked for writing.
+    /// Ends the feed: the log gets no later update from it. Call this function while the log is locked for writing.
     pub(super) fn end(&self) {
         self.live.store(false, Ordering::Relaxed);
     }
 }
 
-/// Handles decreased revisions of a cluster, for example after an etcd restore.
+/// Applies a state of a cluster whose revisions have decreased, for example after an etcd restore.
 fn reset(view: &Contents, log: &mut Log, name: &ClusterName, after: Snapshot, now: Duration) {
     view.fences.forget(name);
     if let Some(cluster) = view.fleet.cluster(name) {
@@ -136,7 +137,8 @@ impl UpdateObserver for Feed {
         match (self.append_step(&view, update), step) {
             (Taken::No, _) | (_, None) => {}
             (Taken::Step, Some((before, step))) => followers.send_step(before, &step),
-            // Followers get an explicit reset: the decreased revisions may not be visible in their own namespace.
+            // Followers get an explicit reset, because the decreased revisions may not be visible in their own
+            // namespaces.
             (Taken::Reset, Some((before, step))) => {
                 let after = step.snapshot().clone();
                 followers.send_step(before, &Update::Reset { before: Snapshot::default(), after });
@@ -159,8 +161,8 @@ impl UpdateObserver for Feed {
     }
 }
 
-/// Converts an update for followers. The first state of a cacher whose objects an earlier cacher already delivered is a
-/// relist for followers.
+/// Converts an update for followers. If an earlier cacher already delivered the cluster's objects, the first state of
+/// the new cacher is a relist for followers.
 fn as_followed(is_known: bool, step: Update) -> Update {
     match step {
         Update::Synced { snapshot } if is_known => Update::Relisted { before: Snapshot::default(), after: snapshot },
@@ -171,7 +173,7 @@ fn as_followed(is_known: bool, step: Update) -> Update {
 enum Taken {
     No,
     Step,
-    /// The update is in the log, and the revisions of the cluster decreased.
+    /// The update is in the log, and it decreased the revisions of the cluster.
     Reset,
 }
 
@@ -182,7 +184,7 @@ impl Feed {
         if !self.live.load(Ordering::Relaxed) {
             return Taken::No;
         }
-        // A thousand members report progress each minute, which must not wake thousands of watches.
+        // A thousand members report progress each minute, and the reports must not wake thousands of watches.
         if let Update::Progress { snapshot } = &update {
             log.progress(&self.cluster, snapshot.resource_version(), now);
             return Taken::Step;
@@ -198,7 +200,7 @@ impl Feed {
         };
         let mut taken = Taken::Step;
         match update {
-            // A new cacher for a known cluster whose configuration changed.
+            // This cacher is new, and the log already contains its cluster, whose configuration changed.
             Update::Synced { snapshot } if self.goes_on => {
                 match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
                     true => {

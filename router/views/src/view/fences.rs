@@ -1,10 +1,10 @@
 //! Read-your-writes: the writes through this process for which a read must wait.
 //!
-//! A fence stores the resourceVersions in a member's responses to writes, for each written object. A read with an unset
-//! resourceVersion waits until the member's cacher has these versions. A read of one object waits for the fences of
-//! this object, and a read of a collection waits for all fences. So a member whose watch lags only delays readers of
-//! objects that were written in this member. Each user waits only for their own writes: otherwise a user who constantly
-//! writes to a lagging member would delay all others.
+//! A fence stores the resourceVersions from a member's responses to writes, for each written object. A read with an
+//! unset resourceVersion waits until the member's cacher has reached these versions. A read of one object waits for the
+//! fences of this object, and a read of a collection waits for all fences. So a member with a late watch delays only
+//! the reads of objects that were written in this member. Each user waits only for their own writes. Otherwise a user
+//! who constantly writes to a late member would delay all other users.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,7 +16,8 @@ use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_sharing::flow::holder::Holder;
 use tributary_sharing::limits::FENCE_OBJECTS;
 
-/// Pending writes of one resource, by writer (`Caller::writer` of the router) and cluster.
+/// Writes of one resource that are not visible in the cache yet, by writer (`Caller::writer` of the router) and
+/// cluster.
 #[derive(Debug, Default)]
 pub struct Fences {
     pending: Mutex<ByWriter>,
@@ -25,16 +26,16 @@ pub struct Fences {
 #[derive(Debug, Default)]
 struct ByWriter(HashMap<Holder, WriterFences>);
 
-/// Selects the writers whose writes a request waits for.
+/// Selects the writers for whose writes a request waits.
 #[derive(Clone, Copy, Debug)]
 pub enum WrittenBy {
-    /// One writer (`Caller::writer`): a read shows users their own writes.
+    /// One writer (`Caller::writer`). Used by reads: users see their own writes.
     One(Holder),
-    /// All writers: a write must find the cluster of an object that any user has just created.
+    /// All writers. Used by writes: a write must find the cluster of an object that any user has just created.
     Anybody,
 }
 
-/// Pending writes of one writer, by cluster. Never empty.
+/// Fences of one writer, by cluster. The map is never empty.
 type WriterFences = BTreeMap<ClusterName, ClusterFence>;
 
 #[derive(Debug)]
@@ -47,73 +48,73 @@ struct ClusterFence {
 
 #[derive(Debug)]
 enum FencedVersions {
-    /// Highest version of each object, by key.
+    /// Highest written version of each object, by key.
     Objects(BTreeMap<String, ResourceVersion>),
-    /// Highest version of the collection, because too many objects were written, or an unknown object was written.
+    /// Highest written version of the whole collection, because many objects or an unknown object were written.
     Collection(ResourceVersion),
 }
 
-/// Writes in one cluster for which a read waits.
+/// Pending writes for which a read waits, all in one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
-    /// Highest version in a response to a write.
+    /// Highest version in the responses to the writes.
     pub version: ResourceVersion,
     /// Deletions whose response had no version.
     pub deletions: Vec<Deletion>,
 }
 
-/// A write fence for which a list has waited in vain.
+/// A fence for which a list has waited until its time limit without success.
 #[derive(Clone, Debug)]
 pub struct Late {
-    /// The write fence that the cache did not reach.
+    /// The fence that the cache did not reach in time.
     pub fence: Fence,
-    /// Start of the wait for the fence.
+    /// Time at which the list began to wait for the fence.
     pub since: Instant,
 }
 
-/// Pending writes in one cluster for which a read of a collection waits.
+/// Pending writes for which a read of a collection waits, all in one cluster.
 #[derive(Clone, Debug)]
 pub struct Waited {
     pub cluster: ClusterName,
-    /// All pending writes in the cluster.
+    /// Fence of all writes in the cluster that are not visible yet.
     pub fence: Fence,
-    /// The write fence for which a list has already waited in vain.
+    /// The fence for which a list has already waited until its time limit.
     pub late: Option<Late>,
 }
 
-/// A deletion whose response did not contain the version of the deletion.
+/// A deletion whose response did not contain the resourceVersion of the deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
     /// Key of the object.
     pub key: String,
     /// Uid of the object. The deletion is complete when no object with the key has this uid.
     pub uid: String,
-    /// Version of the object before the deletion, if finalizers or a grace period may delay the removal: a newer
-    /// version then shows the start of the deletion. `None` if the response shows that the object is removed.
+    /// Version of the object before the deletion, if finalizers or a grace period may delay the removal. A newer
+    /// version then shows that the deletion has started. `None` if the response shows that the object is removed.
     pub before: Option<ResourceVersion>,
 }
 
-/// Maximum number of remembered deletions for each cluster; above the maximum, the oldest deletions are dropped. A
-/// cacher usually sees a deletion within milliseconds. The limit matters only if the member's watch lags, or after the
-/// deletion of a large collection: reads then wait for the last deletions.
+/// Maximum number of stored deletions for each cluster. Above the maximum, the oldest deletions are dropped. A cacher
+/// usually sees a deletion within milliseconds. The limit matters only if the member's watch is late, or after the
+/// deletion of a large collection. In both cases reads wait only for the most recent deletions.
 const DELETIONS_MAX: usize = 1024;
 
-/// Time after which reads ignore a write. 30 s, ten times the timeout of a read. A version that a healthy cacher has
-/// not seen by then belongs to a different etcd than the collection's, for example, and reads must not fail forever.
+/// Time after which reads ignore a write. 30 s, ten times the timeout of a read. If a healthy cacher has not seen a
+/// version by then, the version may belong to a different etcd than the collection, and reads must not fail forever.
 const WAITED_FOR: Duration = Duration::from_secs(30);
 
-/// Maximum number of writers with pending writes. Writes of writers that do not read stay pending for 30 s. Above the
-/// limit, the writes of the least recent writers are dropped. 1,024 writers of one resource within 30 s need some
-/// hundred bytes each.
+/// Maximum number of writers with fences. If a writer does not read, its fences stay for 30 s. Above the limit, the
+/// fences of the least recent writers are dropped. 1,024 writers of one resource within 30 s need some hundred bytes
+/// each.
 const WRITERS_MAX: usize = 1024;
 
 impl Fences {
-    /// Records the version in the response to a write. `key` is `None` if the object is unknown.
+    /// Records the resourceVersion in the response to a write. `key` is `None` if the written object is unknown.
     pub fn record_write(&self, writer: Holder, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
         self.update_fence(writer, cluster, |pending| pending.written.add_version(key, version));
     }
 
-    /// Records the deletion of objects.
+    /// Records the deletions of objects whose responses contain no version of the deletion.
     pub fn record_deletions(
         &self,
         writer: Holder,
@@ -141,8 +142,8 @@ impl Fences {
         change(pending);
     }
 
-    /// Returns the writes for which a read of the collection waits, by cluster, and for [`WrittenBy::Anybody`] also by
-    /// writer. Costs one lock. Allocates nothing without pending writes.
+    /// Returns the writes for which a read of the collection waits, by cluster. With [`WrittenBy::Anybody`], each
+    /// writer has separate entries. Costs one lock. Allocates nothing if there are no such writes.
     pub fn pending(&self, by: WrittenBy) -> Vec<Waited> {
         let waited = |(cluster, pending): (&ClusterName, &ClusterFence)| Waited {
             cluster: cluster.clone(),
@@ -152,15 +153,15 @@ impl Fences {
         self.pending.lock().by(by).map(waited).collect()
     }
 
-    /// Returns the writes for which a read of one object waits, by cluster, and for [`WrittenBy::Anybody`] also by
-    /// writer. Costs one lock and a visit of each cluster with pending writes.
+    /// Returns the writes for which a read of one object waits, by cluster. With [`WrittenBy::Anybody`], each writer
+    /// has separate entries. Costs one lock and a visit of each cluster with such writes.
     pub fn pending_of(&self, by: WrittenBy, key: &str) -> Vec<(ClusterName, Fence)> {
         let of_key =
             |(cluster, pending): (&ClusterName, &ClusterFence)| Some((cluster.clone(), pending.fence_of(key)?));
         self.pending.lock().by(by).filter_map(of_key).collect()
     }
 
-    /// Returns whether a write to an object of a namespace is pending in a cluster.
+    /// Returns whether a cluster has a write in a namespace that is not visible in the cache yet.
     pub fn has_pending_in(&self, cluster: &ClusterName, namespace: &str) -> bool {
         let all = self.pending.lock();
         let mut of_cluster = all.by(WrittenBy::Anybody).filter(|(own, _)| *own == cluster);
@@ -174,7 +175,8 @@ impl Fences {
         })
     }
 
-    /// Removes a reached write fence for all writers, because all users see the same state. Later writes stay pending.
+    /// Removes a fence that the cache has reached. The fence is removed for all writers, because all users see the same
+    /// cached state. The fences of later writes stay.
     pub fn remove_reached(&self, cluster: &ClusterName, fence: &Fence) {
         self.change(cluster, |pending| {
             pending.deletions.retain(|deletion| !fence.deletions.contains(deletion));
@@ -186,7 +188,7 @@ impl Fences {
         });
     }
 
-    /// Records that a list has waited in vain for a write fence of its writer.
+    /// Records that a list has waited for a fence of its writer until its time limit.
     pub fn record_late(&self, by: WrittenBy, cluster: &ClusterName, late: Late) {
         let WrittenBy::One(writer) = by else { return };
         if let Some(pending) = self.pending.lock().0.get_mut(&writer).and_then(|own| own.get_mut(cluster)) {
@@ -194,12 +196,12 @@ impl Fences {
         }
     }
 
-    /// Removes all writes in a cluster that left, or whose revisions decreased.
+    /// Removes all fences of a cluster that left, or whose revisions decreased.
     pub fn forget(&self, cluster: &ClusterName) {
         self.change(cluster, |_| false);
     }
 
-    /// Changes the pending writes in a cluster, for each writer. `change` returns whether to keep the writes.
+    /// Changes the fences of a cluster, for each writer. `change` returns whether the fences are kept.
     fn change(&self, cluster: &ClusterName, mut change: impl FnMut(&mut ClusterFence) -> bool) {
         self.pending.lock().0.retain(|_, own| {
             if own.get_mut(cluster).is_some_and(|pending| !change(pending)) {
@@ -219,8 +221,8 @@ impl ByWriter {
         one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|(_, pending)| !pending.is_over())
     }
 
-    /// Removes expired write fences, or the least recent writer if none has expired. With a thousand writers, each new
-    /// writer costs a visit of all fences.
+    /// Removes expired fences, or the fences of the least recent writer if none has expired. With a thousand writers,
+    /// each new writer costs a visit of all fences.
     fn make_room(&mut self) {
         self.0.retain(|_, own| {
             own.retain(|_, pending| !pending.is_over());
@@ -245,7 +247,7 @@ impl ClusterFence {
         self.since.elapsed() >= WAITED_FOR
     }
 
-    /// Fence for a read of one object. `None` without pending writes.
+    /// Fence for a read of one object. `None` if no write to the object is recorded.
     fn fence_of(&self, key: &str) -> Option<Fence> {
         let version = match &self.written {
             FencedVersions::Objects(versions) => versions.get(key).copied().unwrap_or_default(),
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_fence_expires_after_thirty_seconds() {
+    async fn reads_wait_for_an_unseen_write_for_thirty_seconds() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         tokio::time::advance(WAITED_FOR - Duration::from_secs(1)).await;
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_fence_remembers_a_limited_number_of_deletions() {
+    async fn number_of_deletions_that_reads_wait_for_is_limited() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_deletions(ME, &cluster, (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))));
         let kept = only(&fences).deletions;
@@ -349,14 +351,14 @@ mod tests {
         let all: Vec<_> = fences.pending(MINE).into_iter().map(|waited| (waited.cluster, waited.fence)).collect();
         assert_eq!(all, [(a.clone(), fence(7, vec![])), (b.clone(), fence(9, vec![deletion("n/z")]))]);
         assert!(fences.has_pending_in(&a, "n") && !fences.has_pending_in(&a, "m"));
-        // A reached version removes the fences of all objects up to this version.
+        // When the cache reaches a version, the fences of all objects up to this version are removed.
         fences.remove_reached(&a, &fence(5, vec![]));
         assert_eq!(fences.pending_of(MINE, "n/x"), [(b, fence(9, vec![]))]);
         assert_eq!(fences.pending_of(MINE, "n/y"), [(a, fence(7, vec![]))]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_fence_covers_the_whole_collection_beyond_the_object_limit() {
+    async fn reads_wait_for_the_whole_collection_after_writes_to_many_objects() {
         let (fences, cluster) = (Fences::default(), name("c"));
         for number in 1..=FENCE_OBJECTS as u64 {
             fences.record_write(ME, &cluster, Some(&format!("n/{number}")), ResourceVersion(number));
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reached_write_fence_is_removed_and_later_writes_stay_pending() {
+    async fn reads_wait_only_for_writes_later_than_the_visible_writes() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         fences.record_deletions(ME, &cluster, [deletion("n/a")]);
@@ -388,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unreached_write_fence_stays_late_until_it_is_reached() {
+    async fn overdue_write_stays_marked_until_the_cache_contains_it() {
         let (fences, cluster) = (Fences::default(), name("c"));
         fences.record_write(ME, &cluster, Some("n/x"), ResourceVersion(5));
         let fence = only(&fences);
@@ -402,9 +404,9 @@ mod tests {
         assert_eq!((late(&fences), only(&fences).version), (None, ResourceVersion(9)));
     }
 
-    /// A user who constantly writes to a lagging member must not delay other users.
+    /// A user who constantly writes to a member with a late watch must not delay other users.
     #[tokio::test(start_paused = true)]
-    async fn write_fences_delay_only_reads_of_the_same_user() {
+    async fn pending_writes_delay_only_reads_by_the_same_user() {
         let (fences, cluster) = (Fences::default(), name("c"));
         let (ann, eve) = (Holder::User(1), Holder::User(2));
         fences.record_write(eve, &cluster, Some("n/x"), ResourceVersion(5));

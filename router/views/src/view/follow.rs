@@ -1,4 +1,4 @@
-//! Synchronization of a view with the fleet: starts and ends the feeds of its clusters.
+//! Synchronization of a view with the fleet: starts and ends the transfer of each cluster's objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::member::{CachedMember, Forbidding, TakenOver, ViewCluster, ViewCluste
 use super::standing::WhyAnew;
 use super::{CollectionObstacle, Standing, View};
 
-/// Period in which watches reopen after a renewal of credentials. With up to 10 s until the renewal is noticed,
-/// reopening takes a minute: short enough after revoked rights, and long enough to spread the load of a renewal for all
-/// clusters.
+/// Period over which watches reopen after Tributary's credentials in a cluster are renewed. Together with up to 10 s
+/// until the renewal is noticed, the reopening takes a minute. This is short enough after rights were revoked, and long
+/// enough to spread the load if the credentials of all clusters are renewed.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
 impl View {
-    /// Synchronizes the cachers with the current fleet: starts missing cachers, and ends cachers of clusters that left
-    /// or no longer serve the resource.
+    /// Synchronizes the cachers with the current fleet: starts missing cachers, and ends the cachers of clusters that
+    /// left or no longer serve the resource.
     pub fn follow_fleet(self: &Arc<Self>) {
         let _of_members = self.fleet.enter();
         let policies = self.policies.load_full();
         let policy = policies.policy_for(&self.kind.resource);
-        // Locked before the clusters are read: a cluster that is removed meanwhile is not added again.
+        // The lock is taken before the clusters are read. So a cluster that is removed meanwhile is not added again.
         let mut members = self.members.lock();
         let clusters = self.fleet.clusters();
         let held = |name: &ClusterName| clusters.contains_key(name) && policy.selects(name);
@@ -42,8 +42,8 @@ impl View {
         self.update_board(|board| board.set_all(standings));
     }
 
-    /// Starts the cachers of clusters that serve the resource according to new discovery. Costs as much as
-    /// [`standings`](Self::standings) if no cacher is missing.
+    /// Starts the missing cachers of clusters that serve the resource according to new discovery documents. Costs as
+    /// much as [`standings`](Self::standings) if no cacher is missing.
     pub fn follow_serving_clusters(self: &Arc<Self>, served: &ServedResource) {
         let standings = self.standings();
         if standings.len() >= served.cacheable.len() {
@@ -56,8 +56,8 @@ impl View {
         }
     }
 
-    /// Updates cluster states. If a cluster begins to forbid reads of all namespaces, wakes the watches of single
-    /// namespaces, because a different view takes over.
+    /// Updates the states of clusters. If a cluster begins to forbid reads of all namespaces, the function wakes the
+    /// watches of single namespaces, because each of them continues in a view of its namespace.
     pub(super) fn update_board(&self, change: impl FnOnce(&Board)) {
         let forbids = || {
             let before = self.board.times_forbidden();
@@ -69,11 +69,11 @@ impl View {
         }
     }
 
-    /// Synchronizes the cacher of one cluster with the cluster's discovery.
+    /// Starts, keeps or ends the cacher of one cluster according to the cluster's discovery documents.
     fn follow(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         match self.service(cluster) {
             ServingState::Unknown => {
-                // Objects that were cached before a change of configuration stay cached.
+                // Objects that were cached before a change of the cluster's configuration stay cached.
                 if !matches!(members.by_name.get(name), Some(ViewCluster::Cached(_))) {
                     members.by_name.insert(name.clone(), ViewCluster::Undiscovered(Arc::clone(cluster)));
                 }
@@ -94,14 +94,14 @@ impl View {
             .is_some_and(|own| own.has_verb("list") && own.has_verb("watch") && own.nature() == self.kind.nature());
         match serves {
             true => ServingState::Yes,
-            // Discovery lacks the resources of an aggregated server that does not answer, but their objects still
+            // Discovery lacks the resources of an aggregated API server that does not answer, but their objects still
             // exist.
             false if discovery.undescribed(&self.kind.resource.group_version()).is_some() => ServingState::Unknown,
             false => ServingState::No,
         }
     }
 
-    /// Selects the source of a serving cluster's objects: keeps the current feed, or starts a new one.
+    /// Selects the source of a cluster's objects: keeps the current feed, or starts a new feed.
     fn follow_serving(self: &Arc<Self>, members: &mut ViewClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
         let is_of_another = |member: &CachedMember| member.cluster.incarnation() != cluster.incarnation();
         if matches!(members.by_name.get(name), Some(ViewCluster::Cached(member)) if is_of_another(member)) {
@@ -118,8 +118,8 @@ impl View {
             MemberRetention::GivenUp => true,
             MemberRetention::No => false,
         };
-        // Clients decide how many namespaces are cached. The transport for namespaces leaves capacity for requests and
-        // for cachers of whole collections.
+        // Clients decide how many namespaces are cached. The separate transport for namespaces leaves connections for
+        // requests and for cachers of whole collections.
         let transport = if self.is_part() { cluster.transport_for_namespaces() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
         let Inheritance { goes_on, takes_over, cacher } = match (members.by_name.get(name), &leader) {
@@ -137,8 +137,8 @@ impl View {
         members.by_name.insert(name.clone(), ViewCluster::Cached(member));
     }
 
-    /// Keeps the current feed if its source is right. Gives up a collection that has been forbidden for long and still
-    /// is.
+    /// Keeps the current feed if its source is right. Removes the objects of a collection whose reads the cluster has
+    /// forbidden for too long.
     fn retain_member(
         &self,
         members: &mut ViewClusters,
@@ -176,14 +176,14 @@ impl View {
         member.report(&self.kind.resource);
     }
 
-    /// Removes the objects of a cluster whose name now belongs to a successor, or to no cluster. The successor's state
-    /// is unknown.
+    /// Removes the objects of a cluster that left, or whose name now belongs to the cluster `successor`. The
+    /// successor's state is unknown.
     pub fn forget_cluster(&self, name: &ClusterName, successor: Option<&Arc<Cluster>>) {
         let policies = self.policies.load_full();
         let successor = successor.filter(|_| policies.policy_for(&self.kind.resource).selects(name));
         let mut members = self.members.lock();
-        // The cluster becomes unknown before its objects leave the log: no reader may see a known cluster without
-        // objects.
+        // The cluster is marked as unknown before its objects leave the log, so that no reader sees a known cluster
+        // without objects.
         if let Some(successor) = successor {
             let standing = Standing::of_undiscovered(successor, &self.kind.resource);
             self.update_board(|board| board.set(name, standing));
@@ -198,7 +198,8 @@ impl View {
 
     fn give_up(&self, members: &mut ViewClusters, name: &ClusterName) {
         tracing::info!(cluster = %name, resource = %self.kind.resource, namespace = self.namespace.as_deref(), "the collection is still forbidden; its cached objects are dropped");
-        // Updated before the log: a reader of the log without the objects must find the cluster unknown.
+        // The state is updated before the log. A reader that no longer finds the objects in the log must find the
+        // cluster unknown.
         let reason = Some(StaleReason::Forbidden.to_string().into());
         let obstacle = CollectionObstacle::Forbidden;
         let standing = Standing::Unknown { since: Instant::now(), reason, obstacle };
@@ -206,10 +207,11 @@ impl View {
         self.leave(members, name);
     }
 
-    /// Ends the current feed, which a new feed replaces.
+    /// Ends the current feed of a cluster before a new feed replaces it.
     fn replace(&self, name: &ClusterName, before: &CachedMember, cluster: &Arc<Cluster>) -> Inheritance {
         let inheritance = Inheritance::of_member(before, cluster);
-        // Ended before the new feed starts, because later updates of the old feed are from an older state.
+        // The old feed is ended before the new feed starts, because later updates of the old feed contain an older
+        // state.
         let log = self.log.write();
         before.feed.end();
         self.warnings.set(name, &[]);
@@ -221,21 +223,21 @@ impl View {
 enum ServingState {
     Yes,
     No,
-    /// The cluster has no discovery yet, or the aggregated server behind the version does not answer.
+    /// The discovery of the cluster is missing, or the aggregated API server for this API version does not answer.
     Unknown,
 }
 
 enum MemberRetention {
     Yes,
-    /// No feed exists, or its source is wrong.
+    /// The cluster has no feed, or its feed has the wrong source.
     No,
-    /// The feed was removed together with its objects.
+    /// The feed was removed together with the cluster's objects.
     GivenUp,
 }
 
 #[derive(Default)]
 struct Inheritance {
-    /// Whether the log already contains the same cluster.
+    /// Whether the log already contains objects of the same cluster.
     goes_on: bool,
     takes_over: Option<TakenOver>,
     /// Previous cacher, whose memory budget the new cacher takes over.
@@ -247,18 +249,18 @@ impl Inheritance {
         let is_configured_alike = Arc::ptr_eq(&before.cluster, cluster);
         let why = if is_configured_alike { WhyAnew::Forbidden } else { WhyAnew::Configuration };
         let takes_over = Some(TakenOver { since: before.stale_since(), why });
-        // The cacher belongs to the view of all namespaces and continues.
+        // The cacher belongs to the view of all namespaces and continues there.
         let cacher = before.leader.is_none().then(|| Arc::clone(&before.cacher));
         Self { goes_on: true, takes_over, cacher }
     }
 
-    /// Inherits from the view of all namespaces, which feeds this view.
+    /// The objects come from the view of all namespaces, which also supplies this view from now on.
     fn of_leader(leader: &WholeViewFeed) -> Self {
         let takes_over = Some(TakenOver { since: leader.stale_since, why: WhyAnew::Configuration });
         Self { goes_on: false, takes_over, cacher: None }
     }
 
-    /// Inherits objects that the view of all namespaces still has. They may be outdated since `since`.
+    /// The objects are those that the view of all namespaces still has. They may be outdated since `since`.
     fn of_held(since: Instant) -> Self {
         Self { goes_on: true, takes_over: Some(TakenOver { since, why: WhyAnew::Forbidden }), cacher: None }
     }
@@ -271,11 +273,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn versions_sent_before_dropping_a_forbidden_cluster_are_recorded() {
+    async fn sent_versions_are_recorded_when_a_forbidden_cluster_is_dropped() {
         let view = View::for_tests();
         let name = ClusterName::new("b").unwrap();
         view.join_for_tests(&name, ResourceVersion(7));
-        // The cluster is unreachable, so its state does not show the refusal.
+        // The cluster is unreachable, so its state does not show that it forbids reads.
         let reason = "unreachable".into();
         view.board.set(&name, Standing::Stale { since: Instant::now(), reason, forbidden: false });
         view.give_up(&mut view.members.lock(), &name);

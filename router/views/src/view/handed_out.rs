@@ -5,7 +5,7 @@
 //!                                └────▶ private_before ──▶ Watcher::after_event, for that version
 //! ```
 //!
-//! The log does not record its readers, so readers need only its read lock.
+//! The log does not record its readers, so readers need only the read lock of the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct HandedOut(AtomicU64);
 
 impl HandedOut {
-    /// Records a batch of a watch, before the client sees its events.
+    /// Records a batch of a watch before the client sees the events of the batch.
     ///
-    /// Relaxed ordering suffices: a client that sends the version of an event has received the event, so its request
-    /// comes after this call.
+    /// Relaxed ordering suffices: a client that sends the version of an event has received the event, so the client's
+    /// request comes after this call.
     pub fn add_turn(&self, private_before: u64) {
         if private_before > 0 {
             self.0.fetch_max(private_before, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Record of resourceVersions of single objects that a different view may have sent. A watch must not resume from such
-//! a version.
+//! Record of the resourceVersions of single objects that a different view may have sent. A watch must not resume from
+//! these versions.
 //!
 //! ```text
 //! watch of n ──▶ view of all ── b forbids it ──▶ own view of n ── b is out of reach, or allows it ──▶ view of all
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The resourceVersion of an object contains the position of one cluster. The log of the view that sent the version
-//! implies the positions of all other clusters. Two logs contain the events of different clusters in different orders,
-//! and the view of one namespace may have objects of a cluster that the view of all namespaces never saw. The number
-//! does not show which view sent it. Therefore each view rejects versions that a different view may have sent, and the
+//! implies the positions of all other clusters. Two logs contain the events of different clusters in different orders.
+//! The view of one namespace may also have objects that the view of all namespaces never saw. The resourceVersion does
+//! not show which view sent it. Therefore each view rejects versions that a different view may have sent, and the
 //! client lists again from the cache. Composite versions are valid in all views.
 
 use std::collections::{HashMap, HashSet};
@@ -19,16 +19,16 @@ use parking_lot::Mutex;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 use tributary_merge::CompositeResourceVersion;
 
-/// Maximum number of remembered namespaces with a view of their own. 4,096 of the longest names take half a megabyte.
-/// Above the maximum, each namespace counts as if it had had such a view.
+/// Maximum number of stored names of namespaces with a view of their own. 4,096 of the longest names take half a
+/// megabyte. Above the maximum, each namespace counts as if it had had a view of its own.
 const REMEMBERED_MAX: usize = 4096;
 
-/// Maximum length of a namespace in bytes (RFC 1123 label). A longer name, which a request path may contain, exists in
-/// no cluster and is not remembered.
+/// Maximum length of a namespace in bytes (RFC 1123 label). A request path may contain a longer name, but no cluster
+/// has such a namespace, so the name is not stored.
 const NAMESPACE_BYTES_MAX: usize = 63;
 
-/// Record of the versions that a view of all namespaces and the views of single namespaces have sent. The view of all
-/// namespaces owns the record.
+/// Record of the versions that a view of all namespaces and the views of single namespaces have sent to clients. The
+/// view of all namespaces owns the record.
 #[derive(Default)]
 pub(super) struct Handovers {
     state: Mutex<HandoverRecord>,
@@ -36,12 +36,13 @@ pub(super) struct Handovers {
 
 #[derive(Default)]
 struct HandoverRecord {
-    /// Numbers of views and watches that send versions of each namespace.
+    /// For each namespace, the numbers of views and watches that send versions to clients.
     tellers: HashMap<String, Tellers>,
-    /// Highest version of each cluster that was sent before watches of single namespaces last changed to a different
-    /// view.
+    /// Highest version of each cluster that clients had received when watches of single namespaces last changed to a
+    /// different view.
     told: CompositeResourceVersion,
-    /// Namespaces that have had a view of their own since the view of all namespaces last caught up with such views.
+    /// Namespaces that have had a view of their own since the view of all namespaces last reached the versions of these
+    /// views.
     had_parts: HadParts,
 }
 
@@ -51,12 +52,13 @@ struct HadParts {
     too_many: bool,
 }
 
-/// Senders of versions for one namespace, while a cluster forbids reads of all namespaces.
+/// Views and watches that send versions of one namespace to clients while a cluster forbids reads of all namespaces.
 #[derive(Default)]
 struct Tellers {
-    /// Number of views of the namespace. Two for a short time, while one view replaces another.
+    /// Number of views of the namespace. The number is two for a short time while one view replaces another.
     parts: usize,
-    /// Number of watches that the view of all namespaces continues, because the limit allows no view of the namespace.
+    /// Number of watches of the namespace that the view of all namespaces continues, because a limit prevents a view of
+    /// the namespace.
     as_held: usize,
 }
 
@@ -77,7 +79,7 @@ impl HadParts {
     }
 }
 
-/// Returns whether `now` has reached the sent version in each of its clusters.
+/// Returns whether `now` has reached the sent version `told` in each cluster of `now`.
 fn is_as_far(now: &CompositeResourceVersion, told: &CompositeResourceVersion) -> bool {
     now.iter().all(|(cluster, version)| told.get(cluster).is_none_or(|told| told <= version))
 }
@@ -99,7 +101,7 @@ impl Handovers {
         state.had_parts.add_namespace(namespace);
     }
 
-    /// Removes a view of a namespace, which may have sent the versions `told`.
+    /// Removes a view of a namespace. The view may have sent all versions up to `told`.
     pub(super) fn end(&self, namespace: &str, told: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         state.told.join(told);
@@ -111,8 +113,8 @@ impl Handovers {
         self.state.lock().tellers.entry(namespace.to_owned()).or_default().as_held += 1;
     }
 
-    /// Removes a watch registered by [`begin_as_held`](Self::begin_as_held), which may have sent the versions `told`. A
-    /// later view of the namespace starts with a newer state, so it needs no record.
+    /// Removes a watch registered by [`begin_as_held`](Self::begin_as_held). The watch may have sent all versions up to
+    /// `told`. A later view of the namespace starts with a newer state, so the namespace needs no record.
     pub(super) fn end_as_held(&self, namespace: &str, told: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         if state.tellers.get(namespace).is_some_and(|tellers| tellers.parts > 0) {
@@ -121,8 +123,8 @@ impl Handovers {
         state.leave(namespace, |tellers| tellers.as_held -= 1);
     }
 
-    /// Makes a change after which views of single namespaces may take over, and returns whether they do. The lock
-    /// ensures that the versions sent before are recorded before any check.
+    /// Makes a change after which views of single namespaces may continue the watches, and returns whether they do. The
+    /// lock ensures that previously sent versions are recorded before any check.
     pub(super) fn during(
         &self,
         change: impl FnOnce() -> bool,
@@ -147,8 +149,8 @@ impl Handovers {
         *too_many || names.contains(namespace)
     }
 
-    /// Returns whether a view other than the caller may have sent this version of a cluster to a watch of the
-    /// namespace. `of_part`: the caller is a view of the namespace.
+    /// Returns whether a view other than the caller's view may have sent this version of a cluster to a watch of the
+    /// namespace. `of_part`: the caller's view is a view of the namespace.
     pub(super) fn include(
         &self,
         namespace: &str,
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlong_namespace_names_are_not_remembered() {
+    fn overlong_namespace_names_are_not_stored_in_the_version_record() {
         let mut had = HadParts::default();
         for number in 0..=REMEMBERED_MAX {
             had.add_namespace(&format!("{number}{}", "x".repeat(8 << 10)));

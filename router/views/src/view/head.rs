@@ -1,13 +1,14 @@
 //! Wake-up of a view's watches after a change, connection by connection.
 //!
-//! An event costs the same work for each of hundreds of watches, and the first watch should not wait for the last one.
-//! Therefore all watches of one connection are woken together, so that their output leaves in a few large writes. The
-//! next connection's watches are woken after the previous connection has written: while the socket and the client
-//! process the first output, the next is prepared.
+//! An event costs the same work for each of hundreds of watches, and the first watch should not wait for the last
+//! watch. Therefore all watches of one connection are woken together, so that their output leaves in a few large
+//! writes. The next connection's watches are woken after the previous connection has written. So Tributary prepares the
+//! next output while the socket and the client process the previous output.
 //!
-//! A watch with a [declared filter](HeadWaiter::only_for) is not woken for other changes, and never reads the part of
-//! the log that [contains no match](HeadWaiter::passed). Watches with equal filters form a crowd, which is checked
-//! once. Connections are visited only if at least one watch must be woken.
+//! A watch with a [declared filter](HeadWaiter::only_for) is not woken for changes that do not match. The watch also
+//! never reads the part of the log that [contains no match](HeadWaiter::passed). Watches with equal filters form a
+//! crowd, whose filter is compared with each change once. Connections are visited only if at least one watch must be
+//! woken.
 //!
 //! ```text
 //! advance ──▶ check crowd by crowd ──▶ no match: idle
@@ -30,12 +31,13 @@ use tributary_proxy::Peer;
 use super::crowds::{Call, Crowd, Crowds};
 use super::news::{Interest, News};
 
-/// Minimum number of woken watches before the task yields; only whole connections are woken. Measured with 500 watches
-/// on 5 connections: half of the watches had an event 2.0 ms after the response to the write if 64 were woken together,
-/// 2.5 ms with 128, and 2.4 ms with all. The CPU time of Tributary per watch was 4.6 µs, 4.3 µs and 5.3 µs.
+/// Minimum number of woken watches before the task yields. All watches of a connection are woken together, so the
+/// number may be larger. Measured with 500 watches on 5 connections: the median watch got its event 2.0 ms after the
+/// response to the write with 64, 2.5 ms with 128, and 2.4 ms if all were woken together. The CPU time of Tributary per
+/// watch was 4.6 µs, 4.3 µs and 5.3 µs.
 const TOGETHER: usize = 64;
 
-/// Minimum number of crowds and watches to check before the task yields. 1,024 take some 0.1 ms.
+/// Minimum number of crowds and watches whose filters are compared before the task yields. 1,024 take some 0.1 ms.
 const ASKED_TOGETHER: usize = 1024;
 
 #[derive(Default)]
@@ -47,7 +49,7 @@ struct HeadState {
     lines: Mutex<WatcherGroups>,
 }
 
-/// Registration of a watch, removed on drop.
+/// Registration of a watch for wake-ups. Dropping the value removes the registration.
 pub struct HeadWaiter {
     head: Arc<HeadState>,
     peer: Option<Peer>,
@@ -58,26 +60,27 @@ pub struct HeadWaiter {
 #[derive(Default)]
 struct Bell {
     waker: AtomicWaker,
-    /// Crowd of the watch. Unset until the watch declares its filter; until then each change wakes the watch.
+    /// Crowd of the watch. Unset until the watch declares its filter; until this time each change wakes the watch.
     crowd: OnceLock<Arc<Crowd>>,
-    /// Log position up to which the watch has read the log or has no match. Never decreases: the watch raises it after
-    /// a read, and the waking task raises it for changes that do not match.
+    /// Log position up to which the watch has read the log, or up to which no change matches its filter. The position
+    /// never decreases: the watch raises it after a read of the log, and the waking task raises it for changes that do
+    /// not match.
     place: AtomicU64,
 }
 
-/// Watches of each connection, and the progress of the running round.
+/// Watches by connection, and the progress of the running round of wake-ups.
 #[derive(Default)]
 struct WatcherGroups {
     watchers: BTreeMap<Option<Peer>, Vec<Arc<Bell>>>,
     crowds: Crowds,
     /// Number of watches without a declared filter.
     for_everything: usize,
-    /// Connection after which the next round begins.
+    /// Connection after which the next round of wake-ups begins.
     last: Option<Peer>,
     round: Option<Round>,
 }
 
-/// A round of wake-ups for one piece of news. Later news wait for the next round.
+/// A round of wake-ups for one piece of news. News during the round wait for the next round.
 struct Round {
     news: News,
     stage: RoundStage,
@@ -85,14 +88,14 @@ struct Round {
 }
 
 enum RoundStage {
-    /// Crowds up to number `up_to` have been checked.
+    /// The filters of the crowds up to number `up_to` have been compared with the changes.
     Hearing { up_to: Option<u64>, is_one_to_look: bool },
-    /// The task visits the connections.
+    /// The task visits the connections and wakes their watches.
     Calling(Lap),
 }
 
-/// A pass over all connections: from the one after `last` to the greatest, then from the least to `last`. Connections
-/// may come and go during the pass; each connection that exists during the whole pass is visited.
+/// A pass over all connections: from the connection after `last` to the greatest, then from the least to `last`.
+/// Connections may open and close during the pass. Each connection that exists during the whole pass is visited.
 struct Lap {
     first: Option<Option<Peer>>,
     at: Option<Peer>,
@@ -100,8 +103,8 @@ struct Lap {
 }
 
 impl Head {
-    /// Wakes all watches that the news concerns: the first connections at once, and a task wakes the next ones. Must be
-    /// called within a tokio runtime.
+    /// Wakes all watches that the news concerns. The watches of the first connections are woken at once, and a task
+    /// wakes the others. Must be called within a tokio runtime.
     pub(super) fn advance(&self, news: News) {
         self.0.advances.fetch_add(1, Ordering::SeqCst);
         if self.0.lines.lock().begin(news) && self.0.wake_some() {
@@ -124,7 +127,8 @@ impl Head {
 
 impl HeadState {
     /// Wakes the watches of the next connections. Returns whether more connections follow. The lock is released before
-    /// the wake-ups: a wake-up of a finished task may drop the task, and with it a registration that needs the lock.
+    /// the wake-ups, because waking a finished task may drop the task together with a registration whose drop needs the
+    /// lock.
     fn wake_some(&self) -> bool {
         let mut wakers = Vec::new();
         let more = self.lines.lock().take_wakers(&mut wakers);
@@ -134,27 +138,27 @@ impl HeadState {
 }
 
 impl HeadWaiter {
-    /// Marks all previous changes as seen. Call it before you read the log.
+    /// Marks all previous changes as seen. Call this function before you read the log.
     pub fn look(&mut self) {
         self.seen = self.head.advances.load(Ordering::SeqCst);
     }
 
-    /// Declares the filter of the watch, which has read the log up to `place`. From then on, only matching changes wake
-    /// the watch. Call it after each read of the log.
+    /// Declares the filter of a watch that has read the log up to `place`. After this call, only matching changes wake
+    /// the watch. Call this function after each read of the log.
     pub fn only_for(&self, place: u64, interest: impl FnOnce() -> Arc<dyn Interest>) {
         self.bell.place.fetch_max(place, Ordering::AcqRel);
         self.bell.crowd.get_or_init(|| self.head.lines.lock().gather(interest(), place));
     }
 
-    /// Returns the log position up to which the log contains no event for this watch; older log entries may be removed.
-    /// Zero for a watch without a declared filter.
+    /// Returns the log position up to which the log contains no event for this watch. The log may remove older entries
+    /// without loss for the watch. Zero for a watch without a declared filter.
     pub fn passed(&self) -> u64 {
         let place = self.bell.place.load(Ordering::Acquire);
         self.bell.crowd.get().map_or(place, |crowd| crowd.passed(place))
     }
 
-    /// Waits for a change since the last [`look`](Self::look) that wakes this watch. Cancellation is safe: no change is
-    /// lost.
+    /// Waits for a change that came after the last [`look`](Self::look) and concerns this watch. Cancellation is safe:
+    /// no change is lost.
     pub async fn advanced(&self) {
         std::future::poll_fn(|cx| {
             self.bell.waker.register(cx.waker());
@@ -176,7 +180,7 @@ impl WatcherGroups {
         self.for_everything += 1;
     }
 
-    /// Moves a watch to the crowd of its filter. The watch has read the log up to `place`.
+    /// Adds a watch to the crowd of its filter. The watch has read the log up to `place`.
     fn gather(&mut self, interest: Arc<dyn Interest>, place: u64) -> Arc<Crowd> {
         self.for_everything -= 1;
         self.crowds.join(interest, place)
@@ -196,7 +200,7 @@ impl WatcherGroups {
         }
     }
 
-    /// Begins a round. Returns `false` if a round is running; a further round then follows.
+    /// Begins a round of wake-ups. Returns `false` if a round is running; in this case a second round follows.
     fn begin(&mut self, news: News) -> bool {
         let Some(round) = &mut self.round else {
             self.round = Some(Round::from_news(news));
@@ -209,7 +213,7 @@ impl WatcherGroups {
         false
     }
 
-    /// Collects the wakers of the next connections. Returns whether more connections follow.
+    /// Collects the wakers of the watches on the next connections. Returns whether more connections follow.
     fn take_wakers(&mut self, wakers: &mut Vec<Waker>) -> bool {
         let Self { watchers, crowds, for_everything, last, round } = self;
         let mut asked = 0;
@@ -269,7 +273,7 @@ impl Lap {
         Self { first: None, at: last, wrapped: false }
     }
 
-    /// Next connection; `None` at the end of the pass.
+    /// Next connection of the pass; `None` at the end of the pass.
     fn next<T>(&mut self, watchers: &BTreeMap<Option<Peer>, T>, last: Option<Peer>) -> Option<Option<Peer>> {
         let behind = |bound| watchers.range((bound, Bound::Unbounded)).next();
         let mut next = behind(Bound::Excluded(self.at));
@@ -307,7 +311,7 @@ mod tests {
         Some(Peer(([127, 0, 0, 1], number).into()))
     }
 
-    /// Numbered watches, the log of wake-ups, and the number of changes.
+    /// Watches with numbers, the log of wake-ups, and the number of changes.
     #[derive(Default)]
     struct Audience {
         head: Head,
@@ -329,7 +333,7 @@ mod tests {
             }
         }
 
-        /// Runs one step of the round. Returns the woken watches, and whether the round continues.
+        /// Runs one step of the round of wake-ups. Returns the woken watches, and whether the round continues.
         fn step(&self) -> (Vec<usize>, bool) {
             let more = self.head.0.wake_some();
             (mem::take(&mut *self.woken.lock()), more)
@@ -343,14 +347,14 @@ mod tests {
             self.head.0.lines.lock().begin(news);
         }
 
-        /// Announces a new change in each of these namespaces.
+        /// Announces one new change for each of these namespaces.
         fn announce_changes(&mut self, namespaces: &[&str]) {
             let news = news_in(self.happened, namespaces);
             self.happened += namespaces.len() as u64;
             self.announce(news);
         }
 
-        /// Reads the log to its end as a watch, and declares a filter by one namespace.
+        /// As the watch with this number, reads the log to its end and declares a filter by one namespace.
         fn only_for(&self, number: usize, namespace: &'static str) {
             if let Some(Some(waiting)) = self.watchers.get(number) {
                 waiting.only_for(self.happened, || Arc::new(InNamespace(namespace)));
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_of_one_connection_wake_together_and_connections_rotate() {
+    fn watches_of_a_connection_wake_together_and_connections_take_turns() {
         let mut audience = Audience::default();
         for number in 0..300 {
             audience.join(peer(1 + number % 3));
@@ -396,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn few_watches_are_woken_in_one_step() {
+    fn few_watches_on_many_connections_are_woken_in_one_step() {
         let mut audience = Audience::default();
         (0..10).for_each(|number| audience.join(peer(number)));
         audience.join(None);
@@ -426,7 +430,7 @@ mod tests {
         assert_eq!(woken_by(&[&["shop"]]), [0, 1]);
         assert_eq!(woken_by(&[&["mill", "bank"]]), [0, 2]);
         assert_eq!(woken_by(&[&["mill"]]), [0]);
-        // The second change comes during a round.
+        // The second change comes during a round of wake-ups.
         assert_eq!(woken_by(&[&["mill"], &["shop"]]), [0, 1]);
         assert_eq!(woken_by(&[&["mill"; 40]]), [0, 1, 2], "too many changes to compare");
         assert_eq!(woken_by(&[&["mill"]]), [0]);
@@ -435,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_skips_changes_without_a_match_unread() {
+    fn watch_skips_unmatched_changes_without_reading_the_log() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
@@ -450,9 +454,9 @@ mod tests {
         assert_eq!(passed(&audience), audience.happened - 1, "the watcher has not looked at the last change yet");
     }
 
-    /// Changes of two clusters may be announced in a different order than the order of the log.
+    /// The changes of two clusters may be announced in an order that differs from the order in the log.
     #[test]
-    fn watch_does_not_skip_unannounced_changes() {
+    fn watch_does_not_skip_log_changes_announced_later() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
@@ -466,9 +470,9 @@ mod tests {
         assert_eq!(audience.all(), [0; 0], "it has been looked at");
     }
 
-    /// Each of a thousand members reports progress every minute, even without changes.
+    /// Each of a thousand members reports progress every minute, even if no object changes.
     #[tokio::test]
-    async fn member_progress_wakes_no_watch() {
+    async fn progress_report_of_a_member_wakes_no_watch() {
         let (view, eu, us) = (View::for_tests(), ClusterName::new("eu").unwrap(), ClusterName::new("us").unwrap());
         for cluster in [&eu, &us] {
             view.join_for_tests(cluster, ResourceVersion(1));
@@ -509,16 +513,16 @@ mod tests {
 
     const NAMESPACES: [&str; 3] = ["bank", "mill", "shop"];
 
-    /// Filter of a watch: each watch with an odd number has a filter by one namespace.
+    /// Filter of a watch: a watch with an odd number has a filter by one namespace, other watches have none.
     fn interest(number: usize) -> Option<&'static str> {
         (number % 2 == 1).then(|| NAMESPACES[number / 2 % NAMESPACES.len()])
     }
 
     proptest! {
-        /// Watches join, leave and read the log while rounds are running. A change wakes each existing watch that it
-        /// concerns.
+        /// Watches join, leave and read the log while rounds of wake-ups run. A change wakes each existing watch that
+        /// the change concerns.
         #[test]
-        fn every_concerned_watch_is_woken(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
+        fn change_wakes_matching_watches(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
             let mut owed = BTreeSet::new();
             // After a watch has read the log, only later changes have to wake the watch.

@@ -1,4 +1,4 @@
-//! Waits until clusters are known, and checks which clusters forbid reads.
+//! Waits until the states of clusters are known, and checks for clusters that forbid reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use super::standing::{self, Standing, Standings};
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
 impl View {
-    /// Waits until the wanted clusters are known, and returns their states. If partial answers are allowed, waits only
-    /// until the first attempt at each cluster has succeeded or failed.
+    /// Waits until the wanted clusters are known, and returns their states. If partial answers are allowed, the
+    /// function waits only until the first attempt to read each cluster has succeeded or failed.
     ///
     /// # Errors
-    /// 429 with the clusters that are still unknown at the deadline, if partial answers are denied. Returned at once if
-    /// a cluster is unknown for a permanent cause.
+    /// 429 with the clusters that are still unknown at the deadline, if partial answers are denied. The error comes at
+    /// once if a cluster is unknown for a permanent cause.
     pub async fn wait_until_known(
         &self,
         partial: Partial,
         wanted: &ClusterSelector,
         deadline: Instant,
     ) -> Result<Arc<Standings>, Refusal> {
-        // The usual case without a wait does not touch the shared channel.
+        // Usually all states are known, and this case does not touch the shared channel.
         if let Some(standings) = self.board.enough(partial, wanted) {
             return self.unless_refused(partial, standings);
         }
@@ -49,12 +49,12 @@ impl View {
         }
     }
 
-    /// Waits until the first attempt at each of these clusters has succeeded or failed, or until the deadline. Returns
-    /// the states of all clusters.
+    /// Waits until the first attempt to read each of these clusters has succeeded or failed, or until the deadline.
+    /// Returns the states of all clusters.
     pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<Standings> {
         let mut changes = self.board.changes();
-        // Each cluster is checked only until its first attempt has ended: a thousand clusters may cause as many
-        // changes.
+        // Each cluster is visited only until its first attempt has ended, because the states of a thousand clusters may
+        // change as many times.
         let mut waited_for = clusters.iter().peekable();
         loop {
             changes.mark_unchanged();
@@ -70,14 +70,14 @@ impl View {
         }
     }
 
-    /// Returns whether all of these clusters forbid reads of the objects of this view.
+    /// Returns whether all of these clusters forbid Tributary to read the objects of this view.
     pub fn is_forbidden_by_all(&self, clusters: &[ClusterName]) -> bool {
         let standings = self.standings();
         clusters.iter().all(|cluster| standings.standing_of(cluster).is_some_and(Standing::is_forbidden))
     }
 
-    /// Returns whether a wanted cluster forbids reads of all namespaces. A single namespace then has a view of its own.
-    /// Costs one load if no cluster forbids them.
+    /// Returns whether a wanted cluster forbids reads of all namespaces, so that a single namespace needs its own view.
+    /// Costs one load if no cluster forbids reads.
     pub fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_forbidden()
     }
@@ -88,8 +88,8 @@ impl View {
         self.board.times_forbidden()
     }
 
-    /// Returns whether a wanted cluster forbids reads of all namespaces and its cached objects were removed. Costs as
-    /// much as [`is_forbidden`](Self::is_forbidden).
+    /// Returns whether a wanted cluster forbids reads of all namespaces and its cached objects have been removed. Costs
+    /// as much as [`is_forbidden`](Self::is_forbidden).
     pub fn is_given_up(&self, wanted: &ClusterSelector) -> bool {
         self.board.forbidden() > 0 && self.standings_of(wanted).is_one_given_up()
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time of the last use, in milliseconds. Every read updates the time, without a lock and at most once in a
-/// millisecond, so that other cores rarely lose the cache line.
+/// Time of the last use, in milliseconds. Every read updates the time without a lock. The time changes at most once in
+/// a millisecond, so that other cores rarely lose the cache line.
 pub(super) struct LastUse {
     start: Instant,
     /// Milliseconds since `start`.
@@ -21,7 +21,7 @@ impl LastUse {
     pub(super) fn note_use(&self) {
         let now = self.milliseconds();
         if self.used.load(Ordering::Relaxed) < now {
-            // The later one of two concurrent uses counts.
+            // Of two concurrent uses, the later one counts.
             self.used.fetch_max(now, Ordering::Relaxed);
         }
     }

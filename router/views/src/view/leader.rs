@@ -8,13 +8,13 @@ use tributary_cacher::Cacher;
 use super::feed::Feed;
 use super::questions::LatestVersionRequests;
 
-/// Feed of the view of all namespaces for a cluster, from which a view of one namespace gets its objects.
+/// Feed of the view of all namespaces for a cluster. A view of one namespace gets the cluster's objects from this feed.
 #[derive(Clone)]
 pub(super) struct WholeViewFeed {
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
-    /// Time since which the feed's objects may be outdated; now if they are up to date.
+    /// Time since which the objects of the feed may be outdated. The current time if they are up to date.
     pub(super) stale_since: Instant,
 }
 
@@ -23,6 +23,6 @@ pub(super) enum ClusterFeed {
     /// A cacher that belongs to this view.
     Own,
     Leader(WholeViewFeed),
-    /// The view of all namespaces, which has no objects of the cluster yet.
+    /// The view of all namespaces, which has not read the objects of the cluster yet.
     NotYet,
 }

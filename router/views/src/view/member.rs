@@ -21,8 +21,8 @@ pub(super) struct ViewClusters {
 }
 
 pub(super) enum ViewCluster {
-    /// The cluster may or may not serve the resource: it has no discovery yet, or the aggregated server behind this
-    /// version does not answer.
+    /// The cluster may serve the resource: its discovery is missing, or the aggregated API server for this API version
+    /// does not answer.
     Undiscovered(Arc<Cluster>),
     Cached(CachedMember),
 }
@@ -33,16 +33,17 @@ pub(super) struct CachedMember {
     pub(super) cacher: Arc<Cacher>,
     pub(super) questions: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
-    /// Feed of the view of all namespaces that updates `feed`, if the view of all namespaces caches the cluster.
-    /// `cacher` then belongs to that view.
+    /// Feed of the view of all namespaces that sends its updates to `feed`, if the view of all namespaces caches the
+    /// cluster. In this case `cacher` belongs to the view of all namespaces.
     pub(super) leader: Option<Arc<Feed>>,
-    /// Set if the feed inherited objects of its predecessor. They are served until the cacher's own list is complete.
+    /// Set if the feed inherited the objects of the previous feed. They are served until the new cacher's first list is
+    /// complete.
     pub(super) takes_over: Option<TakenOver>,
-    /// Number of credential renewals after which the cacher has reopened its watch.
+    /// Number of credential renewals that were complete when the cacher last reopened its watch.
     pub(super) renewals: u64,
     /// Time since which the cluster forbids reads of the collection.
     pub(super) forbidden_since: Option<Instant>,
-    /// Whether a problem of this collection alone was logged.
+    /// Whether a problem that concerns only this collection was logged.
     pub(super) reported: bool,
 }
 
@@ -53,26 +54,26 @@ pub(super) struct TakenOver {
     pub(super) why: WhyAnew,
 }
 
-/// Time for which the cached objects of a forbidden collection are served, with a Warning. 60 s: rights that were
-/// removed by mistake, or during a rewrite of a role, are back by then, and clients do not see thousands of deletions.
-/// After an intended removal, clients see the objects for up to about 140 s: 60 s until the refusal is noticed, 60 s of
-/// this limit, and up to 20 s until the cacher has asked once more.
+/// Time for which Tributary serves the cached objects of a collection after the cluster forbids reads, with a Warning.
+/// 60 s: if rights were removed by mistake, or while a role was rewritten, they are usually back by this time, and
+/// clients do not see thousands of deletions. After an intended removal, clients see the objects for up to about 140 s:
+/// 60 s until the refusal is noticed, 60 s of this limit, and up to 20 s until the cacher has asked once more.
 const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
 
-/// Refusal of a collection by its cluster, and the consequence for the cached objects.
+/// A cluster's refusal to let Tributary read a collection, and the consequence for the cached objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forbidding {
-    /// No refusal, or a refusal within the time limit: the cached objects are still served.
+    /// The cluster does not refuse, or refuses only for a time within the limit. The cached objects are still served.
     No,
-    /// The last answer was a refusal, and the time limit has passed. This answer may be half a minute old, and the
-    /// rights may be back: the cluster must be asked again.
+    /// The last answer was a refusal, and the time limit has passed. The refusal may be half a minute old, and the
+    /// rights may be back, so Tributary must ask the cluster again.
     Unconfirmed,
-    /// The cluster has refused again after the time limit: the cached objects must be removed.
+    /// The cluster has refused again after the time limit, so the cached objects must be removed.
     ForLong,
 }
 
 impl Forbidding {
-    /// Decides for a cluster that has refused since `since`, and most recently at `said`.
+    /// Decides about a cluster that has refused reads since `since`. The last refusal was received at `said`.
     fn from_times(since: Instant, said: Option<Instant>, now: Instant) -> Self {
         let held_until = since + FORBIDDEN_HELD_FOR;
         match said {
@@ -83,8 +84,8 @@ impl Forbidding {
     }
 }
 
-/// Time after which a problem of a single collection, while its cluster answers, is logged. 30 s: by then, a problem of
-/// the whole cluster is known, which is logged once for all collections.
+/// Time after which a problem of a single collection is logged while its cluster answers. 30 s: by this time, a problem
+/// of the whole cluster is known, and such a problem is logged once for all collections.
 const REPORTED_AFTER: Duration = Duration::from_secs(30);
 
 impl CachedMember {
@@ -99,14 +100,14 @@ impl CachedMember {
     pub(super) fn standing(&self) -> Standing {
         let state = self.cacher.state();
         match (Standing::from_state(&state), self.takes_over) {
-            // A cluster that forbids reads of all namespaces is read namespace by namespace.
+            // If a cluster forbids reads of all namespaces, Tributary reads the cluster namespace by namespace.
             (Standing::Unknown { reason, obstacle, .. }, Some(TakenOver { since, why }))
                 if obstacle != CollectionObstacle::Forbidden && self.cacher.snapshot().is_none() =>
             {
                 let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
                 Standing::taken_over(since, why, problem.as_deref())
             }
-            // Shows the cluster's problem before the first attempt fails as well, which may take half a minute.
+            // Shows the cluster's problem even before the first attempt has failed, which may take half a minute.
             (Standing::Unknown { since, reason: None, obstacle }, _) => {
                 Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), obstacle }
             }
@@ -114,7 +115,7 @@ impl CachedMember {
         }
     }
 
-    /// Time since which the objects may be outdated, for the successor of this feed.
+    /// Time since which the objects may be outdated. The next feed inherits this time.
     pub(super) fn stale_since(&self) -> Instant {
         match (self.standing(), self.takes_over) {
             (Standing::Stale { since, .. }, _) | (Standing::Unknown { .. }, Some(TakenOver { since, .. })) => since,
@@ -122,10 +123,10 @@ impl CachedMember {
         }
     }
 
-    /// Records whether the cluster forbids the collection, and decides about the cached objects. An outage in between
-    /// does not reset the time.
+    /// Records whether the cluster forbids reads of the collection, and decides about the cached objects. An outage
+    /// between two refusals does not restart the time limit.
     pub(super) fn forbidding(&mut self) -> Forbidding {
-        // Read before the state, so that the state is at least as new as this time.
+        // The time is read before the state, so that the state is at least as new as the time.
         let said = self.cacher.failed_at();
         let state = self.cacher.state();
         if state == CacherState::Synced {
@@ -138,8 +139,8 @@ impl CachedMember {
         Forbidding::from_times(*self.forbidden_since.get_or_insert(now), said, now)
     }
 
-    /// Logs a problem of this collection while its cluster answers, and the end of the problem. The cacher itself logs
-    /// permanent problems of a single collection. Called every few seconds.
+    /// Logs a problem of this collection while its cluster answers, and logs the end of the problem. Permanent problems
+    /// of a single collection are logged by the cacher. Called every few seconds.
     pub(super) fn report(&mut self, resource: &GroupVersionResource) {
         let cluster = self.cluster.name();
         match self.cacher.state() {
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cached_objects_are_dropped_after_a_second_refusal_past_the_limit() {
+    fn cached_objects_are_removed_after_reads_stay_forbidden_for_a_minute() {
         let since = Instant::now();
         let at = |seconds| since + Duration::from_secs(seconds);
         let cases = [

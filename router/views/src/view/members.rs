@@ -1,4 +1,4 @@
-//! Cachers of a view.
+//! Cachers of the clusters in a view.
 
 use std::sync::{Arc, Weak};
 
@@ -76,7 +76,8 @@ impl View {
         }
     }
 
-    /// Forwards each state of a cacher, and each change of its cluster's health, to the view. Ends with the cacher.
+    /// Forwards each state of a cacher, and each change of its cluster's health, to the view. The task ends with the
+    /// cacher.
     fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
         let (view, cluster, mut health) = (Arc::downgrade(self), Arc::clone(cluster), cluster.health());
         let (of, mut states) = (Arc::downgrade(cacher), cacher.states());
@@ -86,7 +87,7 @@ impl View {
                 let Some(view) = view.upgrade() else { break };
                 let state = states.borrow_and_update().clone();
                 if matches!(state.reason(), Some(StaleReason::NotFound)) {
-                    // The cluster may no longer serve the resource, so its discovery is read again.
+                    // The cluster may no longer serve the resource, so Tributary reads its discovery again.
                     cluster.refresh();
                 }
                 view.state_changed(cluster.name(), &of);
@@ -94,14 +95,14 @@ impl View {
         });
     }
 
-    /// Updates the state of a cluster after its cacher changed its state, unless the cacher was replaced.
+    /// Updates the state of a cluster after its cacher changed its state. Has no effect if the cacher was replaced.
     fn state_changed(&self, name: &ClusterName, of: &Weak<Cacher>) {
         let mut members = self.members.lock();
         let Some(member) = members.by_name.get_mut(name) else { return };
         if let ViewCluster::Cached(cached) = member
             && Weak::as_ptr(of) == Arc::as_ptr(&cached.cacher)
         {
-            // Only records the start of the refusal: a periodic task removes objects.
+            // This call only records the start of the refusal: a periodic task removes the objects.
             let _ = cached.forbidding();
             let standing = self.standing_of(name, member);
             self.update_board(|board| board.set(name, standing));
@@ -129,7 +130,7 @@ impl View {
         match member {
             ViewCluster::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
             ViewCluster::Cached(member) => match member.standing() {
-                // The objects of the previous cacher are still cached for a while.
+                // The objects of the previous cacher stay cached for a while.
                 Standing::Unknown { since, reason: Some(reason), obstacle: CollectionObstacle::Forbidden }
                     if self.version_of(name).is_some() =>
                 {
@@ -141,13 +142,13 @@ impl View {
         }
     }
 
-    /// Returns the state of each cluster that serves the resource. Costs a reference count, unless a state has changed.
+    /// Returns the state of each cluster that serves the resource. Only clones a reference, unless a state has changed.
     pub fn standings(&self) -> Arc<Standings> {
         self.board.standings()
     }
 
-    /// Subscribes to the names of the clusters, without clusters that do not serve the resource or that the registry
-    /// leaves out.
+    /// Subscribes to the names of the clusters in this view. Clusters that do not serve the resource, or that the
+    /// registry leaves out, are absent.
     pub fn cluster_names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
         self.board.names()
     }
@@ -170,8 +171,8 @@ impl View {
         }
     }
 
-    /// Returns whether `cacher` still feeds the objects of a cluster. For a view that follows the view of all
-    /// namespaces, checks both views, because the follower learns of a replaced cacher a moment later.
+    /// Returns whether `cacher` still supplies the objects of a cluster. If the cacher belongs to the view of all
+    /// namespaces, checks both views, because this view learns of a replaced cacher a moment later.
     pub(super) fn is_fed_by(&self, name: &ClusterName, cacher: &Arc<Cacher>) -> bool {
         let follows = match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) if Arc::ptr_eq(&member.cacher, cacher) => member.leader.is_some(),
@@ -180,7 +181,7 @@ impl View {
         !follows || self.whole().is_none_or(|whole| whole.is_fed_by(name, cacher))
     }
 
-    /// Cacher of one cluster, and the shared requests for the latest version of the cluster's collection.
+    /// Cacher of one cluster, and the shared requests for the cluster's latest version of the collection.
     pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<LatestVersionRequests>)> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
@@ -188,7 +189,7 @@ impl View {
         }
     }
 
-    /// Feed of a cluster, from which a view of one namespace can get its objects.
+    /// Feed of a cluster from which a view of one namespace can get its objects.
     pub(super) fn leader(&self, name: &ClusterName) -> Option<WholeViewFeed> {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some(WholeViewFeed {
@@ -201,8 +202,8 @@ impl View {
         }
     }
 
-    /// Copies the current version of a cluster from the view of all namespaces. Without changes in its namespace, a
-    /// follower gets the version only on request.
+    /// Copies the current version of a cluster from the view of all namespaces. If no object in its namespace changes,
+    /// a view of one namespace gets the version only through this call.
     pub(super) fn catch_up(&self, name: &ClusterName) {
         let feeds = match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => member.leader.clone().zip(Some(Arc::clone(&member.feed))),

@@ -1,4 +1,4 @@
-//! A view of one namespace, beside the view of all namespaces, for clusters that forbid Tributary to read all
+//! A view of one namespace in addition to the view of all namespaces, for clusters that forbid Tributary to read all
 //! namespaces.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //! cacher c2 (namespace) ──────────────────▶ Feed ──┘
 //! ```
 //!
-//! Only clusters that forbid reads of all namespaces have a cacher for the namespace. The objects of all other clusters
+//! Only clusters that forbid reads of all namespaces have a cacher for the namespace. The objects of the other clusters
 //! come from the cachers of all namespaces, update by update, and share their memory. Readers use the log of the
-//! namespace like any log.
+//! namespace like the log of all namespaces.
 
 use std::sync::Arc;
 
@@ -26,24 +26,25 @@ use super::feed::Feed;
 use super::leader::ClusterFeed;
 
 impl View {
-    /// Source for the objects of a cluster. `has_own`: this view has a cacher for the cluster, which stays until the
-    /// view of all namespaces has reached the same version, even during an outage of the cluster.
+    /// Source of a cluster's objects. `has_own`: this view has its own cacher for the cluster. The own cacher stays
+    /// until the view of all namespaces has reached the same version, even during an outage of the cluster.
     pub(super) fn source(&self, cluster: &ClusterName, has_own: bool) -> ClusterFeed {
         let Some(whole) = &self.whole else { return ClusterFeed::Own };
         let Some(leader) = whole.view.leader(cluster) else { return ClusterFeed::NotYet };
-        // Two cases count: the cluster has always forbidden reads of all namespaces, or has begun to forbid them.
+        // The condition holds in two cases: the cluster has always forbidden reads of all namespaces, or it has begun
+        // to forbid them.
         if leader.cacher.state().reason() == Some(&StaleReason::Forbidden) {
             return ClusterFeed::Own;
         }
         let all = || leader.cacher.snapshot().map(|all| all.resource_version());
-        // This view may have seen only a part of a revision's changes, and the view of all namespaces a different part.
+        // This view may have seen one part of a revision's changes, and the view of all namespaces a different part.
         let own = || self.version_of(cluster).map(CollectionVersion::completed);
         if has_own && all() < own() { ClusterFeed::Own } else { ClusterFeed::Leader(leader) }
     }
 
-    /// Starts with the objects that the view of all namespaces still has of a cluster, until the list of the namespace
-    /// is complete. The cluster now forbids reads of all namespaces. Returns the time since which the objects may be
-    /// outdated.
+    /// Starts this view with the objects that the view of all namespaces still has of a cluster. The cluster now
+    /// forbids reads of all namespaces. The objects stay until the list of the namespace is complete. Returns the time
+    /// since which they may be outdated.
     pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &Cluster) -> Option<Instant> {
         let leader = self.whole()?.leader(cluster.name())?;
         let namespace = self.namespace.as_ref()?;
@@ -54,7 +55,7 @@ impl View {
         log.snapshot(cluster.name()).map(|_| leader.stale_since)
     }
 
-    /// Follows the cluster states of the view of all namespaces, until this view is dropped.
+    /// Follows the states of the clusters in the view of all namespaces, until this view is dropped.
     pub(super) fn follow_whole(self: &Arc<Self>) {
         let Some(whole) = &self.whole else { return };
         let (view, mut changes) = (Arc::downgrade(self), whole.view.board.changes());
@@ -75,13 +76,14 @@ impl View {
         self.whole.as_ref().is_some_and(|own| Arc::ptr_eq(&own.view, whole))
     }
 
-    /// Returns whether this is a view of one namespace beside a view of all namespaces.
+    /// Returns whether this is a view of one namespace that uses a view of all namespaces.
     pub fn is_part(&self) -> bool {
         self.whole.is_some()
     }
 
-    /// Returns whether a different view, of all namespaces or of this one, may have sent this version of a cluster to a
-    /// watch of the namespace. Call it before locking the log.
+    /// Returns whether a different view may have sent this version of a cluster to a watch of the namespace. The
+    /// different view is the view of all namespaces, or another view of this namespace. Call this function before you
+    /// lock the log.
     pub fn is_told_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
         match self.whole() {
             Some(whole) => whole.handovers.include(namespace, true, cluster, version),
@@ -108,10 +110,11 @@ impl View {
         }
     }
 
-    /// Removes the registration, and records the versions that this view may have sent.
+    /// Removes the registration of this view, and records the versions that this view may have sent.
     pub(super) fn unregister_part(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
-            // For a cluster with a cacher of this view, this view may be ahead of the view of all namespaces.
+            // In a cluster for which this view has its own cacher, this view may be ahead of the view of all
+            // namespaces.
             let mut told = self.log().resource_version();
             told.join(&whole.log().resource_version());
             whole.handovers.end(namespace, &told);
@@ -119,8 +122,8 @@ impl View {
     }
 }
 
-/// Guard of a watch of one namespace that the view of all namespaces continues although a cluster forbids reads of all
-/// namespaces.
+/// Guard of a watch of one namespace. The view of all namespaces continues the watch although a cluster forbids reads
+/// of all namespaces.
 pub struct ServedAsHeld {
     view: Arc<View>,
     namespace: String,

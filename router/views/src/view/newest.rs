@@ -1,4 +1,4 @@
-//! Waits before a read of the newest state.
+//! Waits before a read that must return the newest state.
 
 use tributary_answers::refusal::VersionRefusal;
 use tributary_apimachinery::Consistency;
@@ -7,11 +7,12 @@ use super::fences::WrittenBy;
 use super::{EarlierStandings, Standing, View};
 
 impl View {
-    /// Waits until the cache contains the writes through this process, and with `consistency: Quorum` also the current
-    /// state of the members. If partial answers are allowed, a cluster that does not confirm its state counts as stale.
+    /// Waits until the cache contains the writes through this process. With `consistency: Quorum`, also waits for the
+    /// current state of the members. If partial answers are allowed, a cluster that does not confirm its state counts
+    /// as stale.
     ///
     /// # Errors
-    /// 504 if the state is not reached within 3 s.
+    /// 504 if the cache does not reach the state within 3 s.
     pub async fn newest(
         &self,
         by: WrittenBy,
@@ -20,7 +21,7 @@ impl View {
     ) -> Result<(), VersionRefusal> {
         let own = self.own_writes_seen(by, before.wanted_clusters(), before.partial()).await?;
         if own.waited {
-            // A cluster that has become stale during the wait needs no further wait.
+            // A cluster that has become stale during the first wait needs no second wait.
             self.look_again(before);
         }
         for (cluster, since) in own.late {

@@ -1,7 +1,7 @@
-//! News of a view, and the filters of its watches.
+//! News of a view (changes for its watches), and the filters by which watches select changes.
 //!
-//! With objects in a thousand namespaces, a watch of ten of them needs few of the changes. A wake-up without a matching
-//! change costs half as much as sending the change.
+//! If objects are in a thousand namespaces, a watch of ten namespaces needs few of the changes. Waking a watch without
+//! a matching change costs half as much as sending the change.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -9,8 +9,8 @@ use std::hash::{Hash, Hasher};
 use tributary_apimachinery::{Change, ClusterName};
 use tributary_merge::Log;
 
-/// Maximum number of changes that are compared with filters: the number that a watch processes in one batch. A larger
-/// batch concerns nearly every watch.
+/// Maximum number of changes that are compared with filters. A watch processes this number in one batch. A larger
+/// number of changes concerns nearly every watch.
 const CHANGES_MAX: usize = 32;
 
 /// Filter by which a watch is woken.
@@ -18,7 +18,8 @@ pub trait Interest: Any + Send + Sync {
     /// Returns whether the watch may need a change of a cluster.
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool;
 
-    /// Returns whether a second filter is certainly equal. A cheap check, which may miss equal filters.
+    /// Returns whether a second filter is certainly equal to this filter. The check is cheap, and may return false for
+    /// equal filters.
     fn is_that_of(&self, other: &dyn Interest) -> bool;
 
     /// Hashes the filter. [Equal filters](Self::is_that_of) have equal hashes.
@@ -42,11 +43,11 @@ impl Hash for dyn Interest {
 #[derive(Debug)]
 pub(super) enum News {
     Anything,
-    /// A few changes, which are compared with filters.
+    /// A small number of changes, which are compared with filters.
     Changes(NewChanges),
 }
 
-/// Consecutive changes in the log, with at most progress of members between them. Progress wakes no watch.
+/// Consecutive changes in the log. Between them, the log contains at most progress of members, which wakes no watch.
 #[derive(Debug)]
 pub(super) struct NewChanges {
     /// Start of the log range directly before these changes that contains only progress of members.
@@ -72,7 +73,7 @@ impl NewChanges {
         self.to
     }
 
-    /// Position of the last change at or after `from` that matches a filter.
+    /// Position of the last change that matches a filter and is not before `from`.
     pub(super) fn last_for(&self, interest: &dyn Interest, from: u64) -> Option<u64> {
         let unseen = self.changes.iter().rev().take_while(|new| new.place >= from);
         unseen.into_iter().find(|new| interest.is_in(&new.cluster, &new.change)).map(|new| new.place)
@@ -80,12 +81,12 @@ impl NewChanges {
 }
 
 impl News {
-    /// News of changes of one cluster that are about to be appended to the log.
+    /// News about changes of one cluster that are about to be appended to the log.
     pub(super) fn from_changes(cluster: &ClusterName, changes: &[Change], log: &Log) -> Self {
         Self::at(cluster, changes, (log.quiet_since(), log.position()))
     }
 
-    /// News of changes at the log position `from`. Only progress lies between `quiet_since` and `from`.
+    /// News about changes at the log position `from`. The log contains only progress between `quiet_since` and `from`.
     pub(super) fn at(cluster: &ClusterName, changes: &[Change], (quiet_since, from): (u64, u64)) -> Self {
         if changes.len() > CHANGES_MAX {
             return Self::Anything;
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_consecutive_changes_are_merged_into_one_notification() {
+    fn only_consecutive_log_changes_are_merged_into_one_notification() {
         let joined = |mut first: News, then: News| {
             first.add(then);
             match first {

@@ -5,7 +5,8 @@ use tributary_cacher::StaleReason;
 /// Kind of cause for which a cluster's collection is not cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CollectionObstacle {
-    /// A cause that may pass without a repair: no list yet, no answer, or an error of the server.
+    /// A cause that may disappear without a repair: the first list is not complete, the cluster does not answer, or its
+    /// server fails.
     #[default]
     Passing,
     /// The cluster forbids Tributary to list or watch the collection.
@@ -17,7 +18,7 @@ pub enum CollectionObstacle {
 }
 
 impl CollectionObstacle {
-    /// Returns the obstacle of a cacher without a complete collection.
+    /// Returns the obstacle for a cacher without a complete collection.
     pub fn from_reason(reason: Option<&StaleReason>) -> Self {
         match reason {
             Some(StaleReason::Forbidden) => Self::Forbidden,
@@ -27,7 +28,7 @@ impl CollectionObstacle {
         }
     }
 
-    /// Returns whether a repair is necessary, so that waiting is useless.
+    /// Returns whether only a repair can remove the cause, so that waiting is useless.
     pub fn lasts(self) -> bool {
         self != Self::Passing
     }

@@ -1,4 +1,4 @@
-//! Waits until the writes through this process are visible.
+//! Waits until the writes through this process are visible in the cache.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use super::wait::{VERSION_WITHIN, not_reached};
 /// Result of a wait for the writes through this process, before a read of a collection.
 #[derive(Debug, Default)]
 pub(super) struct OwnWrites {
-    /// Whether there was a wait, during which cluster states may have changed.
+    /// Whether the function has waited. Cluster states may have changed during the wait.
     pub waited: bool,
-    /// Clusters whose writes are not visible, with the start of the wait.
+    /// Clusters whose writes are not visible yet, each with the start of the wait.
     pub late: Vec<(ClusterName, Instant)>,
 }
 
@@ -36,11 +36,11 @@ impl OwnWrites {
 }
 
 impl View {
-    /// Waits until the writes in the wanted clusters are visible. If partial answers are allowed, a cluster for which a
-    /// list has already waited in vain causes no further wait until it has reached that fence.
+    /// Waits until the writes in the wanted clusters are visible. If partial answers are allowed and a list has already
+    /// waited for a cluster's fence without success, later reads do not wait for this fence again.
     ///
     /// # Errors
-    /// 504 after 3 s. Unknown and stale clusters cause no wait: their warning covers missing writes.
+    /// 504 after 3 s. Unknown and stale clusters cause no wait, because the warning about them covers missing writes.
     pub(super) async fn own_writes_seen(
         &self,
         by: WrittenBy,
@@ -93,15 +93,15 @@ impl View {
             Ok(()) => Ok(None),
             Err(refusal) => {
                 self.fences.record_late(by, cluster, Late { fence: fence.clone(), since });
-                // The member lags permanently: one error for the client suffices.
+                // The member's watch is permanently late, and one error for the client suffices.
                 if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(refusal) }
             }
         }
     }
 
-    /// Waits until the writes to one object are visible in each wanted cluster. Returns whether there was a wait,
-    /// during which cluster states may have changed. Ignores writes to other objects, unless too many objects were
-    /// written to distinguish them.
+    /// Waits until the writes to one object are visible in each wanted cluster. Returns whether the function has
+    /// waited; cluster states may have changed during the wait. Ignores writes to other objects, unless too many
+    /// objects were written to distinguish them.
     ///
     /// # Errors
     /// As `own_writes_seen` if partial answers are denied.
@@ -151,20 +151,21 @@ impl View {
                 self.fences.remove_reached(cluster, fence);
                 Ok(())
             }
-            // The response reports a stale cluster, and lacks a cluster that has left. A cluster that is just starting
-            // would not be visible in the response.
+            // The response contains a warning about a stale cluster, and no object of a cluster that has left. For a
+            // cluster that is just starting, the response would contain neither.
             (_, None | Some(Standing::Stale { .. })) => Ok(()),
             (late, Some(_)) => Err(not_reached(cluster, fence.version.into(), late.flatten().unwrap_or_default())),
         }
     }
 
-    /// Waits until a cacher contains the writes. Returns the cacher's version if the deadline passes.
+    /// Waits until a cacher contains the writes. Returns the cacher's version if the cacher does not contain them at
+    /// the deadline.
     async fn lacks(&self, cacher: &Cacher, fence: &Fence, deadline: Instant) -> Option<CollectionVersion> {
         let left = || deadline.saturating_duration_since(Instant::now());
-        // Any event of the revision suffices: the write has its own revision, or shares it with deletions by other
-        // users.
+        // Any event of the revision suffices: the write has its own revision, or shares the revision with deletions by
+        // other users.
         let mut late = match cacher.wait_for(CollectionVersion::begun(fence.version), left()).await {
-            // The version exceeds the member's current version of the collection, so the version does not belong to
+            // The version exceeds the member's current version of the collection. So the version does not belong to
             // this collection.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),

@@ -1,4 +1,5 @@
-//! Past states of a view, rebuilt from the log. All pages of a list show one state, so the latest states are cached.
+//! Past states of a view, which are rebuilt from the log. All pages of a list show one state, so the latest states are
+//! cached.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use tributary_merge::{CompositeResourceVersion, Heads};
 
 use tributary_sharing::limits::PAST_STATES;
 
-/// Time for which a state is cached after its last use. A program requests the next page of a list at once, and a
-/// person can wait until the state is rebuilt.
+/// Time for which a state is cached after its last use. A program requests the next page of a list at once. A person
+/// who continues later can wait until the state is rebuilt.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Past states of the latest lists. Each snapshot is at the exact version of its state.
@@ -22,13 +23,13 @@ pub(super) struct PastStates {
 
 #[derive(Default)]
 struct RememberedStates {
-    /// Sorted by last use; the most recent is the last.
+    /// Cached states, sorted by last use. The most recently used state is the last.
     states: VecDeque<(Heads, Instant)>,
     forgotten: u64,
 }
 
 impl PastStates {
-    /// Snapshots at a composite version, if a cached state contains all of them.
+    /// Snapshots of the clusters at a composite version, if a cached state contains all of them.
     pub(super) fn find(&self, vector: &CompositeResourceVersion) -> Option<Heads> {
         let mut inner = self.inner.lock();
         let mut states = inner.states.iter().enumerate();
@@ -42,8 +43,8 @@ impl PastStates {
         self.inner.lock().forgotten
     }
 
-    /// Caches a state. `forgotten` is the number of removals at the start of the rebuild: if the number has changed,
-    /// the state may mix two incarnations of a cluster, and is not cached.
+    /// Caches a state. `forgotten` is the number of times that the cache had been emptied when the rebuild of the state
+    /// began. If the cache has been emptied since, the state may mix two incarnations of a cluster, and is not cached.
     pub(super) fn remember(&self, state: Heads, forgotten: u64) {
         let mut inner = self.inner.lock();
         if inner.forgotten == forgotten {
@@ -53,8 +54,8 @@ impl PastStates {
         }
     }
 
-    /// Removes all states, because versions may have a different meaning from now on. Call it while the log is locked
-    /// for writing.
+    /// Removes all states, because the same versions may have a different meaning from now on. Call this function while
+    /// the log is locked for writing.
     pub(super) fn forget(&self) {
         let mut inner = self.inner.lock();
         inner.states.clear();
@@ -66,7 +67,7 @@ impl PastStates {
     }
 }
 
-/// Snapshots at a composite version, from a state that contains all of them.
+/// Snapshots of the clusters at a composite version, from a state that contains all of them.
 fn part(state: &Heads, vector: &CompositeResourceVersion) -> Option<Heads> {
     let mut held = state.iter();
     let mut part = Vec::with_capacity(vector.len());
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn past_state_rebuilt_across_a_cache_clear_is_not_cached() {
+    async fn past_state_is_not_cached_if_the_cache_was_cleared_meanwhile() {
         let past = PastStates::default();
         let forgotten = past.forgotten();
         past.remember(state(&[("a", 1)]), forgotten);

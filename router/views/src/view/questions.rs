@@ -1,4 +1,4 @@
-//! Requests for the latest version of a member's collection, shared by concurrent reads.
+//! Requests for a member's latest version of a collection, which concurrent reads share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use tributary_apimachinery::{ResourceVersion, explain};
 use tributary_cacher::Cacher;
 
-/// Timeout of a request: as long as a read waits for a version.
+/// Timeout of a request for the latest version. A read waits equally long for a version.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
-/// A request, shared by all reads that started before it was sent.
+/// A request for the latest version, shared by all reads that started before the request was sent.
 type SharedLatest = Shared<BoxFuture<'static, Result<ResourceVersion, Arc<str>>>>;
 
 /// Sends requests for the latest version to one member, one at a time.
@@ -24,20 +24,20 @@ pub(super) struct LatestVersionRequests {
 }
 
 impl LatestVersionRequests {
-    /// Returns the version of the member's collection now or later. Cancellation is safe: other waiting reads continue
-    /// the request.
+    /// Returns the member's version of the collection, as of now or later. Cancellation is safe: other waiting reads
+    /// continue the request.
     pub(super) async fn latest(self: &Arc<Self>, cacher: &Arc<Cacher>) -> Result<ResourceVersion, Arc<str>> {
         let question = self.next.lock().get_or_insert_with(|| self.question(Arc::clone(cacher))).clone();
         question.await
     }
 
     fn question(self: &Arc<Self>, cacher: Arc<Cacher>) -> SharedLatest {
-        // A strong reference would be a cycle, because the request is stored in `next`.
+        // A strong reference would create a cycle, because the request is stored in `next`.
         let questions = Arc::downgrade(self);
         let question = async move {
             let Some(questions) = questions.upgrade() else { return Err("it is no longer held in memory".into()) };
             let _turn = questions.turn.lock().await;
-            // A read that starts from now on needs the next request.
+            // A read that starts after this line needs the next request.
             questions.next.lock().take();
             match timeout(ANSWER_WITHIN, cacher.latest()).await {
                 Ok(answer) => answer.map_err(|error| explain(&error).into()),

@@ -1,14 +1,14 @@
 //! `consistency: Quorum`: reads that contain the complete state of the members at the time of the request.
 //!
 //! Tributary requests the current version of each member's collection: a list with an unset resourceVersion and a limit
-//! of one object, which a kube-apiserver answers as of "most recent", by a quorum of its etcd. Tributary answers from
-//! the cache when the cacher has reached this version. So the read is linearizable for each member, also after writes
-//! that bypass Tributary, and costs a small request instead of a whole list. In a changing collection, the cacher has
-//! usually reached the version already. Otherwise the cacher needs a progress notification, which takes a
+//! of one object. A kube-apiserver answers this list as of "most recent", by a quorum of its etcd. Tributary answers
+//! from the cache when the cacher has reached this version. So the read is linearizable for each member, also after
+//! writes that bypass Tributary, and costs a small request instead of a whole list. In a changing collection, the
+//! cacher has usually reached the version already. Otherwise the cacher needs a progress notification, which takes a
 //! kube-apiserver 1.36 about 1.3 s.
 //!
-//! Reads that start during a request share the next request: the answer to an earlier request proves nothing about
-//! their start.
+//! Reads that start while a request is running share the next request: the answer to the running request may be older
+//! than their start.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl View {
         Err(VersionRefusal::NotConfirmed { resource, reasons })
     }
 
-    /// Waits until the cached objects of one cluster include its newest revision.
+    /// Waits until the cached objects of one cluster include the cluster's newest revision.
     async fn confirmed(&self, cluster: &ClusterName) -> Result<(), Arc<str>> {
         let Some((cacher, questions)) = self.questions(cluster) else {
             return Err("it is no longer held in memory".into());
@@ -56,7 +56,7 @@ impl View {
         let held = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
         let latest = questions.latest(&cacher).await?;
         if held > latest {
-            // The cached objects belong to a state that no longer exists.
+            // The revisions of the cluster decreased, so the cached objects belong to a state that no longer exists.
             cacher.reset();
             return Err(format!("its revisions went back from {held} to {latest}").into());
         }

@@ -9,7 +9,8 @@ use super::member::{CachedMember, ViewCluster};
 use super::{Standing, View};
 
 impl View {
-    /// Cached data of the resource. Costs a few locks and a visit of each cluster's history, independent of its size.
+    /// Report about the cached data of the resource. Costs a few locks and a visit of each cluster's history, whatever
+    /// its size.
     pub(crate) fn resource_report(&self) -> ResourceReport {
         let (objects, repeated_names, history_bytes) = {
             let log = self.log();
@@ -28,8 +29,8 @@ impl View {
         }
     }
 
-    /// Cached data of each cluster, and whether it is current. A view of one namespace omits data that the view of all
-    /// namespaces caches. Costs a few locks for each cluster, and visits no object.
+    /// Reports about the cached data of each cluster, and whether the data is current. A view of one namespace omits
+    /// data that the view of all namespaces caches. Costs a few locks for each cluster, and visits no object.
     pub(crate) fn collection_reports(&self) -> Vec<CollectionReport> {
         let members = self.members.lock();
         members.by_name.iter().filter_map(|(name, member)| self.collection_report(name, member)).collect()
@@ -74,7 +75,8 @@ impl View {
     }
 }
 
-/// Returns whether the member answers with a refusal. An outage appears in the report about the member.
+/// Returns whether the member answers and refuses Tributary's request. An outage appears in the report about the member
+/// instead.
 fn is_refusal(reason: Option<&StaleReason>) -> bool {
     matches!(reason, Some(StaleReason::Unauthorized | StaleReason::Forbidden | StaleReason::Other(_)))
 }

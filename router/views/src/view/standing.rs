@@ -1,4 +1,4 @@
-//! State of each cluster's collection in a view: cached and fresh, cached and stale, or unknown.
+//! State of each cluster's collection in a view. The collection is cached and fresh, cached and stale, or unknown.
 
 use std::sync::Arc;
 
@@ -19,56 +19,57 @@ use super::obstacle::CollectionObstacle;
 pub enum Standing {
     /// The objects are cached, and the watch of the cluster is up to date.
     Fresh,
-    /// The objects are cached, but no changes arrive.
+    /// The objects are cached, but no changes of the cluster arrive.
     Stale {
-        /// Time since which changes are missing.
+        /// Time since which changes may be missing.
         since: Instant,
-        /// Cause of the missing changes.
+        /// Reason for which no changes arrive.
         reason: Arc<str>,
         /// Whether the cluster now forbids reads of the whole collection.
         forbidden: bool,
     },
-    /// No objects are cached yet. `reason` is `None` during the first attempt.
+    /// No objects of the cluster are cached yet. `reason` is `None` during the first attempt to read them.
     Unknown {
-        /// Start of the first attempt.
+        /// Start of the first attempt to read the collection.
         since: Instant,
-        /// Cause, after a failed attempt.
+        /// Cause of the failure, after a failed attempt.
         reason: Option<Arc<str>>,
-        /// Kind of the cause.
+        /// Kind of the cause of the failure.
         obstacle: CollectionObstacle,
     },
-    /// The cluster has objects of the resource that this view cannot show: they have a different kind, or are served
-    /// only in other versions. Requests do not wait for the cluster, and each response contains a warning.
+    /// The cluster has objects of the resource that this view cannot show, because they have a different kind or only
+    /// other API versions. Requests do not wait for the cluster, and each response contains a warning.
     LeftOut {
-        /// Form of the objects in the cluster, for the warning.
+        /// Kind or versions of the objects in the cluster, for the warning.
         reason: String,
     },
-    /// The last successful discovery lacks the resource, but the cluster may serve it now. A list treats the cluster as
-    /// stale and without objects. A read of a single name cannot exclude the cluster, unless it is unreachable: its
-    /// last discovery then counts, like the last objects of a stale cluster.
+    /// The last successful discovery of the cluster lacks the resource, but the cluster may serve the resource now. A
+    /// list treats the cluster as stale and without objects. For a read of a single name, the cluster may have the
+    /// object. Only if the cluster is unreachable does the last discovery count, like the last objects of a stale
+    /// cluster.
     Unserved {
         /// Whether the cluster is reachable.
         in_reach: bool,
         /// Time of the last successful discovery.
         since: Instant,
-        /// Reason for which discovery is not up to date.
+        /// Reason for which the discovery is not up to date.
         reason: Arc<str>,
     },
-    /// The cluster has no objects, although nothing is cached: the requested namespace does not exist, according to the
-    /// view of namespaces.
+    /// The cluster has no objects, although nothing is cached: according to the view of namespaces, the requested
+    /// namespace does not exist in the cluster.
     NoNamespace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhyAnew {
-    /// The configuration of the cluster changed, for example the address or the CA.
+    /// The configuration of the cluster changed, for example its address or CA.
     Configuration,
-    /// The cluster now forbids reads of all namespaces, so the requested namespace is listed alone.
+    /// The cluster now forbids reads of all namespaces, so Tributary lists the requested namespace alone.
     Forbidden,
 }
 
 impl Standing {
-    /// Returns the state that corresponds to the state of a cacher.
+    /// Returns the state of a cluster whose cacher has this state.
     pub fn from_state(state: &CacherState) -> Self {
         match state {
             CacherState::Synced => Self::Fresh,
@@ -85,7 +86,7 @@ impl Standing {
         }
     }
 
-    /// Returns the state of a cluster without discovery, or whose discovery lacks the resource's version.
+    /// Returns the state of a cluster whose discovery is missing, or lacks the resource's API version.
     pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
         let (since, undescribed) = cluster.undescribed(resource).unzip();
         let reason = cluster.problem().or(undescribed).map(Arc::from);
@@ -93,25 +94,26 @@ impl Standing {
         Self::Unknown { since, reason, obstacle: CollectionObstacle::Passing }
     }
 
-    /// Returns the state of a cluster that may serve a resource which its discovery lacks. `None` if discovery is up to
-    /// date.
+    /// Returns the state of a cluster that may serve a resource although the cluster's discovery lacks the resource.
+    /// `None` if the discovery is up to date.
     pub fn of_unserved(cluster: &Cluster, resource: &GroupVersionResource) -> Option<Self> {
         let (since, reason) = cluster.outdated(resource)?;
         Some(Self::Unserved { in_reach: !cluster.is_out_of_reach(), since, reason: reason.into() })
     }
 
-    /// Returns the clusters that have the resource in a form that the view cannot show, with their states.
+    /// Returns the clusters whose objects of the resource the view cannot show, with their states.
     pub fn left_out(served: &ServedResource) -> impl Iterator<Item = (ClusterName, Self)> {
         let others = served.left_out();
         others.map(|(cluster, other)| (cluster.clone(), Self::LeftOut { reason: other.reason(&served.resource) }))
     }
 
-    /// State of a cluster whose changes arrive, but lack writes that were made through this process at `since`.
+    /// State of a cluster whose watch is up to date, but whose cached objects lack writes that were made through this
+    /// process at `since`.
     pub(crate) fn unseen_writes(since: Instant) -> Self {
         Self::Stale { since, reason: "its watch has not yet delivered what was written here".into(), forbidden: false }
     }
 
-    /// State of a cluster that is being listed again, while the previous objects are still cached.
+    /// State of a cluster that Tributary lists again while the previous objects are still cached.
     pub(crate) fn taken_over(since: Instant, why: WhyAnew, problem: Option<&str>) -> Self {
         let why = match why {
             WhyAnew::Configuration => "its configuration changed",
@@ -122,12 +124,12 @@ impl Standing {
         Self::Stale { since, reason, forbidden: false }
     }
 
-    /// Returns whether the objects are cached, or known to be absent.
+    /// Returns whether the objects are cached, or are known not to exist.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown { .. })
     }
 
-    /// Returns the kind of cause, if the cluster is unknown.
+    /// Returns the kind of cause for which the cluster is unknown. `None` if the cluster is known.
     pub fn obstacle(&self) -> Option<CollectionObstacle> {
         match self {
             Self::Unknown { obstacle, .. } => Some(*obstacle),
@@ -141,7 +143,7 @@ impl Standing {
         self.obstacle() == Some(CollectionObstacle::Forbidden) || matches!(self, Self::Stale { forbidden: true, .. })
     }
 
-    /// Trouble for which the cluster's objects are unknown. `None` if they are known.
+    /// Cause for which the cluster's objects are unknown. `None` if the objects are known.
     fn keeps_from_asking(&self, cluster: &ClusterName) -> Option<Trouble> {
         let (since, cause) = match self {
             Self::Unknown { since, reason, .. } => (since, reason.as_deref().unwrap_or(NOT_SYNCED)),
@@ -160,7 +162,7 @@ impl Standing {
         matches!(self, Self::Fresh | Self::NoNamespace)
     }
 
-    /// Uncertainty about the objects: 0 none, 1 outdated, 2 unknown.
+    /// Degree of uncertainty about the objects: 0 none, 1 the objects are outdated, 2 the objects are unknown.
     fn trouble(&self) -> u8 {
         match self {
             Self::Fresh | Self::LeftOut { .. } | Self::NoNamespace => 0,
@@ -169,7 +171,7 @@ impl Standing {
         }
     }
 
-    /// Returns whether the first attempt is still running, so that waiting may help.
+    /// Returns whether the first attempt to read the collection is still running, so that waiting may help.
     pub fn is_under_way(&self) -> bool {
         matches!(self, Self::Unknown { reason: None, .. })
     }
@@ -182,7 +184,7 @@ pub(super) struct StandingCounts {
     unknown: usize,
     under_way: usize,
     forbidden: usize,
-    /// Number of unknown clusters with a permanent obstacle.
+    /// Number of unknown clusters whose cause needs a repair.
     lasting: usize,
 }
 
@@ -220,9 +222,9 @@ impl StandingCounts {
         self.forbidden
     }
 
-    /// Returns whether a list or watch can be answered without waiting. If partial answers are denied, no cluster may
-    /// be unknown, but a permanent cause refuses the request at once. If partial answers are allowed, no first attempt
-    /// may be running.
+    /// Returns whether a list or watch can be answered at once. If partial answers are denied, no cluster may be
+    /// unknown; if a cluster is unknown for a permanent cause, the request is refused at once. If partial answers are
+    /// allowed, no first attempt to read a cluster may be running.
     pub(super) fn suffice(&self, partial: Partial) -> bool {
         match partial {
             Partial::Deny => self.unknown == 0 || self.lasting > 0,
@@ -231,8 +233,8 @@ impl StandingCounts {
     }
 }
 
-/// States of all clusters, with their counts. While all clusters are fresh, a check costs the same for a thousand
-/// clusters as for one.
+/// States of all clusters, with counts by kind of state. While all clusters are fresh, a check of a thousand clusters
+/// costs as much as a check of one.
 #[derive(Clone, Debug, Default)]
 pub struct Standings {
     by_name: Vec<(ClusterName, Standing)>,
@@ -255,25 +257,25 @@ impl Standings {
         Some(&self.by_name[at].1)
     }
 
-    /// Returns the state of one cluster alone; empty if the state needs no warning.
+    /// Returns the state of one cluster alone. Returns no state if the state of the cluster needs no warning.
     pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
         let trouble = self.standing_of(cluster).filter(|standing| !standing.is_well());
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
-    /// Returns the unknown clusters except `cluster`, with their causes. They may also have an object that was found in
-    /// `cluster`.
+    /// Returns the unknown clusters except `cluster`, with their causes. They may also have an object of the name that
+    /// was found in `cluster`.
     pub fn doubts_of(&self, cluster: &ClusterName) -> Vec<Trouble> {
         self.troubles().into_iter().filter(|trouble| trouble.cluster != *cluster).collect()
     }
 
-    /// Returns the causes for all clusters whose objects are unknown.
+    /// Returns the clusters whose objects are unknown, with their causes.
     pub fn troubles(&self) -> Vec<Trouble> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         some.iter().filter_map(|(name, standing)| standing.keeps_from_asking(name)).collect()
     }
 
-    /// Returns the clusters that may have an object that is not cached. Visits no cluster if all are fresh.
+    /// Returns the clusters that may have an object that is not cached. Visits no cluster if all clusters are fresh.
     pub fn may_have(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         let may_have = |standing: &Standing| {
@@ -291,12 +293,12 @@ impl Standings {
         self.counts.unknown == 0
     }
 
-    /// Returns whether a cluster forbids reads of the whole collection.
+    /// Returns whether at least one cluster forbids reads of the whole collection.
     pub fn is_one_forbidden(&self) -> bool {
         self.counts.forbidden > 0
     }
 
-    /// Returns whether a cluster forbids reads of the whole collection and has no cached objects.
+    /// Returns whether at least one cluster forbids reads of the whole collection and has no cached objects.
     pub fn is_one_given_up(&self) -> bool {
         let unknown = if self.are_known() { &[] } else { &self.by_name[..] };
         unknown.iter().any(|(_, standing)| !standing.is_known() && standing.is_forbidden())
@@ -307,9 +309,9 @@ impl Standings {
         self.by_name.iter().filter(|(_, standing)| standing.is_forbidden()).map(|(cluster, _)| cluster)
     }
 
-    /// Returns the current states for a request that started with the states `before`. A cluster that was known then
-    /// stays known if its objects are in `held`, for example while it is being listed again under a new configuration.
-    /// A cluster that had no objects, or was left out, keeps its state.
+    /// Returns the current states for a request that started with the states `before`. If a cluster was known in
+    /// `before`, it stays known while `held` contains its objects, for example while the cluster is listed again under
+    /// a new configuration. A cluster that had no objects in `before`, or was left out, keeps its state.
     pub fn advance_from(mut self: Arc<Self>, before: &Self, held: &Heads) -> Arc<Self> {
         let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
         for (cluster, standing) in before.iter() {
@@ -325,8 +327,8 @@ impl Standings {
         self
     }
 
-    /// States for a response whose request started with the states `before`. No state is better than before: the
-    /// request did not wait for the objects of a cluster that became known later.
+    /// States for a response whose request started with the states `before`. No state is better than in `before`,
+    /// because the request did not wait for the objects of a cluster that became known later.
     pub(crate) fn no_better_than(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
         for (cluster, standing) in before.iter() {
             if self.standing_of(cluster).is_some_and(|now| now.trouble() < standing.trouble()) {
@@ -336,7 +338,7 @@ impl Standings {
         self
     }
 
-    /// Returns the unknown clusters. Costs nothing if all are known.
+    /// Returns the unknown clusters. Costs nothing if all clusters are known.
     pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
         let some = if self.are_known() { &[] } else { &self.by_name[..] };
         some.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster)
@@ -348,14 +350,14 @@ impl Standings {
         some.iter().filter(|(_, standing)| standing.is_under_way()).map(|(cluster, _)| cluster)
     }
 
-    /// Returns the known clusters that need a warning. Costs nothing if all are fresh.
+    /// Returns the known clusters that need a warning. Costs nothing if all clusters are fresh.
     pub fn doubtful(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
         let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
         let doubtful = some.iter().filter(|(_, standing)| standing.is_known() && !standing.is_well());
         doubtful.map(|(cluster, standing)| (cluster, standing))
     }
 
-    /// States of the wanted clusters. Copies nothing if all are wanted.
+    /// States of the wanted clusters. Copies nothing if all clusters are wanted.
     pub(crate) fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
         if wanted.is_everything() {
             return self;
@@ -377,7 +379,7 @@ impl Standings {
         self.counts.suffice(partial)
     }
 
-    /// Returns whether a cluster is unknown for a permanent cause.
+    /// Returns whether at least one cluster is unknown for a cause that needs a repair.
     pub(crate) fn is_one_unknown_for_long(&self) -> bool {
         self.counts.lasting > 0
     }
@@ -394,16 +396,16 @@ impl FromIterator<(ClusterName, Standing)> for Standings {
     }
 }
 
-/// Makes a `Warning` for each cluster that could not be asked for an object which was found in a different cluster.
+/// Makes a `Warning` for each cluster that could not be searched for an object which was found in a different cluster.
 pub fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[Trouble]) -> Vec<HeaderValue> {
     let texts = clusters.iter().take(WARNINGS_MAX).map(|trouble| trouble.doubt(resource, name));
     texts.filter_map(|text| warning_header(&text)).collect()
 }
 
-/// Cause for an unknown cluster during its first read.
+/// Text of the cause for a cluster whose first list is not complete.
 const NOT_SYNCED: &str = "not synced yet";
 
-/// Maximum number of clusters that warnings name. Further clusters are only counted.
+/// Maximum number of clusters that warnings name. A warning only counts the clusters above this number.
 pub const WARNINGS_MAX: usize = 10;
 
 /// Makes a `Warning: 299` text for each missing or stale cluster.
@@ -442,7 +444,7 @@ pub fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<S
     texts
 }
 
-/// Joins up to [`WARNINGS_MAX`] texts, and counts the others.
+/// Joins up to [`WARNINGS_MAX`] texts, and adds the number of omitted texts.
 pub(crate) fn shortened(texts: &[String]) -> String {
     let mut text = texts.iter().take(WARNINGS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
     if texts.len() > WARNINGS_MAX {
@@ -451,8 +453,8 @@ pub(crate) fn shortened(texts: &[String]) -> String {
     text
 }
 
-/// Text of a `Warning: 299` that names clusters which serve a resource and which the configuration leaves out of the
-/// view.
+/// Text of a `Warning: 299` with the names of clusters that serve a resource, but that the configuration leaves out of
+/// the view.
 pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
     let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| {
@@ -470,7 +472,8 @@ pub fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionResource, l
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// Adds a `Warning` with the clusters that a watch omits, because its user may watch there but not list.
+/// Adds a `Warning` with the names of clusters that a watch omits, because its user may watch the resource in them but
+/// not list it.
 pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResource, clusters: &[ClusterName]) {
     let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
     let text = (!names.is_empty()).then(|| {
@@ -483,10 +486,11 @@ pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResourc
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
-/// `Retry-After` in seconds while clusters are unknown. Five, because a list has already waited for 30 s.
+/// `Retry-After` in seconds of a response because of unknown clusters. Five, because a list has already waited for 30
+/// s.
 const UNREAD_RETRY_AFTER: u32 = 5;
 
-/// Returns the refusal of a request because of unknown clusters. `None` if all are known.
+/// Returns the refusal of a request because of unknown clusters. `None` if all clusters are known.
 pub fn refusal(resource: &GroupVersionResource, standings: &Standings) -> Option<ClusterRefusal> {
     if standings.are_known() {
         return None;
@@ -538,7 +542,7 @@ mod tests {
         );
         let hostile = warning_header("cluster x: \u{202e}tac\u{1b}[2J\u{2066} \u{200b}a\r\n").unwrap();
         assert_eq!(hostile.as_bytes(), b"299 - \"cluster x: tac[2J a\"", "control characters are removed");
-        // A member's text must not suppress the warning.
+        // The text of a member, however long, must not suppress the warning.
         let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
         assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
         let Some(ClusterRefusal::Unread { clusters, reasons, .. }) = refusal(&pods, &standings) else { panic!() };
@@ -546,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_counts_follow_changes_of_cluster_states() {
+    fn counts_of_fresh_and_unknown_clusters_follow_cluster_states() {
         let mut standings = Standings::default();
         assert!(standings.are_fresh() && standings.are_known(), "no clusters, no trouble");
         for number in [1, 0] {
@@ -575,11 +579,11 @@ mod tests {
         let look_again = now.advance_from(&before, &held);
         assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
         assert_eq!(look_again.standing_of(&name(4)), Some(&Standing::Fresh));
-        // The request did not wait for a cluster that became known later, so its response lacks the cluster.
+        // The request did not wait for a cluster that became known later, so its response lacks this cluster.
         let answer = look_again.no_better_than(&before);
         assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
         assert!(matches!(answer.standing_of(&name(4)), Some(Standing::Stale { .. })));
-        // A cluster that has left is not missing.
+        // A cluster that has left does not count as missing.
         assert_eq!(Arc::new(Standings::default()).advance_from(&before, &held).unknown().count(), 0);
     }
 }

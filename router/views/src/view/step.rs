@@ -3,11 +3,12 @@
 use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Scope, Snapshot};
 use tributary_cacher::Update;
 
-/// Updates of one namespace for an update of a cluster. Empty if no object in the namespace changes.
+/// Updates of one namespace that follow from an update of a cluster. Empty if no object in the namespace changes.
 ///
-/// `before` is the version of all namespaces before the update, `held` the previous state of the namespace, and `empty`
-/// a state without objects. A namespace gets the cluster's version with its next change, with the member's bookmarks,
-/// and on request: a log entry in each namespace for every change of the cluster would fill the memory.
+/// `before` is the cluster's version in the view of all namespaces before the update. `held` is the previous state of
+/// the namespace, and `empty` a state without objects. The log of a namespace gets the cluster's version with the next
+/// change in the namespace, with the member's bookmarks, and on request. A log entry in each namespace for every change
+/// of the cluster would fill the memory.
 pub(super) fn part(
     step: &Update,
     before: CollectionVersion,
@@ -38,10 +39,10 @@ pub(super) fn part(
     }]
 }
 
-/// Changes of a namespace among changes that lead from one version of all namespaces to a later one.
+/// Changes of a namespace, selected from changes that lead from one version of all namespaces to a later version.
 ///
-/// If deletions in other namespaces share the revision of a change of this namespace, the deletions before the change
-/// are counted, as in the log of all namespaces: a version then means the same in both logs, and on other replicas.
+/// Deletions in other namespaces may share the revision of a change in this namespace. The deletions before the change
+/// are then counted, as in the log of all namespaces. So a version means the same in both logs and on other replicas.
 fn own_changes(
     changes: &[Change],
     before: CollectionVersion,
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_version_counts_deletions_elsewhere_at_the_same_revision() {
+    fn namespace_version_counts_deletions_in_other_namespaces_at_its_revision() {
         let held = snapshot(5, &["n/a 2", "n/b 3"]);
         let deleted = |text: &str| Change { change_type: ChangeType::Deleted, object: object(text), previous: None };
         let steps = |before: &str, after: &str, texts: &[&str]| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Changes and watches for unit tests of this crate.
+//! Changes and watches for the unit tests of this crate.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -11,13 +11,13 @@ use super::View;
 use super::news::{Interest, News};
 
 impl View {
-    /// Raises the version of a cluster in the log without a change.
+    /// Raises the version of a cluster in the log without a change of an object.
     pub(crate) fn progress_for_tests(&self, cluster: &ClusterName, version: ResourceVersion) {
         self.log.write().progress(cluster, version, Duration::ZERO);
     }
 }
 
-/// Filter of a watch of one namespace.
+/// Filter of a watch by one namespace.
 pub(super) struct InNamespace(pub(super) &'static str);
 
 impl Interest for InNamespace {
@@ -34,13 +34,13 @@ impl Interest for InNamespace {
     }
 }
 
-/// A change in each of these namespaces, at the log position `from`.
+/// News with one change for each of these namespaces, at the log position `from`.
 pub(super) fn news_in(from: u64, namespaces: &[&str]) -> News {
     news_behind((from, from), namespaces)
 }
 
-/// A change in each of these namespaces, at the log position `places.1`. Only progress lies between `places.0` and
-/// `places.1`.
+/// News with one change for each of these namespaces, at the log position `places.1`. The log contains only progress
+/// between `places.0` and `places.1`.
 pub(super) fn news_behind(places: (u64, u64), namespaces: &[&str]) -> News {
     let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
     let change = |namespace: &&str| {

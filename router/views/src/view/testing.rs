@@ -1,4 +1,4 @@
-//! Views for unit tests of this crate and of the router (the feature `testing`).
+//! Views for unit tests of this crate and of the router (Cargo feature `testing`).
 #![allow(clippy::unwrap_used, reason = "a panic is how a test and its helpers fail")]
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl View {
         Self::empty(resource, fleet, Arc::default(), Arc::default(), limits)
     }
 
-    /// Adds a cluster to the log, with a pod at this version.
+    /// Adds a cluster with one pod at this version to the log.
     pub fn join_for_tests(&self, cluster: &ClusterName, version: ResourceVersion) {
         let mut held = Snapshot::default();
         held.insert(self.pod_for_tests("default", version));
@@ -40,7 +40,8 @@ impl View {
         self.log.write().join(cluster, held, Duration::ZERO);
     }
 
-    /// Changes a pod of a cluster in the log to this version, and wakes the watches that the change concerns.
+    /// Changes a pod of a cluster in the log, so that the pod has this version. Wakes the watches that the change
+    /// concerns.
     pub fn change_for_tests(&self, cluster: &ClusterName, namespace: &str, version: ResourceVersion) {
         let object = self.pod_for_tests(namespace, version);
         let mut log = self.log.write();

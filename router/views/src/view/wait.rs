@@ -13,32 +13,32 @@ use tributary_merge::CompositeResourceVersion;
 
 use super::View;
 
-/// Time of one wait for a version that a client has and this process does not. The caller repeats the wait, because a
-/// cacher waits for a limited time. One hour is the longest watch without an explicit timeout.
+/// Time of one wait for a version that a client has and that this process has not reached. A cacher waits only for a
+/// limited time, so the caller repeats the wait. One hour is the longest watch without an explicit timeout.
 const AHEAD_WITHIN: Duration = Duration::from_secs(60 * 60);
 
-/// Time for which a read waits for a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
+/// Time for which a read waits until the cache reaches a version (kube-apiserver's `blockTimeout` in `watch_cache.go`).
 pub(super) const VERSION_WITHIN: Duration = Duration::from_secs(3);
 
 /// Reason for which the cache cannot reach a version that a client sent.
 #[derive(Clone, Debug)]
 pub enum Unreached {
-    /// A cluster of the version is configured but not known yet, or is not configured.
+    /// A cluster of the version is not known yet, or is not configured.
     Missing(Refusal),
     /// The cache did not reach the version within 3 s.
     TooNew(VersionRefusal),
-    /// The member itself has not reached the version: its revisions decreased after the version was issued.
+    /// The member's own version is lower: its revisions decreased after the version was issued.
     WentBack {
         /// Member whose revisions decreased.
         cluster: ClusterName,
-        /// Component of the version.
+        /// The member's component of the version that the client sent.
         version: CollectionVersion,
-        /// The member's latest version.
+        /// The member's latest version of the collection.
         latest: ResourceVersion,
     },
 }
 
-/// The 504 for a cluster that has not reached a version within 3 s.
+/// 504 because a cluster has not reached a version within 3 s.
 pub(super) fn not_reached(
     cluster: &ClusterName,
     version: CollectionVersion,
@@ -57,8 +57,8 @@ impl Unreached {
         }
     }
 
-    /// Returns the refusal of a list or watch. It is a 410, because only a 410 makes a client list again and drop the
-    /// undone changes.
+    /// Returns the refusal of a list or watch. The refusal is a 410, because only a 410 makes a client list again and
+    /// drop the changes that the member has undone.
     pub fn of_collection(self) -> Refusal {
         match self {
             Self::Missing(refusal) => refusal,
@@ -81,13 +81,13 @@ impl Unreached {
     }
 }
 
-/// Answers of a member that prove that the member has not reached a version.
+/// Selects the answers of a member that can prove that the member has not reached a version.
 #[derive(Clone, Copy)]
 pub(super) enum Heard {
     /// All answers count, because the cacher was started after the version was issued.
     Always,
-    /// Only answers to requests from now on count. For a view that begins to follow the view of all namespaces, earlier
-    /// answers to that view's cacher may be older than the version.
+    /// Only answers to later requests count. If a view begins to follow the view of all namespaces, earlier answers to
+    /// the cacher of the view of all namespaces may be older than the version.
     FromNow,
 }
 
@@ -104,18 +104,18 @@ async fn come_to(
 }
 
 impl View {
-    /// Waits until each cluster of a composite version has reached its component.
+    /// Waits until the cache has reached the component of each cluster in a composite version.
     ///
     /// # Errors
     /// [`Unreached`]: 504 `ResourceVersionTooLarge` after 3 s; 429 if a configured cluster is not known yet; 410 if a
-    /// cluster is not configured, because a client that still has its objects must list again.
+    /// cluster is not configured, because a client that still has objects of the cluster must list again.
     pub async fn reached(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
         let waits = vector.iter().map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
     }
 
-    /// As [`reached`](Self::reached), but ignores clusters that are no longer configured: the log still has the states
-    /// from before they left.
+    /// As [`reached`](Self::reached), but ignores clusters that are no longer configured, because the log still
+    /// contains the states from before they left.
     ///
     /// # Errors
     /// As [`reached`](Self::reached).
@@ -135,7 +135,7 @@ impl View {
         reached.map_err(|error| Unreached::from_error(cluster, version, error))
     }
 
-    /// Waits until the shown objects of a cluster contain a version. `None` if the cluster has left meanwhile.
+    /// Waits until the cached objects of a cluster have reached a version. `None` if the cluster has left meanwhile.
     pub(super) async fn shown(
         &self,
         cluster: &ClusterName,
@@ -152,9 +152,9 @@ impl View {
         Some(reached.map(drop))
     }
 
-    /// Waits in the cacher that feeds the shown objects of a cluster, and returns the result. If the cacher is replaced
-    /// during the wait, the result is discarded, because the cacher's objects are not shown, and the wait is repeated
-    /// in the next cacher. `None` if the cluster has left, or has no feeding cacher by the deadline.
+    /// Waits in the cacher that supplies the shown objects of a cluster, and returns the result of the wait. If the
+    /// cacher is replaced meanwhile, the result is discarded, because the old cacher's objects are not shown. The wait
+    /// is then repeated in the new cacher. `None` if the cluster has left, or has no such cacher by the deadline.
     pub(super) async fn in_feeding_cacher<T, F: Future<Output = T>>(
         &self,
         cluster: &ClusterName,
@@ -174,8 +174,8 @@ impl View {
         }
     }
 
-    /// Waits for the clusters in which a client's version is ahead of this process. Idle cachers request progress from
-    /// their members meanwhile. Returns the refusal if a member itself has not reached the version. Cancellation is
+    /// Waits for the clusters in which a client's version is ahead of this process. Meanwhile, idle cachers request
+    /// progress from their members. Returns the refusal if a member itself has not reached the version. Cancellation is
     /// safe.
     pub async fn caught_up(
         self: Arc<Self>,
@@ -193,7 +193,7 @@ impl View {
         cacher: Arc<Cacher>,
     ) -> Result<(), Refusal> {
         let mut changes = self.board.changes();
-        // After a change of configuration, a new cacher has to learn the member's version again.
+        // After a change of the cluster's configuration, a new cacher has to request the member's version again.
         let (mut cacher, mut heard) = (cacher, Heard::FromNow);
         loop {
             let other = tokio::select! {
@@ -211,19 +211,19 @@ impl View {
                         self.catch_up(&cluster);
                         return Ok(());
                     }
-                    // The result of a replaced cacher is discarded, because its objects are not shown.
+                    // The result of the replaced cacher is discarded, because its objects are not shown.
                     self.other_cacher(&cluster, &cacher, &mut changes).await
                 }
                 other = self.other_cacher(&cluster, &cacher, &mut changes) => other,
             };
-            // The log contains the departure of a cluster that has left.
+            // If the cluster has left, the log contains its departure.
             let Some(other) = other else { return Ok(()) };
             (cacher, heard) = other;
         }
     }
 
-    /// Waits until a cluster has a different cacher, or none. Returns the new cacher, and the answers that count for a
-    /// version that was awaited in the previous cacher.
+    /// Waits until a cluster has a different cacher, or none. Returns the new cacher, and the kind of answers that
+    /// count for a version that the previous cacher waited for.
     async fn other_cacher(
         &self,
         cluster: &ClusterName,
@@ -238,8 +238,8 @@ impl View {
         }
     }
 
-    /// Returns the refusal of a version that names an unknown cluster: 429 while the cluster is still being read, and
-    /// 410 if the cluster will not become known, so that the client lists again.
+    /// Returns the refusal of a version that names an unknown cluster. It is a 429 while Tributary is still reading the
+    /// cluster. It is a 410 if the cluster will not become known, so that the client lists again.
     pub fn missing(&self, cluster: &ClusterName) -> Refusal {
         let (resource, cluster) = (self.kind.resource.clone(), cluster.clone());
         match self.standings().standing_of(&cluster) {

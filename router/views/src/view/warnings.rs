@@ -1,5 +1,5 @@
-//! Warnings that members add to every response about a resource, for example about deprecation. Responses from the
-//! cache contain them as well.
+//! Warnings that members add to every response about a resource, for example about a deprecated API version. Tributary
+//! adds them to responses from the cache as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub struct Warnings {
 #[derive(Clone, Default)]
 struct WarningSet {
     by_cluster: BTreeMap<ClusterName, Vec<HeaderValue>>,
-    /// Merged warnings, as sent to clients.
+    /// Merged warnings of all clusters, as clients get them.
     together: Vec<HeaderValue>,
 }
 
 impl Warnings {
-    /// Replaces the warnings of a cluster; an empty list removes them.
+    /// Replaces the warnings of a cluster. An empty list removes them.
     pub fn set(&self, cluster: &ClusterName, warnings: &[HeaderValue]) {
         self.said.rcu(|said| {
             let mut by_cluster = said.by_cluster.clone();
@@ -43,8 +43,7 @@ impl Warnings {
         self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
     }
 
-    /// Adds the warnings of the clusters that a reader may see. The reader's selection of clusters does not filter
-    /// them.
+    /// Adds the warnings of the clusters that a reader may see, even if the reader did not select these clusters.
     pub(crate) fn add_of(&self, readers: &ClusterSelector, headers: &mut HeaderMap) {
         let said = self.said.load();
         if said.by_cluster.keys().all(|cluster| readers.admits(cluster)) {
@@ -57,7 +56,7 @@ impl Warnings {
         }
     }
 
-    /// Adds the warnings of all clusters.
+    /// Adds the warnings of all clusters to the headers of a response.
     pub fn add_to(&self, headers: &mut HeaderMap) {
         for warning in &self.said.load().together {
             headers.append(header::WARNING, warning.clone());

@@ -1,12 +1,13 @@
-//! Printer columns and selectable fields of a resource: built in, or read from the CRD of a cluster.
+//! Printer columns and selectable fields of a resource. They are built in, or come from the CRD in a cluster.
 //!
-//! Only one CRD counts: the CRD of the first cluster by name that lets Tributary read it, while the cluster serves the
-//! resource. The first read does not wait for a thousand clusters that forbid reads of the CRD: it shows names and
-//! ages, and the view is started again when a CRD is found.
+//! Only one CRD counts: the CRD of the first cluster by name that serves the resource and lets Tributary read the CRD.
+//! The first read does not wait for a thousand clusters that forbid reads of the CRD. The read shows names and ages,
+//! and the view is started again when a CRD is found.
 //!
 //! If no cluster lets Tributary read the CRD, the columns come from a Table and the selectable fields from the OpenAPI
-//! document: a kube-apiserver gives both to users without rights to CRDs. The description of a Table's column contains
-//! its JSONPath, unless the CRD describes the column; a described column is omitted.
+//! document. A kube-apiserver gives both to users without rights to CRDs. The description of a Table's column contains
+//! the JSONPath of the column, unless the CRD has its own description of the column. Columns without a JSONPath are
+//! omitted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +28,11 @@ use tributary_sharing::body;
 use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::Fleet;
 
-/// Timeout for a member's CRD. 1 s is many round trips around the world, and half of the time that a first read waits.
+/// Timeout for one member's answer with its CRD. 1 s is many round trips around the world, and half of the time for
+/// which a first read waits.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of concurrent requests for a CRD.
+/// Maximum number of concurrent requests for the CRD of one resource.
 const ASKED_AT_ONCE: usize = 8;
 
 /// Time for which the first read of a custom resource waits for its CRD.
@@ -45,7 +47,7 @@ pub(super) struct Description {
     pub(super) fields: Arc<[SelectableField]>,
 }
 
-/// Part of one cluster's CRD with which a view was started.
+/// CRD of one cluster from which a view got its columns and selectable fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Definition {
     cluster: ClusterName,
@@ -55,27 +57,27 @@ pub(super) struct Definition {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DefinitionSource {
-    /// A CRD with this uid and generation, which change with each change of its spec.
+    /// A stored CRD with this uid and generation. Each change of the CRD's spec changes them.
     Stored(DefinitionState),
-    /// A Table; of this namespace if Tributary's account may not list all namespaces.
+    /// A Table. If Tributary's account may not list all namespaces, the Table is of this namespace.
     Shown { namespace: Option<String> },
 }
 
 pub(super) enum DefinitionChange {
     /// The definition is unchanged, or no cluster answered.
     None,
-    /// The CRD changed, or the CRD of a different cluster counts, but columns and fields are equal.
+    /// The CRD changed, or the CRD of a different cluster counts now, but the columns and selectable fields are equal.
     Elsewhere(Definition),
-    /// The columns or fields changed.
+    /// The columns or selectable fields changed.
     Described,
 }
 
-/// Returns whether a resource may be defined by a CRD. Only API groups of CRDs contain a dot without being built in.
+/// Returns whether a CRD may define a resource. An API group that contains a dot and is not built in belongs to CRDs.
 pub(super) fn is_custom(resource: &GroupVersionResource) -> bool {
     Printer::for_resource(resource).is_none() && resource.group.contains('.')
 }
 
-/// Columns and fields of a resource, from its CRD if one was found.
+/// Columns and selectable fields of a resource, from its CRD if one was found.
 pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Definition>) -> Description {
     match (Printer::for_resource(resource), definition) {
         (None, Some(Definition { version, .. })) => {
@@ -89,7 +91,7 @@ pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Defi
 }
 
 impl Definition {
-    /// Returns whether the definition adds nothing to the default columns and fields.
+    /// Returns whether the CRD adds no columns and no selectable fields to the defaults.
     pub(super) fn says_nothing(&self) -> bool {
         self.version.additional_printer_columns.is_empty() && self.version.selectable_fields.is_empty()
     }
@@ -128,9 +130,9 @@ async fn has_changed(fleet: &Fleet, served: &ServedResource, before: &Definition
     }
 }
 
-/// Finds the CRD of the first cluster by name that allows reads of it. Otherwise finds the columns and fields that the
-/// first cluster shows, in `namespace` if the account may not list all namespaces. Has no time limit. Cancellation is
-/// safe.
+/// Finds the CRD of the first cluster by name that allows reads of it. If no cluster does, finds the columns and fields
+/// that the first cluster shows to all users. Uses `namespace` if the account may not list all namespaces. The function
+/// has no time limit. Cancellation is safe.
 pub(super) async fn find(
     fleet: &Arc<Fleet>,
     served: &Arc<ServedResource>,
@@ -173,7 +175,7 @@ async fn read_shown_definition(
     Some(Definition { cluster, source: DefinitionSource::Shown { namespace }, version })
 }
 
-/// Columns of a Table whose descriptions contain paths; `None` without any.
+/// Columns of a Table whose descriptions contain JSONPaths; `None` if no column has one.
 async fn read_table_columns(
     fleet: &Fleet,
     cluster: &ClusterName,
@@ -191,7 +193,7 @@ fn columns_of_table(text: &[u8]) -> Option<Vec<ColumnDefinition>> {
     (table.kind == "Table" && !columns.is_empty()).then_some(columns)
 }
 
-/// Reads the selectable fields from the OpenAPI document of the version.
+/// Reads the selectable fields from the OpenAPI document of the resource's API version.
 ///
 /// Source: `buildSelectableFields` in `k8s.io/apiextensions-apiserver`.
 async fn read_document_fields(
@@ -251,11 +253,11 @@ async fn get(fleet: &Fleet, cluster: &ClusterName, path: &str, accept: &'static 
     body::whole(answer.into_body()).await.ok()
 }
 
-/// Part of a CustomResourceDefinition that a view needs (apiextensions `types.go`).
+/// Fields of a CustomResourceDefinition that a view needs (apiextensions `types.go`).
 #[derive(Deserialize)]
 struct DefinitionObject<S> {
     metadata: DefinitionState,
-    // Absent in a metadata-only object.
+    // The field is absent in a metadata-only object.
     spec: Option<S>,
 }
 
@@ -295,7 +297,7 @@ struct Table {
     column_definitions: Vec<ColumnDefinition>,
 }
 
-/// Part of an OpenAPI v3 document with the selectable fields of kinds.
+/// Part of an OpenAPI v3 document that contains the selectable fields of kinds.
 #[derive(Deserialize)]
 struct OpenApiDocument {
     #[serde(default)]
@@ -364,7 +366,7 @@ mod tests {
             {"name":"Age","type":"date","format":"","description":"How old it is","priority":0}],"rows":[{"cells":["a","red",1,"2d"]}]}"#;
         let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
         assert_eq!(columns(table), [pair("Colour", ".spec.colour"), pair("Age", ".metadata.creationTimestamp")]);
-        // The default columns of an aggregated server, and responses without a valid Table.
+        // Default columns of an aggregated API server, and responses without a valid Table.
         let created = r#"{"kind":"Table","columnDefinitions":[{"name":"Created At","type":"date","format":"",
             "description":"CreationTimestamp is","priority":0}]}"#;
         for none in [created, r#"{"kind":"BarList","items":[]}"#, "{", r#"{"kind":"Table","columnDefinitions":null}"#] {
@@ -390,7 +392,8 @@ mod tests {
         }
     }
 
-    /// Requests to clusters, numbered from 0. `ask` returns the delay in milliseconds (`None`: forever) and the answer.
+    /// Requests to clusters with numbers from 0. For each number, `ask` returns the delay in milliseconds (`None`:
+    /// forever) and the answer.
     fn questions(count: u64, ask: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Vec<BoxFuture<'static, Option<u64>>> {
         let question = |number| {
             let (wait, answer) = ask(number);
@@ -409,7 +412,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn crd_comes_from_the_first_cluster_by_name() {
         let begun = Instant::now();
-        // The next cluster answers earlier.
+        // The cluster after number 804 answers earlier.
         let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
         assert_eq!(first(questions(1000, ask)).await, Some(804));
         assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());

@@ -1,4 +1,4 @@
-//! Metrics of the cached data, computed from the reports when the metrics are read.
+//! Metrics of the cached data. They are computed from the reports when a client reads the metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct HeldMetrics {
 }
 
 impl HeldMetrics {
-    /// Creates a collector for these views, with a weak reference.
+    /// Creates a collector for these views. The collector has a weak reference to the views.
     pub fn for_views(views: &Arc<Views>) -> Self {
         Self { views: Arc::downgrade(views), relists: Mutex::default() }
     }
@@ -60,16 +60,17 @@ impl fmt::Debug for HeldMetrics {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HeldCollection {
     objects: u64,
-    /// Whether a part of the collection is not up to date. If namespaces are read one by one, each namespace counts.
+    /// Whether a part of the collection is not up to date. If Tributary reads namespaces one by one, each namespace is
+    /// a part.
     is_behind: bool,
-    /// Age of the oldest part, in seconds; `None` if nothing is cached.
+    /// Age of the oldest part of the collection, in seconds; `None` if nothing is cached.
     age: Option<u64>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnreadClusters<'a> {
-    /// Clusters that forbid reads of the resource, possibly on purpose: reads of single namespaces may still be
-    /// allowed.
+    /// Clusters that forbid reads of the resource. The refusal may be intended, because the clusters may still allow
+    /// reads of single namespaces.
     forbidden: BTreeSet<&'a str>,
     /// Clusters whose objects are unknown for a reason other than a refusal.
     unknown: BTreeSet<&'a str>,
@@ -82,7 +83,7 @@ struct HeldCollections<'a> {
 }
 
 impl<'a> HeldCollections<'a> {
-    /// Computes the metrics. `heard` contains the seconds since the last answer of each cluster.
+    /// Computes the metrics from reports. `heard` contains the seconds since the last answer of each cluster.
     fn from_reports(collections: &'a [CollectionReport], own: &OwnSeries, heard: &BTreeMap<String, u64>) -> Self {
         let mut held = Self::default();
         for collection in collections {
@@ -105,7 +106,7 @@ impl<'a> HeldCollections<'a> {
     }
 }
 
-/// A gauge: name, help, and the function that reads its value.
+/// Name, help text and function of a gauge. The function reads the value.
 type HeldGauge<Held, Value> = (&'static str, &'static str, fn(&Held) -> Value);
 
 const OF_RESOURCES: [HeldGauge<ResourceReport, u64>; 3] = [

@@ -9,8 +9,9 @@ use tributary_apimachinery::GroupVersionResource;
 use tributary_fleet::metrics::{OTHER, RESOURCES_MAX};
 use tributary_fleet::report::{CollectionReport, ResourceReport};
 
-/// Maximum number of series for each metric of resources in clusters, plus one more for each cluster: 60,000 is 1,000
-/// clusters with their 60 built-in resources each. A series takes some 100 bytes of text.
+/// Maximum number of series for each metric that has a series for each resource of each cluster; one more series for
+/// each cluster is added. 60,000 is 1,000 clusters with their 60 built-in resources each. A series takes some 100 bytes
+/// of text.
 const COLLECTION_SERIES_MAX: usize = 60_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
@@ -26,7 +27,7 @@ pub(super) struct NamedResourceLabels {
     pub(super) resource: String,
 }
 
-/// Labels of a resource in all clusters, as group, version and plural name.
+/// Labels of a resource over all clusters: API group, version and plural name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct ResourcePartLabels {
     pub(super) group: String,
@@ -39,9 +40,9 @@ pub(super) struct ResourcePartLabels {
 pub(super) struct OwnSeries(BTreeSet<String>);
 
 impl OwnSeries {
-    /// Selects among the cached resources. Resources of Kubernetes itself come first, because no
-    /// CustomResourceDefinition can take their names. All other resources follow. Both groups are sorted by name, so
-    /// the result depends only on the cached resources.
+    /// Selects resources with their own series among the cached resources. Resources of Kubernetes itself come first,
+    /// because no CustomResourceDefinition can take their names. Both groups are sorted by name, so the result depends
+    /// only on the cached resources.
     ///
     /// Costs a visit of each collection.
     pub(super) fn from_reports(resources: &[ResourceReport], collections: &[CollectionReport]) -> Self {
@@ -68,7 +69,7 @@ impl OwnSeries {
         }
         let mut ranked: Vec<(String, usize)> =
             clusters.into_iter().map(|(resource, clusters)| (resource, clusters.len())).collect();
-        // The stable sort keeps the order of names.
+        // The sort is stable, so it keeps the order of the names.
         ranked.sort_by_key(|(resource, _)| !is_built_in(resource));
         let mut series = 0;
         let own = ranked.into_iter().take(resources_max).take_while(|(_, clusters)| {
@@ -102,7 +103,7 @@ impl OwnSeries {
     }
 }
 
-/// The resource in kubectl's notation, as in a [`CollectionReport`].
+/// Name of the resource in kubectl's notation, as in a [`CollectionReport`].
 fn named(resource: &ResourceReport) -> String {
     let ResourceReport { group, version, resource, .. } = resource;
     GroupVersionResource::new(group, version, resource).to_string()
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_labels_by_parts_and_by_name_agree() {
+    fn resource_labels_in_parts_and_in_kubectl_notation_agree() {
         let resources = [resource("", "pods"), resource("example.com", "widgets"), resource("example.com", "gadgets")];
         let own = OwnSeries::within(2, 99, &resources, &collections(&["a"], &["widgets.v1.example.com"]));
         let told = resources.iter().map(|resource| own.of_resource(resource).resource).collect::<Vec<_>>();

@@ -1,10 +1,10 @@
-//! Counters of relists that never decrease.
+//! Counters of relists, whose values never decrease.
 //!
-//! A cluster that allows Tributary to read only single namespaces has a collection for each namespace, and resources
-//! without their own series share one. A counter must not be the sum of such collections: a collection disappears with
-//! its reader, so the sum would decrease, which Prometheus interprets as a restart. A restart of a cluster's server
-//! relists each collection once, which is not unusual, but would increase the sum a lot. Therefore a counter increases
-//! by the largest increase among its collections since the last update.
+//! If a cluster allows Tributary to read only single namespaces, each namespace has a separate collection. Resources
+//! without their own series share one series. The counter of a series must not be the sum over its collections: a
+//! collection disappears with its last reader, so the sum would decrease, and Prometheus interprets a decrease as a
+//! restart. A restart of a cluster's server relists each collection once, which is not unusual, but would increase the
+//! sum a lot. Therefore a counter increases by the largest increase among its collections since the last update.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tributary_fleet::report::CollectionReport;
 
 use super::held_series::{CollectionLabels, OwnSeries};
 
-/// Key of a collection: the cluster, the resource, and the namespace if the namespace is read alone.
+/// Key of a collection: the cluster, the resource, and the namespace if Tributary reads the namespace alone.
 type CollectionKey = (String, String, Option<String>);
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct RelistCounts {
 }
 
 impl RelistCounts {
-    /// Updates the counters and returns them. Removes series without any collection.
+    /// Updates the counters and returns them. Removes the series that have no collection.
     ///
     /// Costs a visit of each collection.
     pub(super) fn update(
@@ -34,7 +34,7 @@ impl RelistCounts {
         let mut growth: BTreeMap<CollectionLabels, u64> = BTreeMap::new();
         for collection in collections {
             let key = (collection.cluster.clone(), collection.resource.clone(), collection.namespace.clone());
-            // A smaller count than before belongs to a new collection.
+            // A count that is smaller than the previous count belongs to a new collection.
             let before = self.by_collection.get(&key).copied().filter(|before| *before <= collection.relists);
             let grown = collection.relists - before.unwrap_or_default();
             let most = growth.entry(own.of_collection(collection)).or_default();
@@ -96,7 +96,8 @@ mod tests {
             [1],
             "a collection that disappears does not decrease the counter"
         );
-        // The counter shows a collection that is relisted repeatedly, whatever the other collections counted before.
+        // The counter shows a collection that is relisted repeatedly, whatever the previous counts of the other
+        // collections.
         let looping =
             |relists| [collection(Some("n0"), relists), collection(Some("n1"), 1), collection(Some("late"), 0)];
         assert_eq!(updated_totals(&mut counts, &looping(9)), [9]);

@@ -18,15 +18,15 @@ pub struct HeldReports {
 }
 
 impl Views {
-    /// Reports the cached data. Costs a few locks for each resource and cluster, about a microsecond; visits no object.
-    /// Yields after each resource.
+    /// Reports the cached data. Costs a few locks for each resource and cluster, about a microsecond, and visits no
+    /// object. Yields to other tasks after each resource.
     pub async fn report(&self) -> HeldReports {
         let mut held = HeldReports::default();
         let mut parts: BTreeMap<String, u64> = BTreeMap::new();
         for view in self.all() {
             held.collections.extend(view.collection_reports());
             match view.is_part() {
-                // The report about the view of all namespaces contains the objects already.
+                // The report about the view of all namespaces already contains these objects.
                 true => *parts.entry(view.kind.resource.to_string()).or_default() += 1,
                 false => held.resources.push(view.resource_report()),
             }

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 /// Result of a task; `None` if the task failed.
 pub(super) type SharedTask<A> = Shared<BoxFuture<'static, Option<A>>>;
 
-/// Running tasks by key. A task continues if all callers stop waiting: otherwise a task that takes longer than a client
-/// waits would never finish.
+/// Running tasks by key. A task continues if all its callers stop waiting. Otherwise a task that takes longer than each
+/// client waits would never finish.
 pub(super) struct SharedTasks<K: Eq + Hash, A>(Mutex<HashMap<K, SharedTask<A>>>);
 
 impl<K, A> SharedTasks<K, A>
@@ -33,7 +33,7 @@ where
         let begin = || {
             let (tasks, key, work) = (Arc::downgrade(self), key.clone(), begin());
             let task = tokio::spawn(async move {
-                // Created inside the task: if the runtime is shutting down, `spawn` drops the task at once, while the
+                // Created inside the task. If the runtime is shutting down, `spawn` drops the task at once, while the
                 // lock is taken.
                 let _under_way = RunningTask { tasks, key };
                 work.await
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// Removes a task from the set when the task ends, also by a panic.
+/// Guard that removes a task from the set when the task ends, also by a panic.
 struct RunningTask<K: Eq + Hash, A> {
     tasks: Weak<SharedTasks<K, A>>,
     key: K,
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Tasks that take a second and return the number of tasks started so far.
+    /// Tasks that take a second each, and return the number of tasks started so far.
     struct Begun {
         tasks: Arc<SharedTasks<&'static str, u32>>,
         begun: Arc<AtomicU32>,
@@ -101,7 +101,7 @@ mod tests {
                 begun.run_task("x").await
             }
         };
-        // Callers during the task share it; a later caller gets a new task.
+        // Callers that come while the task runs share the task; a later caller gets a new task.
         assert_eq!(join_all([0, 0, 300, 999, 1001].map(late)).await, [1, 1, 1, 1, 2].map(Some));
         assert_eq!(join_all([begun.run_task("x"), begun.run_task("y")]).await, [Some(3), Some(4)], "one for each");
         assert!(begun.tasks.0.lock().is_empty());
@@ -113,7 +113,7 @@ mod tests {
         let first = begun.run_task("x");
         assert!(timeout(Duration::from_millis(100), first).await.is_err(), "the first one leaves");
         assert_eq!(begun.run_task("x").await, Some(1), "the others have its answer");
-        // All callers leave. A returning caller finds the task still running.
+        // All callers stop waiting. A caller that returns finds the task still running.
         for _ in 0..4 {
             assert!(timeout(Duration::from_millis(200), begun.run_task("x")).await.is_err());
         }
