@@ -1,12 +1,12 @@
 //! The body type of HTTP requests and responses.
 
-mod begun;
+mod peeked;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 
-pub use begun::BegunBody;
+pub use peeked::PeekedBody;
 
 /// The error type of bodies and transports.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

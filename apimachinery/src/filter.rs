@@ -97,7 +97,7 @@ pub struct CompiledFieldSelector {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct CompiledRequirement {
-    place: FieldSource,
+    source: FieldSource,
     equals: bool,
     value: Box<str>,
 }
@@ -126,7 +126,7 @@ impl CompiledFieldSelector {
     /// value.
     fn indexed(&self) -> Option<(usize, &str)> {
         self.requirements.iter().find_map(|requirement| match requirement {
-            CompiledRequirement { place: FieldSource::Field { index, indexed: true, .. }, equals: true, value } => {
+            CompiledRequirement { source: FieldSource::Field { index, indexed: true, .. }, equals: true, value } => {
                 Some((*index, &**value))
             }
             _ => None,
@@ -136,7 +136,7 @@ impl CompiledFieldSelector {
     /// Returns whether the object's fields meet all requirements. Allocates only for a value with JSON escapes.
     pub fn matches(&self, object: &Object) -> bool {
         self.requirements.iter().all(|requirement| {
-            let equal = match &requirement.place {
+            let equal = match &requirement.source {
                 FieldSource::Name => object.name() == &*requirement.value,
                 FieldSource::Namespace => object.namespace() == &*requirement.value,
                 FieldSource::Field { index, default, .. } => {
@@ -166,7 +166,7 @@ pub struct SelectableResource<'a> {
 impl Filter {
     /// The cost of visiting an object and comparing its name: about 100 ns, expressed as the bytes of text that could
     /// be copied in the same time.
-    pub const LOOK_COST: usize = 64;
+    pub const COST_PER_OBJECT: usize = 64;
 
     /// Compiles the filter of a request.
     ///
@@ -205,7 +205,7 @@ impl Filter {
     fn require(&mut self, requirement: &FieldRequirement, selectable: SelectableResource<'_>) -> Result<(), Status> {
         let SelectableResource { resource, fields, namespaced } = selectable;
         let FieldRequirement { field, equals, value } = requirement;
-        let place = match field.as_str() {
+        let source = match field.as_str() {
             // Kubernetes drops a requirement whose field and value are both empty.
             "" if value.is_empty() => return Ok(()),
             "metadata.name" if *equals && self.name.as_deref().is_none_or(|name| name == value) => {
@@ -226,7 +226,7 @@ impl Filter {
                 })
                 .ok_or_else(|| unsupported_field(resource, field, fields))?,
         };
-        self.fields.requirements.push(CompiledRequirement { place, equals: *equals, value: value.as_str().into() });
+        self.fields.requirements.push(CompiledRequirement { source, equals: *equals, value: value.as_str().into() });
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl Filter {
         let labels = self.labels.requirements().len();
         let requirements = labels + self.fields.requirements.len() + self.clusters.requirements.len();
         let text = if labels > 0 { object.labels_text().len() } else { 0 };
-        Self::LOOK_COST + requirements * REQUIREMENT + text
+        Self::COST_PER_OBJECT + requirements * REQUIREMENT + text
     }
 
     /// Returns a scope that contains all matching objects, for a walk over a snapshot.

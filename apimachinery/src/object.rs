@@ -19,7 +19,7 @@ use std::fmt;
 
 use crate::json;
 use crate::{NativeVersion, ResourceVersion};
-use annotation::AnnotationPlace;
+use annotation::AnnotationPosition;
 pub use annotation::{CLUSTER_ANNOTATION, ClusterAnnotation};
 pub use fields::SelectableField;
 pub use key::ObjectKey;
@@ -40,7 +40,7 @@ pub struct Object {
     creation_timestamp: Span,
     labels: Span,
     annotation_at: u32,
-    annotation_place: AnnotationPlace,
+    annotation_position: AnnotationPosition,
     fields: Box<[Option<Span>]>,
 }
 
@@ -106,7 +106,7 @@ impl Object {
 
     /// Returns whether the member's object has an annotations map, possibly empty.
     pub fn has_annotations(&self) -> bool {
-        self.annotation_place != AnnotationPlace::NewMap
+        self.annotation_position != AnnotationPosition::NewMap
     }
 
     /// Returns the value of a label. Cost: a walk over the labels' text.

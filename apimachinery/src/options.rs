@@ -4,7 +4,7 @@
 mod timeout;
 
 use crate::Status;
-use crate::query::{Query, check_one_reading};
+use crate::query::{Query, check_unambiguous};
 use crate::selector::{FieldSelector, LabelSelector, SelectorBounds};
 use crate::status::FieldError;
 pub use timeout::Timeout;
@@ -180,7 +180,7 @@ impl Parameters {
 
 fn decoded(query: Option<&str>) -> Result<Query<'_>, Status> {
     // kube-apiserver ignores undecodable parameters, and an ignored selector would select all objects.
-    check_one_reading(query)?;
+    check_unambiguous(query)?;
     Ok(Query::parse(query))
 }
 

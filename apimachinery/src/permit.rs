@@ -15,9 +15,9 @@ impl Permit {
         Self(Some(Box::new(release)))
     }
 
-    /// Creates a permit that drops `kept` when the permit is dropped. The fields of a tuple are dropped in order.
-    pub fn keeping(kept: impl Send + 'static) -> Self {
-        Self::new(move || drop(kept))
+    /// Creates a permit that drops `guard` when the permit is dropped. The fields of a tuple are dropped in order.
+    pub fn from_guard(guard: impl Send + 'static) -> Self {
+        Self::new(move || drop(guard))
     }
 }
 
@@ -54,16 +54,16 @@ impl TunnelPermits {
 pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<dyn Any + Send + Sync>);
 
 impl RequestPermit {
-    /// Creates a permit that drops `kept` with the last clone. The fields of a tuple are dropped in order. Cost: one
+    /// Creates a permit that drops `guard` with the last clone. The fields of a tuple are dropped in order. Cost: one
     /// allocation.
-    pub fn keeping(kept: impl Send + Sync + 'static) -> Self {
-        Self(Arc::new(kept))
+    pub fn from_guard(guard: impl Send + Sync + 'static) -> Self {
+        Self(Arc::new(guard))
     }
 }
 
 impl From<Permit> for RequestPermit {
     fn from(permit: Permit) -> Self {
-        Self::keeping(Mutex::new(permit))
+        Self::from_guard(Mutex::new(permit))
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn permit_releases_its_part_of_a_limit_only_on_drop() {
         let [user, cluster] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-        let both = Permit::keeping((one(&user), one(&cluster)));
+        let both = Permit::from_guard((one(&user), one(&cluster)));
         let other = one(&user);
         let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         assert_eq!((count(&user), count(&cluster)), (2, 1));

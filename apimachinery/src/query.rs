@@ -2,7 +2,7 @@
 //!
 //! The first value of a repeated parameter counts. A pair that does not decode (a bad percent escape, a `;`) is
 //! ignored, and invalid UTF-8 is accepted, as in Go's `url.ParseQuery`. Other programs may read a query differently,
-//! unless [`check_one_reading`] accepts the query.
+//! unless [`check_unambiguous`] accepts the query.
 
 use std::borrow::Cow;
 
@@ -81,7 +81,7 @@ fn folds_to_false(value: &str) -> bool {
 ///
 /// # Errors
 /// 400 with the parameter's name and the correct spelling.
-pub fn check_one_reading(query: Option<&str>) -> Result<(), Status> {
+pub fn check_unambiguous(query: Option<&str>) -> Result<(), Status> {
     let query = query.unwrap_or_default();
     if parameters(query) > PARAMETERS_MAX {
         return Err(Status::bad_request(format!(
@@ -190,9 +190,9 @@ mod tests {
         let most = many(PARAMETERS_MAX);
         let clear = ["", "&&", "=", "a=1&a=2", "a+b=%20%2B", "%C3%A4=\u{e4}", "a=%00", "a=%3B%25", "x=%F0%9F%90%B3"];
         for query in clear.into_iter().chain([most.as_str()]) {
-            assert_eq!(check_one_reading(Some(query)), Ok(()), "{query}");
+            assert_eq!(check_unambiguous(Some(query)), Ok(()), "{query}");
         }
-        assert_eq!(check_one_reading(None), Ok(()));
+        assert_eq!(check_unambiguous(None), Ok(()));
         let semicolon = "has a semicolon: write it as %3B, and write & between parameters";
         let escape = "has an invalid percent escape: write a percent sign as %25";
         let text = "is not UTF-8 once it is decoded: percent-encode the UTF-8 bytes of its text";
@@ -211,11 +211,11 @@ mod tests {
             ("a=%4", "a", escape),
             (long.as_str(), &long[..64], text),
         ] {
-            let status = check_one_reading(Some(query)).unwrap_err();
+            let status = check_unambiguous(Some(query)).unwrap_err();
             let message = format!("the query parameter {name:?} {fault}");
             assert_eq!((status.code, status.message), (400, message), "{query}");
         }
-        let status = check_one_reading(Some(&many(PARAMETERS_MAX + 1))).unwrap_err();
+        let status = check_unambiguous(Some(&many(PARAMETERS_MAX + 1))).unwrap_err();
         let message = "too many query parameters: there may be 1000 at most; send fewer";
         assert_eq!((status.code, status.message.as_str()), (400, message));
     }

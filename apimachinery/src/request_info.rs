@@ -11,7 +11,7 @@ pub mod requested_resource;
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::query::{Query, check_one_reading, escapes_are_valid};
+use crate::query::{Query, check_unambiguous, escapes_are_valid};
 use crate::selector::FieldSelector;
 use crate::{ClusterName, GroupVersionResource, Mount, ObjectKey, Status};
 
@@ -41,7 +41,7 @@ pub enum Verb {
 
 impl Verb {
     /// The verbs of requests for resources.
-    pub const OF_RESOURCES: [Self; 8] = [
+    pub const RESOURCE_VERBS: [Self; 8] = [
         Self::Get,
         Self::List,
         Self::Watch,
@@ -70,7 +70,7 @@ impl Verb {
     /// Returns the verb as kube-apiserver's metrics spell it (apiserver `pkg/endpoints/metrics/metrics.go`): upper
     /// case, with the methods `POST` and `PUT` for [`Create`](Self::Create) and [`Update`](Self::Update). Empty for an
     /// unknown method.
-    pub fn in_metrics(self) -> &'static str {
+    pub fn metric_label(self) -> &'static str {
         match self {
             Self::Get => "GET",
             Self::List => "LIST",
@@ -131,7 +131,7 @@ pub enum RequestClass {
     /// A watch: a response without a fixed end.
     Watch,
     /// A byte stream of a node, a workload or a profile: the response may begin late and last for hours.
-    Opaque,
+    Streamed,
 }
 
 impl RequestClass {
@@ -143,7 +143,7 @@ impl RequestClass {
 }
 
 /// The subresources with byte streams of a node or a workload, which are forwarded unchanged.
-const OPAQUE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+const STREAMED_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// A request for an object, a collection or a subresource. Names are decoded and never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,8 +166,8 @@ pub struct ResourceRequest {
 
 impl ResourceRequest {
     /// Returns whether the subresource is a byte stream (`log`, `exec`, `proxy`, …).
-    pub fn is_opaque(&self) -> bool {
-        self.subresource.as_deref().is_some_and(|subresource| OPAQUE_SUBRESOURCES.contains(&subresource))
+    pub fn is_streamed(&self) -> bool {
+        self.subresource.as_deref().is_some_and(|subresource| STREAMED_SUBRESOURCES.contains(&subresource))
     }
 
     /// Returns the key of the object in the path; the name is empty for a collection.
@@ -207,7 +207,7 @@ impl RequestInfo {
     /// # Errors
     /// * 400 `BadRequest` for a malformed request: invalid escapes, invalid UTF-8, control characters except in an
     ///   object's name, `%` in a segment; for a resource also a query that programs read differently
-    ///   ([`check_one_reading`]). The query of a forwarded byte stream (`proxy`, `exec`, …) belongs to its receiver and
+    ///   ([`check_unambiguous`]). The query of a forwarded byte stream (`proxy`, `exec`, …) belongs to its receiver and
     ///   is not checked.
     /// * 404 `NotFound` for a well-formed path that cannot name a resource: empty segments (a slash at the end is
     ///   ignored), `.` and `..`, encoded slashes, `\` except in an object's name, an invalid cluster name.
@@ -221,8 +221,8 @@ impl RequestInfo {
         let (verb, target) = match parsed {
             None => (non_resource_verb(method), RequestTarget::NonResource),
             Some((legacy_watch, mut request)) => {
-                if !request.is_opaque() {
-                    check_one_reading(query)?;
+                if !request.is_streamed() {
+                    check_unambiguous(query)?;
                 }
                 let verb = resource_verb(method, &mut request, legacy_watch, query);
                 (verb, RequestTarget::Resource(request))
@@ -250,8 +250,8 @@ impl RequestInfo {
     pub fn class(&self) -> RequestClass {
         match &self.target {
             _ if self.verb == Verb::Watch => RequestClass::Watch,
-            RequestTarget::Resource(request) if request.is_opaque() => RequestClass::Opaque,
-            RequestTarget::NonResource if self.path.starts_with("/debug/pprof/") => RequestClass::Opaque,
+            RequestTarget::Resource(request) if request.is_streamed() => RequestClass::Streamed,
+            RequestTarget::NonResource if self.path.starts_with("/debug/pprof/") => RequestClass::Streamed,
             _ => RequestClass::Short,
         }
     }

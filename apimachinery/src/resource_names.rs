@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use similar::get_close_matches;
 
 /// The maximum number of suggestions.
-const NEAR_MAX: usize = 3;
+const SUGGESTIONS_MAX: usize = 3;
 /// The required similarity of two names, as the share of letters that both names have in the same order. 0.66: a
 /// missing, additional or wrong letter is more similar, even in a short name.
-const NEAR: f32 = 0.66;
+const SIMILARITY_MIN: f32 = 0.66;
 
 /// The names of all resources: plural, singular, kind and short names.
 #[derive(Clone, Debug, Default)]
@@ -45,14 +45,14 @@ impl ResourceNames {
     pub fn near(&self, typed: &str) -> Vec<String> {
         let known: Vec<_> = self.by_name.keys().map(String::as_str).collect();
         let mut near: Vec<String> = Vec::new();
-        for name in get_close_matches(typed, &known, NEAR_MAX, NEAR) {
+        for name in get_close_matches(typed, &known, SUGGESTIONS_MAX, SIMILARITY_MIN) {
             for full in self.by_name.get(name).into_iter().flatten() {
                 if !near.contains(full) {
                     near.push(full.clone());
                 }
             }
         }
-        near.truncate(NEAR_MAX);
+        near.truncate(SUGGESTIONS_MAX);
         near
     }
 }

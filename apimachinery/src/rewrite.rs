@@ -22,7 +22,7 @@ use bytes::Bytes;
 pub use body::{RequestBody, YamlBody};
 pub use format::{BodyKind, Format};
 pub use query::{rewrite_query, without_clusters, without_parameter};
-pub use refusal::{read_status, status_message, status_of_protobuf};
+pub use refusal::{parse_protobuf_status, read_status, status_message};
 pub use write_result::{WriteResult, deleted_by_change};
 
 use crate::{Query, Status};
@@ -214,7 +214,7 @@ pub fn rewrite(
 
 /// Returns whether a body may contain one of these texts for some parser, including a different spelling such as an
 /// escape. The texts have only ASCII letters, digits, `.` and `-`.
-pub fn may_hold(format: Format, body: &[u8], texts: &[&str]) -> bool {
+pub fn may_contain(format: Format, body: &[u8], texts: &[&str]) -> bool {
     let holds = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
     let may_hide_text = match format {
         Format::Yaml | Format::ApplyYaml => yaml::may_hide_text(body),

@@ -17,12 +17,12 @@ use futures::task::AtomicWaker;
 #[derive(Debug)]
 pub struct WhenWoken<F> {
     future: F,
-    own: Arc<Own>,
+    own: Arc<WakeState>,
     waker: Waker,
 }
 
 #[derive(Debug)]
-struct Own {
+struct WakeState {
     task: AtomicWaker,
     is_woken: AtomicBool,
 }
@@ -30,7 +30,7 @@ struct Own {
 impl<F> WhenWoken<F> {
     /// Wraps a future, which the first poll polls.
     pub fn new(future: F) -> Self {
-        let own = Arc::new(Own { task: AtomicWaker::new(), is_woken: AtomicBool::new(true) });
+        let own = Arc::new(WakeState { task: AtomicWaker::new(), is_woken: AtomicBool::new(true) });
         let waker = Waker::from(Arc::clone(&own));
         Self { future, own, waker }
     }
@@ -50,7 +50,7 @@ impl<F: Future + Unpin> Future for WhenWoken<F> {
     }
 }
 
-impl Wake for Own {
+impl Wake for WakeState {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

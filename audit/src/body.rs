@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, read, status_of_protobuf, yaml_to_json};
+use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, parse_protobuf_status, read, yaml_to_json};
 
 use crate::response_status::ResponseStatus;
 use crate::secrets;
@@ -64,7 +64,7 @@ impl AuditBody<'_> {
             }
             // A protobuf body cannot be decoded without its schema. A Status is an exception.
             Some(Format::Protobuf) => {
-                let status = status_of_protobuf(bytes).ok_or(Omitted::Form)?;
+                let status = parse_protobuf_status(bytes).ok_or(Omitted::Form)?;
                 serde_json::to_value(status).map_err(|_| Omitted::Malformed)
             }
             None => Err(Omitted::Form),
@@ -99,7 +99,7 @@ impl AuditBody<'_> {
         let Self::Whole { content_type, bytes } = self else { return None };
         match Format::from_content_type(content_type)? {
             Format::Json => ResponseStatus::read(bytes),
-            Format::Protobuf => ResponseStatus::read(&status_of_protobuf(bytes)?.to_json()),
+            Format::Protobuf => ResponseStatus::read(&parse_protobuf_status(bytes)?.to_json()),
             Format::Yaml => ResponseStatus::read(self.tree().ok()?.to_string().as_bytes()),
             _ => None,
         }

@@ -112,7 +112,7 @@ pub struct Event {
     received: MicroTime,
     annotations: Vec<(&'static str, Cow<'static, str>)>,
     decision: AuditDecision,
-    holds_secrets: bool,
+    has_secrets: bool,
     /// Whether the request's body is the object that the path names.
     is_object: bool,
     /// Whether the request may change objects. A successful response may then have a Status as its body.
@@ -130,15 +130,15 @@ impl Event {
         attributes: &AuditAttributes<'_>,
         facts: &RequestFacts<'_>,
     ) -> Option<Self> {
-        let holds_secrets = attributes.resource.is_some_and(|resource| secrets::holds_secrets(&resource));
-        let level = secrets::cap(decision.level, holds_secrets);
+        let has_secrets = attributes.resource.is_some_and(|resource| secrets::has_secrets(&resource));
+        let level = secrets::cap(decision.level, has_secrets);
         if level == Level::None {
             return None;
         }
         let request = facts.info.and_then(RequestInfo::resource);
         let verb = facts.info.map(|info| info.verb);
         let is_object =
-            request.is_some_and(|request| !request.is_opaque()) && matches!(verb, Some(Verb::Create | Verb::Update));
+            request.is_some_and(|request| !request.is_streamed()) && matches!(verb, Some(Verb::Create | Verb::Update));
         let (mut known, stage_at, impersonated_at) = encode_constant_part(level, attributes.verb, facts);
         let mut object_ref = request.map(ObjectReference::from_request);
         if let Some(reference) = object_ref.take_if(|_| !is_object) {
@@ -158,9 +158,9 @@ impl Event {
             received: facts.received,
             annotations: Vec::new(),
             decision,
-            holds_secrets,
+            has_secrets,
             is_object,
-            is_write: request.is_some_and(|request| !request.is_opaque()) && verb.is_some_and(|verb| !verb.is_read()),
+            is_write: request.is_some_and(|request| !request.is_streamed()) && verb.is_some_and(|verb| !verb.is_read()),
             is_for_workload: facts.info.is_some_and(RequestInfo::is_for_workload),
         })
     }
@@ -271,7 +271,7 @@ impl Event {
         }
         if let Some(status) = body.status() {
             let code = self.response_status.as_ref().map_or(status.code, |own| own.code);
-            let (message, details) = match self.holds_secrets {
+            let (message, details) = match self.has_secrets {
                 true => (String::new(), None),
                 false => (status.message, status.details),
             };

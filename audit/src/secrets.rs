@@ -38,7 +38,7 @@ const SECRET_KINDS: [(&str, &str); 4] = [
 ];
 
 /// Returns whether the bodies of requests for a resource, or of their responses, contain data of Secrets or tokens.
-pub(crate) fn holds_secrets(resource: &RequestedResource<'_>) -> bool {
+pub(crate) fn has_secrets(resource: &RequestedResource<'_>) -> bool {
     match (resource.group, resource.resource) {
         ("", "secrets") | ("authentication.k8s.io", "tokenreviews") => true,
         ("", "serviceaccounts") => resource.subresource == "token",
@@ -47,8 +47,8 @@ pub(crate) fn holds_secrets(resource: &RequestedResource<'_>) -> bool {
 }
 
 /// Limits the level of a request: requests for Secrets or tokens get the level Metadata at most.
-pub(crate) fn cap(level: Level, holds_secrets: bool) -> Level {
-    if holds_secrets { level.min(Level::Metadata) } else { level }
+pub(crate) fn cap(level: Level, has_secrets: bool) -> Level {
+    if has_secrets { level.min(Level::Metadata) } else { level }
 }
 
 /// Returns whether a body contains a Secret or a token at any depth. A client may send a Secret to any path.
@@ -69,18 +69,18 @@ pub(crate) fn is_in(body: &Value) -> bool {
 pub fn without_tokens(uri: &str) -> Cow<'_, str> {
     let Some(begins) = uri.bytes().position(|byte| byte == b'?') else { return Cow::Borrowed(uri) };
     let (path, query) = (&uri[..begins], &uri[begins + 1..]);
-    if !holds_token(query) {
+    if !has_token(query) {
         return Cow::Borrowed(uri);
     }
     let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-        Some((name, _)) if holds_token(pair) => Cow::Owned(format!("{name}={REDACTED}")),
+        Some((name, _)) if has_token(pair) => Cow::Owned(format!("{name}={REDACTED}")),
         _ => Cow::Borrowed(pair),
     });
     Cow::Owned(format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
 }
 
 /// Returns whether a query has a parameter for a token. Some servers also separate parameters with `;`.
-fn holds_token(pairs: &str) -> bool {
+fn has_token(pairs: &str) -> bool {
     pairs.as_bytes().split(|byte| matches!(byte, b'&' | b';')).any(|pair| {
         let Some(end) = pair.iter().position(|byte| *byte == b'=') else { return false };
         // The bytes are split at ASCII characters, so each part is valid UTF-8.
@@ -110,7 +110,7 @@ mod tests {
             ("authentication.k8s.io", "selfsubjectreviews", "", false),
         ] {
             let asked = RequestedResource { group, resource, subresource, ..RequestedResource::default() };
-            assert_eq!(holds_secrets(&asked), expected, "{group} {resource} {subresource}");
+            assert_eq!(has_secrets(&asked), expected, "{group} {resource} {subresource}");
         }
         assert_eq!(cap(Level::RequestResponse, true), Level::Metadata);
         assert_eq!(cap(Level::None, true), Level::None);

@@ -18,30 +18,30 @@ use crate::token_cache::TokenKey;
 use crate::user::UserInfo;
 
 /// The minimum time between two reviews of a token.
-const ASKED_EACH: Duration = Duration::from_secs(60);
+const REVIEW_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The time for which the last TokenReview of a cluster stays valid while the cluster does not answer. One hour: an
 /// upgrade of the cluster must not close `kubectl exec` sessions, and a revoked token must not stay usable for a day.
-const HOLDS_FOR: Duration = Duration::from_secs(60 * 60);
+const LAST_REVIEW_VALID_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// The token of an open stream. The token is reviewed again until the last `Arc` of the `FollowedToken` is dropped.
 pub struct FollowedToken {
     /// The cluster that vouches for the token.
     pub(crate) cluster: ClusterName,
     /// The JSON of the TokenReview, which contains the token's text.
-    pub(crate) question: Vec<u8>,
+    pub(crate) review_body: Vec<u8>,
     /// The user in the first TokenReview's response.
     user: UserInfo,
     is_lost: AtomicBool,
-    said: Mutex<TokenTimes>,
+    times: Mutex<TokenTimes>,
 }
 
-/// `turn`: the time when the token was last due for a review. `asked`: the time of the last request. `known`: the time
-/// when the cluster last confirmed the token.
+/// `last_due`: the time when the token was last due for a review. `last_reviewed`: the time of the last request.
+/// `known`: the time when the cluster last confirmed the token.
 #[derive(Clone, Copy)]
 struct TokenTimes {
-    turn: Instant,
-    asked: Instant,
+    last_due: Instant,
+    last_reviewed: Instant,
     known: Instant,
 }
 
@@ -53,9 +53,15 @@ impl fmt::Debug for FollowedToken {
 }
 
 impl FollowedToken {
-    fn new(cluster: ClusterName, question: Vec<u8>, user: UserInfo) -> Self {
+    fn new(cluster: ClusterName, review_body: Vec<u8>, user: UserInfo) -> Self {
         let (now, is_lost) = (Instant::now(), AtomicBool::new(false));
-        Self { cluster, question, user, is_lost, said: Mutex::new(TokenTimes { turn: now, asked: now, known: now }) }
+        Self {
+            cluster,
+            review_body,
+            user,
+            is_lost,
+            times: Mutex::new(TokenTimes { last_due: now, last_reviewed: now, known: now }),
+        }
     }
 
     /// Returns whether the last TokenReview confirmed the token and its user.
@@ -66,32 +72,32 @@ impl FollowedToken {
     /// Returns whether the token is due for a review, and if so, makes the token due again in a minute. The minute also
     /// passes if no review is sent, so that a cluster that does not answer is not asked about all of its tokens.
     fn is_due(&self, now: Instant) -> bool {
-        let mut said = self.said.lock();
-        let is_due = self.is_known() && now.duration_since(said.turn) >= ASKED_EACH;
+        let mut times = self.times.lock();
+        let is_due = self.is_known() && now.duration_since(times.last_due) >= REVIEW_INTERVAL;
         if is_due {
-            said.turn = now;
+            times.last_due = now;
         }
         is_due
     }
 
     /// Records that a TokenReview is sent to the cluster.
     pub(crate) fn record_review(&self) {
-        self.said.lock().asked = Instant::now();
+        self.times.lock().last_reviewed = Instant::now();
     }
 
     /// Applies the response to a TokenReview: a user, no user (`Some(None)`), or no response (`None`). Returns whether
     /// this response makes the token invalid.
     pub(crate) fn update_user(&self, answer: Option<Option<&UserInfo>>) -> bool {
-        let (mut said, now) = (self.said.lock(), Instant::now());
+        let (mut times, now) = (self.times.lock(), Instant::now());
         let is_lost = match answer {
             Some(named) => !named.is_some_and(|named| is_same(named, &self.user)),
-            None => now.duration_since(said.known) >= HOLDS_FOR,
+            None => now.duration_since(times.known) >= LAST_REVIEW_VALID_FOR,
         };
         if is_lost {
             return !self.is_lost.swap(true, Ordering::AcqRel);
         }
         if answer.is_some() {
-            said.known = now;
+            times.known = now;
         }
         false
     }
@@ -118,20 +124,20 @@ impl FollowedTokens {
         key: TokenKey,
         cluster: &ClusterName,
         user: &UserInfo,
-        question: impl FnOnce() -> Vec<u8>,
+        review_body: impl FnOnce() -> Vec<u8>,
     ) -> Arc<FollowedToken> {
         let mut by_key = self.0.lock();
         // A token that was revoked may be valid again. The new stream then gets a new entry.
         if let Some(known) = by_key.get(&key).and_then(Weak::upgrade).filter(|known| known.is_known()) {
             return known;
         }
-        let followed = Arc::new(FollowedToken::new(cluster.clone(), question(), user.clone()));
+        let followed = Arc::new(FollowedToken::new(cluster.clone(), review_body(), user.clone()));
         by_key.insert(key, Arc::downgrade(&followed));
         followed
     }
 
     /// Marks all followed tokens of a cluster as invalid. Returns whether the cluster had followed tokens.
-    pub(crate) fn lose(&self, cluster: &ClusterName) -> bool {
+    pub(crate) fn mark_lost(&self, cluster: &ClusterName) -> bool {
         let by_key = self.0.lock();
         let of_cluster = by_key.values().filter_map(Weak::upgrade).filter(|followed| followed.cluster == *cluster);
         of_cluster.fold(false, |any, followed| any | !followed.is_lost.swap(true, Ordering::AcqRel))
@@ -149,7 +155,7 @@ impl FollowedTokens {
             true
         });
         for tokens in by_cluster.values_mut() {
-            tokens.sort_by_cached_key(|token| token.said.lock().asked);
+            tokens.sort_by_cached_key(|token| token.times.lock().last_reviewed);
         }
         by_cluster
     }

@@ -69,7 +69,7 @@ pub fn identity_for(
 ) -> Result<UserInfo, NotSent> {
     let own = match &authority.reach {
         Reach::Member(cluster) if cluster != member => return Err(NotSent::OfAnotherCluster(cluster.clone())),
-        reach => reach.is_word_of(member),
+        reach => reach.is_vouched_by(member),
     };
     identity_for_member(user, own, rules)
 }
@@ -85,7 +85,7 @@ pub fn identity_for_other_members(user: &UserInfo, rules: &MemberRules) -> Resul
 /// Returns the identity of a user for one member. `own` is true if this member has authenticated the user.
 fn identity_for_member(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, NotSent> {
     let name = sent_name(&user.username, own)?;
-    let groups = user.groups.iter().filter(|group| is_sent_group(group, own)).cloned().collect();
+    let groups = user.groups.iter().filter(|group| may_send_group(group, own)).cloned().collect();
     let uid = if own || rules.uid { user.uid.clone() } else { String::new() };
     Ok(UserInfo { username: name.to_owned(), uid, groups, extra: extra(&user.extra, own, rules) })
 }
@@ -99,9 +99,9 @@ pub fn counted_names<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str,
     }
     let own = authority.reach.home().is_some();
     let name = sent_name(&user.username, own).unwrap_or_default();
-    let groups = match user.groups.iter().all(|group| is_sent_group(group, own)) {
+    let groups = match user.groups.iter().all(|group| may_send_group(group, own)) {
         true => Cow::Borrowed(user.groups.as_slice()),
-        false => user.groups.iter().filter(|group| is_sent_group(group, own)).cloned().collect(),
+        false => user.groups.iter().filter(|group| may_send_group(group, own)).cloned().collect(),
     };
     (name, groups)
 }
@@ -148,7 +148,7 @@ fn sent_name(name: &str, own: bool) -> Result<&str, NotSent> {
 }
 
 /// Returns whether a group may be sent to the member. `own` is true if this member has authenticated the user.
-fn is_sent_group(group: &str, own: bool) -> bool {
+fn may_send_group(group: &str, own: bool) -> bool {
     let is_known = own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM_PREFIX);
     !group.is_empty() && !is_never_sent(group) && is_known
 }

@@ -66,15 +66,15 @@ pub(crate) struct IssuerKeys {
 #[derive(Debug, Default)]
 struct IssuerState {
     keys: Option<Keys>,
-    asked: Option<Instant>,
+    last_fetch: Option<Instant>,
     problem: Option<Arc<str>>,
-    flight: Option<KeyFetch>,
+    running_fetch: Option<KeyFetch>,
 }
 
 impl IssuerState {
     /// Returns whether [`FETCH_INTERVAL`] has passed since the last fetch.
-    fn may_ask(&self) -> bool {
-        self.asked.is_none_or(|asked| asked.elapsed() >= FETCH_INTERVAL)
+    fn may_fetch(&self) -> bool {
+        self.last_fetch.is_none_or(|last_fetch| last_fetch.elapsed() >= FETCH_INTERVAL)
     }
 }
 
@@ -100,38 +100,38 @@ impl IssuerKeys {
     /// Returns keys that are newer than `than`: from the cache, or from a fetch if [`FETCH_INTERVAL`] allows a fetch
     /// now.
     async fn newer(self: &Arc<Self>, than: &Keys) -> Option<Keys> {
-        let flight = {
+        let running_fetch = {
             let mut state = self.state.lock();
-            match (state.keys.clone().filter(|keys| !Arc::ptr_eq(keys, than)), state.flight.clone()) {
+            match (state.keys.clone().filter(|keys| !Arc::ptr_eq(keys, than)), state.running_fetch.clone()) {
                 (Some(newer), _) => return Some(newer),
-                (None, Some(flight)) => flight,
-                (None, None) if state.may_ask() => self.start(&mut state),
+                (None, Some(running_fetch)) => running_fetch,
+                (None, None) if state.may_fetch() => self.start(&mut state),
                 (None, None) => return None,
             }
         };
-        flight.await.ok()
+        running_fetch.await.ok()
     }
 
     async fn keys_for(self: &Arc<Self>, id: Option<&str>) -> Result<Keys, IssuerError> {
-        let flight = {
+        let running_fetch = {
             let mut state = self.state.lock();
-            let is_old = state.asked.is_none_or(|asked| asked.elapsed() >= KEYS_AGE);
+            let is_old = state.last_fetch.is_none_or(|last_fetch| last_fetch.elapsed() >= KEYS_AGE);
             match state.keys.clone() {
                 Some(keys) if keys.has(id) => {
-                    if is_old && state.flight.is_none() {
+                    if is_old && state.running_fetch.is_none() {
                         let _nobody_waits = self.start(&mut state);
                     }
                     return Ok(keys);
                 }
-                known => match (&state.flight, known) {
-                    (Some(flight), _) => flight.clone(),
-                    (None, _) if state.may_ask() => self.start(&mut state),
+                known => match (&state.running_fetch, known) {
+                    (Some(running_fetch), _) => running_fetch.clone(),
+                    (None, _) if state.may_fetch() => self.start(&mut state),
                     (None, Some(keys)) => return Ok(keys),
                     (None, None) => return Err(self.no_keys(state.problem.clone().unwrap_or_default())),
                 },
             }
         };
-        match flight.await {
+        match running_fetch.await {
             Ok(keys) => Ok(keys),
             Err(problem) => self.state.lock().keys.clone().ok_or_else(|| self.no_keys(problem)),
         }
@@ -151,7 +151,7 @@ impl IssuerKeys {
                 Err(_) => Err(format!("no answer within {} s", FETCH_TIMEOUT.as_secs()).into()),
             };
             let mut state = own.state.lock();
-            state.flight = None;
+            state.running_fetch = None;
             match &fetched {
                 Ok(keys) => (state.keys, state.problem) = (Some(Arc::clone(keys)), None),
                 Err(problem) => {
@@ -161,9 +161,10 @@ impl IssuerKeys {
             }
             fetched
         });
-        let flight = task.map(|done| done.unwrap_or_else(|_| Err("the fetch was interrupted".into()))).boxed().shared();
-        (state.asked, state.flight) = (Some(Instant::now()), Some(flight.clone()));
-        flight
+        let running_fetch =
+            task.map(|done| done.unwrap_or_else(|_| Err("the fetch was interrupted".into()))).boxed().shared();
+        (state.last_fetch, state.running_fetch) = (Some(Instant::now()), Some(running_fetch.clone()));
+        running_fetch
     }
 }
 

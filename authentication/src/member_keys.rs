@@ -63,14 +63,14 @@ impl MemberKeys {
     }
 
     /// Returns pairs of members that serve the same key. The merged view rejects tokens that are signed with this key.
-    pub fn sharing(&self) -> BTreeSet<(&ClusterName, &ClusterName)> {
+    pub fn members_with_shared_keys(&self) -> BTreeSet<(&ClusterName, &ClusterName)> {
         let all: Vec<_> = self.keys().collect();
-        let mut sharing = BTreeSet::new();
+        let mut members_with_shared_keys = BTreeSet::new();
         for (at, (member, key)) in all.iter().enumerate() {
             let others = all[at + 1..].iter().filter(|(other, own)| other != member && own == key);
-            sharing.extend(others.map(|(other, _)| (*member, *other)));
+            members_with_shared_keys.extend(others.map(|(other, _)| (*member, *other)));
         }
-        sharing
+        members_with_shared_keys
     }
 
     /// Returns the members whose keys are unknown.
@@ -79,7 +79,7 @@ impl MemberKeys {
     }
 
     /// Returns whether the keys of a member are known. The keys of a member that serves none are known.
-    pub(crate) fn know(&self, member: &ClusterName) -> bool {
+    pub(crate) fn has_known_keys(&self, member: &ClusterName) -> bool {
         self.0.get(member).is_some_and(Option::is_some)
     }
 
@@ -139,7 +139,11 @@ mod tests {
         let mut keys = MemberKeys::default();
         assert_eq!(keys.signer(&token), Signer::Nobody);
         assert!(keys.set(v.clone(), keys_of(&[&of_v, &of_v])) && keys.set(a.clone(), another.keys()));
-        assert_eq!((keys.signer(&token), keys.sharing().len()), (Signer::Member(&v), 0), "a key served twice is one");
+        assert_eq!(
+            (keys.signer(&token), keys.members_with_shared_keys().len()),
+            (Signer::Member(&v), 0),
+            "a key served twice is one"
+        );
         assert!(keys.has_signed(&v, &token) && !keys.has_signed(&a, &token));
         let without_id = of_v.signed_under(&serde_json::json!({"alg": "ES256"}), "{}");
         assert_eq!(keys.signer(&Token::parse(&without_id).unwrap()), Signer::Nobody);
@@ -158,10 +162,10 @@ mod tests {
                 assert!(keys.set(member.clone(), of_v.keys()));
             }
             assert_eq!(keys.signer(&token), Signer::Several);
-            assert_eq!(keys.sharing(), [(&copier, &v)].into());
+            assert_eq!(keys.members_with_shared_keys(), [(&copier, &v)].into());
             assert!(keys.has_signed(&v, &token), "v itself is asked where it is addressed");
             keys.follow(std::slice::from_ref(&v));
-            assert_eq!((keys.signer(&token), keys.sharing().len()), (Signer::Member(&v), 0));
+            assert_eq!((keys.signer(&token), keys.members_with_shared_keys().len()), (Signer::Member(&v), 0));
         }
     }
 
@@ -176,7 +180,7 @@ mod tests {
         assert!(keys.set(v.clone(), first.keys()) && !keys.set(v.clone(), first.keys()));
         assert!(keys.set_without_keys(a.clone()) && !keys.set_without_keys(a.clone()));
         assert!(!keys.set_without_keys(v.clone()) && !keys.differ(&v, &first.keys()));
-        assert!(keys.know(&a) && keys.know(&v) && keys.unknown().next().is_none());
+        assert!(keys.has_known_keys(&a) && keys.has_known_keys(&v) && keys.unknown().next().is_none());
         let kept: MemberKeys = serde_json::from_slice(&serde_json::to_vec(&keys).unwrap()).unwrap();
         assert_eq!(kept, keys, "after a restart");
         assert!(keys.differ(&v, &second.keys()) && keys.set(v.clone(), second.keys()));
@@ -185,6 +189,6 @@ mod tests {
         assert_eq!(keys.unknown().collect::<Vec<_>>(), [&v]);
         assert!(keys.follow(std::slice::from_ref(&a)) && keys.unknown().next().is_none());
         keys.forget(&v);
-        assert!(!keys.know(&v) && keys.unknown().next().is_none(), "it is not served");
+        assert!(!keys.has_known_keys(&v) && keys.unknown().next().is_none(), "it is not served");
     }
 }

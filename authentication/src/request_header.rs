@@ -48,7 +48,7 @@ pub enum FrontProxyError {
 
 impl RequestHeaders {
     /// Returns whether the headers name a user. The client's certificate is not checked.
-    pub fn name_a_user(&self, headers: &HeaderMap) -> bool {
+    pub fn has_user_header(&self, headers: &HeaderMap) -> bool {
         self.username.iter().any(|name| headers.contains_key(name))
     }
 
@@ -182,8 +182,8 @@ mod tests {
         assert_eq!(verified(&[]), Err(FrontProxyError::Certificate(CertificateError::Missing)));
         let any = request_headers(&authority, &[]);
         assert!(any.verify_proxy(&authority.client("back", &[]), now).is_ok());
-        assert!(ours.name_a_user(&map(&[("X-Remote-User", b"ann")])));
-        assert!(!ours.name_a_user(&map(&[("X-Remote-Group", b"a")])));
+        assert!(ours.has_user_header(&map(&[("X-Remote-User", b"ann")])));
+        assert!(!ours.has_user_header(&map(&[("X-Remote-Group", b"a")])));
     }
 
     #[test]

@@ -18,10 +18,10 @@ use tributary_apimachinery::ClusterName;
 use tributary_limiters::{SpentTokens, TokenRate};
 
 /// The maximum number of concurrent reviews at one cluster. A kube-apiserver answers a review in some milliseconds.
-const AT_A_CLUSTER: usize = 32;
+const REVIEWS_PER_CLUSTER_MAX: usize = 32;
 /// The maximum number of concurrent reviews at all clusters, of some 10 KB each. Unauthenticated clients cannot reach
 /// this number, even while clusters do not answer.
-const IN_FLIGHT: usize = 1024;
+const REVIEWS_IN_FLIGHT_MAX: usize = 1024;
 /// The limit for unaccepted tokens from one address: a burst of 50, and 5 per second. A person with an expired token
 /// sends about one request at a time.
 const ADDRESS_BURST: NonZeroU32 = NonZeroU32::new(50).unwrap();
@@ -42,19 +42,19 @@ pub enum TooManyReviews {
     InFlight,
     /// Too many reviews are in flight at one cluster.
     #[error("the limit of token reviews in flight at this cluster is reached; try again")]
-    AtCluster,
+    PerCluster,
     /// Clusters have rejected too many tokens from one address.
     #[error("too many tokens from this address were rejected recently; try again")]
-    OfAddress,
+    PerAddress,
     /// Clusters have rejected too many tokens from all addresses together.
     #[error("too many tokens were rejected recently; try again")]
-    OfAll,
+    Total,
 }
 
 pub(crate) struct ReviewBounds {
-    places: Arc<Semaphore>,
-    of_address: TokenRate,
-    of_all: TokenRate,
+    permits: Arc<Semaphore>,
+    per_address: TokenRate,
+    total: TokenRate,
     unknown_tokens: Mutex<UnknownTokens>,
     at_clusters: Mutex<HashMap<ClusterName, usize>>,
 }
@@ -62,16 +62,16 @@ pub(crate) struct ReviewBounds {
 /// The token buckets that unaccepted bearer tokens spend from.
 #[derive(Default)]
 struct UnknownTokens {
-    of_all: SpentTokens,
-    of_addresses: HashMap<Option<IpAddr>, SpentTokens>,
+    total: SpentTokens,
+    by_address: HashMap<Option<IpAddr>, SpentTokens>,
 }
 
 /// A review that the limits of rate and memory admit.
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedReview {
     bounds: Arc<ReviewBounds>,
     address: Option<IpAddr>,
     is_signed: bool,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// A review in flight at one cluster.
@@ -83,9 +83,9 @@ pub(crate) struct SentReview<'a> {
 impl ReviewBounds {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            places: Arc::new(Semaphore::new(IN_FLIGHT)),
-            of_address: TokenRate::with_interval(ADDRESS_INTERVAL, ADDRESS_BURST),
-            of_all: TokenRate::with_interval(TOTAL_INTERVAL, TOTAL_BURST),
+            permits: Arc::new(Semaphore::new(REVIEWS_IN_FLIGHT_MAX)),
+            per_address: TokenRate::with_interval(ADDRESS_INTERVAL, ADDRESS_BURST),
+            total: TokenRate::with_interval(TOTAL_INTERVAL, TOTAL_BURST),
             unknown_tokens: Mutex::default(),
             at_clusters: Mutex::default(),
         })
@@ -96,32 +96,32 @@ impl ReviewBounds {
     ///
     /// # Errors
     /// [`TooManyReviews`].
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, is_signed: bool) -> Result<Admitted, TooManyReviews> {
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| TooManyReviews::InFlight)?;
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, is_signed: bool) -> Result<AdmittedReview, TooManyReviews> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| TooManyReviews::InFlight)?;
         let (mut unknown_tokens, now) = (self.unknown_tokens.lock(), Instant::now());
         let address = unknown_tokens.bucket_address(address, now);
-        let UnknownTokens { of_all, of_addresses } = &mut *unknown_tokens;
-        let of_address = of_addresses.entry(address).or_default();
-        of_address.try_spend(self.of_address, ONE, now).map_err(|_| TooManyReviews::OfAddress)?;
-        if !is_signed && of_all.try_spend(self.of_all, ONE, now).is_err() {
-            of_address.give_back(self.of_address, ONE, Duration::ZERO);
-            return Err(TooManyReviews::OfAll);
+        let UnknownTokens { total, by_address } = &mut *unknown_tokens;
+        let per_address = by_address.entry(address).or_default();
+        per_address.try_spend(self.per_address, ONE, now).map_err(|_| TooManyReviews::PerAddress)?;
+        if !is_signed && total.try_spend(self.total, ONE, now).is_err() {
+            per_address.give_back(self.per_address, ONE, Duration::ZERO);
+            return Err(TooManyReviews::Total);
         }
         drop(unknown_tokens);
-        Ok(Admitted { bounds: Arc::clone(self), address, is_signed, _place: place })
+        Ok(AdmittedReview { bounds: Arc::clone(self), address, is_signed, _permit: permit })
     }
 }
 
-impl Admitted {
+impl AdmittedReview {
     /// Counts a review as in flight at a cluster, until the returned value is dropped.
     ///
     /// # Errors
-    /// [`TooManyReviews::AtCluster`].
-    pub(crate) fn begin_at<'a>(&'a self, cluster: &'a ClusterName) -> Result<SentReview<'a>, TooManyReviews> {
+    /// [`TooManyReviews::PerCluster`].
+    pub(crate) fn begin_review<'a>(&'a self, cluster: &'a ClusterName) -> Result<SentReview<'a>, TooManyReviews> {
         let mut at_clusters = self.bounds.at_clusters.lock();
         let taken = at_clusters.entry(cluster.clone()).or_default();
-        if *taken >= AT_A_CLUSTER {
-            return Err(TooManyReviews::AtCluster);
+        if *taken >= REVIEWS_PER_CLUSTER_MAX {
+            return Err(TooManyReviews::PerCluster);
         }
         *taken += 1;
         Ok(SentReview { bounds: &self.bounds, cluster })
@@ -129,13 +129,13 @@ impl Admitted {
 
     /// Refunds the token buckets, because a cluster accepted the bearer token.
     pub(crate) fn give_back(self) {
-        let ReviewBounds { of_address, of_all, unknown_tokens, .. } = &*self.bounds;
+        let ReviewBounds { per_address, total, unknown_tokens, .. } = &*self.bounds;
         let mut unknown_tokens = unknown_tokens.lock();
         if !self.is_signed {
-            unknown_tokens.of_all.give_back(*of_all, ONE, Duration::ZERO);
+            unknown_tokens.total.give_back(*total, ONE, Duration::ZERO);
         }
-        if let Some(bucket) = unknown_tokens.of_addresses.get_mut(&self.address) {
-            bucket.give_back(*of_address, ONE, Duration::ZERO);
+        if let Some(bucket) = unknown_tokens.by_address.get_mut(&self.address) {
+            bucket.give_back(*per_address, ONE, Duration::ZERO);
         }
     }
 }
@@ -160,9 +160,9 @@ impl UnknownTokens {
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
             address => address,
         };
-        if self.of_addresses.len() >= MAX_ADDRESSES && !self.of_addresses.contains_key(&Some(address)) {
-            self.of_addresses.retain(|_, bucket| !bucket.is_full(now));
-            if self.of_addresses.len() >= MAX_ADDRESSES {
+        if self.by_address.len() >= MAX_ADDRESSES && !self.by_address.contains_key(&Some(address)) {
+            self.by_address.retain(|_, bucket| !bucket.is_full(now));
+            if self.by_address.len() >= MAX_ADDRESSES {
                 return None;
             }
         }
@@ -190,17 +190,17 @@ mod tests {
         for _ in 0..50 {
             assert_eq!(admit(1), Ok(()));
         }
-        assert_eq!(admit(1), Err(TooManyReviews::OfAddress));
+        assert_eq!(admit(1), Err(TooManyReviews::PerAddress));
         assert_eq!(admit(2), Ok(()), "another address");
         advance(Duration::from_millis(200)).await;
-        assert_eq!((admit(1), admit(1)), (Ok(()), Err(TooManyReviews::OfAddress)));
+        assert_eq!((admit(1), admit(1)), (Ok(()), Err(TooManyReviews::PerAddress)));
         advance(RECOVERY).await;
         let taken = (0..600).filter(|last| admit(last / 10 + 100).is_ok()).count();
         assert_eq!(taken, 500);
-        assert_eq!(admit(3), Err(TooManyReviews::OfAll));
+        assert_eq!(admit(3), Err(TooManyReviews::Total));
         let signed = || bounds.admit(address(4), true).map(drop);
         let taken = (0..100).filter(|_| signed().is_ok()).count();
-        assert_eq!((taken, signed()), (50, Err(TooManyReviews::OfAddress)), "of an address, not with everybody's");
+        assert_eq!((taken, signed()), (50, Err(TooManyReviews::PerAddress)), "of an address, not with everybody's");
     }
 
     #[tokio::test(start_paused = true)]
@@ -210,9 +210,9 @@ mod tests {
             bounds.admit(address(1), false).unwrap().give_back();
             bounds.admit(address(1), true).unwrap().give_back();
         }
-        let places: Vec<_> = (0..1024).map(|last| bounds.admit(address(last), true).unwrap()).collect();
+        let permits: Vec<_> = (0..1024).map(|last| bounds.admit(address(last), true).unwrap()).collect();
         assert_eq!(bounds.admit(address(1), true).map(drop), Err(TooManyReviews::InFlight));
-        drop(places);
+        drop(permits);
         bounds.admit(address(1), true).unwrap();
     }
 
@@ -221,11 +221,11 @@ mod tests {
         let bounds = ReviewBounds::new();
         let [hung, other] = ["hung", "other"].map(|name| ClusterName::new(name).unwrap());
         let admitted = bounds.admit(address(1), true).unwrap();
-        let sent: Vec<_> = (0..32).map(|_| admitted.begin_at(&hung).unwrap()).collect();
-        assert_eq!(admitted.begin_at(&hung).map(drop), Err(TooManyReviews::AtCluster));
-        assert_eq!(admitted.begin_at(&other).map(drop), Ok(()));
+        let sent: Vec<_> = (0..32).map(|_| admitted.begin_review(&hung).unwrap()).collect();
+        assert_eq!(admitted.begin_review(&hung).map(drop), Err(TooManyReviews::PerCluster));
+        assert_eq!(admitted.begin_review(&other).map(drop), Ok(()));
         drop(sent);
-        assert_eq!(admitted.begin_at(&hung).map(drop), Ok(()));
+        assert_eq!(admitted.begin_review(&hung).map(drop), Ok(()));
         assert!(bounds.at_clusters.lock().is_empty());
     }
 

@@ -26,11 +26,11 @@ use crate::followed_tokens::{FollowedToken, FollowedTokens};
 use crate::issuer_keys::{FetchDocument, IssuerError, IssuerKeys};
 use crate::jwt::{MAX_TOKEN, Token, TokenError};
 use crate::member_keys::MemberKeys;
-use crate::review_bounds::{Admitted, ReviewBounds, TooManyReviews};
+use crate::review_bounds::{AdmittedReview, ReviewBounds, TooManyReviews};
 use crate::token_cache::{CachedToken, TokenCache, TokenKey};
-use crate::token_review::{TokenReviewer, bytes, review_answer, review_request};
+use crate::token_review::{TokenReviewer, bytes, parse_review, review_request};
 use crate::user::{Authority, UserInfo};
-use crate::verifiers::{Addressed, BearerToken, TokenRefused, Verifier, VerifierRules};
+use crate::verifiers::{AddressedCluster, BearerToken, TokenRefused, Verifier, VerifierRules};
 
 /// The time for which a token that this process verified is cached: kube-apiserver's `TokenSuccessCacheTTL`. Invalid
 /// tokens are not cached (kube-apiserver's `TokenFailureCacheTTL` is 0), because verifying them again costs no request.
@@ -181,7 +181,7 @@ impl TokenAuthenticator {
             *forgotten.entry(cluster.clone()).or_default() += 1;
             Rules { members: Arc::new(members), forgotten: Arc::new(forgotten), ..rules.clone() }
         });
-        self.followed.lose(cluster)
+        self.followed.mark_lost(cluster)
     }
 
     /// Replaces the set of members that review tokens of requests to their own path or host.
@@ -219,8 +219,8 @@ impl TokenAuthenticator {
         let text = std::str::from_utf8(token).ok()?;
         let user = serde_json::to_vec(&known.user).ok()?;
         let key = self.cache.key(&[cluster.as_str().as_bytes(), &user], token);
-        let question = || review_request(text, &self.reviews.audiences);
-        Some(self.followed.follow(key, cluster, &known.user, question))
+        let review_body = || review_request(text, &self.reviews.audiences);
+        Some(self.followed.follow(key, cluster, &known.user, review_body))
     }
 
     /// Reviews the followed tokens again, each at most once a minute. Returns whether a token has become invalid or has
@@ -261,9 +261,9 @@ impl TokenAuthenticator {
     }
 
     async fn review_again(&self, cluster: &ClusterName, token: &FollowedToken) -> Result<Option<UserInfo>, String> {
-        let answer = timeout(REVIEW_TIMEOUT, self.reviewer.review(cluster, token.question.clone())).await;
+        let answer = timeout(REVIEW_TIMEOUT, self.reviewer.review(cluster, token.review_body.clone())).await;
         let answer = answer.map_err(|_| format!("no answer within {} s", REVIEW_TIMEOUT.as_secs()))??;
-        review_answer(&answer, &self.reviews.audiences).map_err(|error| error.to_string())
+        parse_review(&answer, &self.reviews.audiences).map_err(|error| error.to_string())
     }
 
     /// Authenticates a token. `addressed` is the cluster whose own path or host the request uses, and `client` is the
@@ -317,7 +317,7 @@ impl TokenAuthenticator {
             members: &rules.members,
         };
         let addressed =
-            addressed.map(|cluster| Addressed { cluster, reviews_tokens: rules.reviewing.contains(cluster) });
+            addressed.map(|cluster| AddressedCluster { cluster, reviews_tokens: rules.reviewing.contains(cluster) });
         let order = verifiers.order(&parsed, addressed)?;
         match (&parsed, order.as_slice()) {
             (BearerToken::Jwt(token), [verifier @ Verifier::Issuer(issuer)]) => {
@@ -423,7 +423,7 @@ struct Review {
 impl Review {
     /// Sends the token to the clusters in order, until one of them accepts the token. If a cluster fails, the review
     /// ends: the next cluster might return another user for the token.
-    async fn run(self, admitted: Admitted) -> CachedToken<ReviewOutcome> {
+    async fn run(self, admitted: AdmittedReview) -> CachedToken<ReviewOutcome> {
         for (cluster, is_hub) in &self.clusters {
             match self.review_token(cluster, &admitted).await {
                 Ok(None) => {}
@@ -446,11 +446,15 @@ impl Review {
         (Err(TokenAuthenticationError::Unknown), Some(self.reviews.cache_ttl))
     }
 
-    async fn review_token(&self, cluster: &ClusterName, admitted: &Admitted) -> Result<Option<UserInfo>, Arc<str>> {
-        let _place = admitted.begin_at(cluster).map_err(|error| error.to_string())?;
+    async fn review_token(
+        &self,
+        cluster: &ClusterName,
+        admitted: &AdmittedReview,
+    ) -> Result<Option<UserInfo>, Arc<str>> {
+        let _permit = admitted.begin_review(cluster).map_err(|error| error.to_string())?;
         let answer = timeout(REVIEW_TIMEOUT, self.reviewer.review(cluster, self.body.clone())).await;
         let answer = answer.map_err(|_| format!("no answer within {} s", REVIEW_TIMEOUT.as_secs()))??;
-        Ok(review_answer(&answer, &self.reviews.audiences).map_err(|error| error.to_string())?)
+        Ok(parse_review(&answer, &self.reviews.audiences).map_err(|error| error.to_string())?)
     }
 }
 

@@ -44,7 +44,7 @@ struct TokenEntries<T> {
     order: VecDeque<(TokenKey, Instant)>,
     /// The total size of the results in `known`, in bytes.
     bytes: usize,
-    flights: HashMap<TokenKey, TokenCheck<T>>,
+    running_checks: HashMap<TokenKey, TokenCheck<T>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
@@ -54,7 +54,8 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         // either.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
-        let entries = TokenEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, flights: HashMap::new() };
+        let entries =
+            TokenEntries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, running_checks: HashMap::new() };
         Arc::new(Self { key, bytes_of, entries: Mutex::new(entries) })
     }
 
@@ -79,9 +80,9 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         (Instant::now() < *until).then(|| found.clone())
     }
 
-    pub(crate) fn put(&self, key: TokenKey, (found, lasts): CachedToken<T>) {
-        if let Some(lasts) = lasts.filter(|lasts| !lasts.is_zero()) {
-            self.entries.lock().put(key, found, Instant::now() + lasts, self.bytes_of);
+    pub(crate) fn put(&self, key: TokenKey, (found, ttl): CachedToken<T>) {
+        if let Some(ttl) = ttl.filter(|ttl| !ttl.is_zero()) {
+            self.entries.lock().put(key, found, Instant::now() + ttl, self.bytes_of);
         }
     }
 
@@ -96,26 +97,26 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
         key: TokenKey,
         begin: impl FnOnce() -> Result<BoxFuture<'static, CachedToken<T>>, E>,
     ) -> Result<Option<T>, E> {
-        let flight = {
+        let running_check = {
             let mut entries = self.entries.lock();
-            match entries.flights.get(&key) {
-                Some(flight) => flight.clone(),
+            match entries.running_checks.get(&key) {
+                Some(running_check) => running_check.clone(),
                 None => {
-                    let flight = self.start(key, begin()?);
-                    entries.flights.insert(key, flight.clone());
-                    flight
+                    let running_check = self.start(key, begin()?);
+                    entries.running_checks.insert(key, running_check.clone());
+                    running_check
                 }
             }
         };
-        Ok(flight.await)
+        Ok(running_check.await)
     }
 
     fn start(self: &Arc<Self>, key: TokenKey, find: BoxFuture<'static, CachedToken<T>>) -> TokenCheck<T> {
-        let landing = Landing { cache: Arc::clone(self), key };
+        let check_guard = CheckGuard { cache: Arc::clone(self), key };
         let task = tokio::spawn(async move {
-            let (found, lasts) = find.await;
-            landing.cache.put(key, (found.clone(), lasts));
-            drop(landing);
+            let (found, ttl) = find.await;
+            check_guard.cache.put(key, (found.clone(), ttl));
+            drop(check_guard);
             found
         });
         task.map(Result::ok).boxed().shared()
@@ -123,14 +124,14 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
 }
 
 /// A guard that removes a running check when the check has finished or panicked.
-struct Landing<T> {
+struct CheckGuard<T> {
     cache: Arc<TokenCache<T>>,
     key: TokenKey,
 }
 
-impl<T> Drop for Landing<T> {
+impl<T> Drop for CheckGuard<T> {
     fn drop(&mut self) {
-        self.cache.entries.lock().flights.remove(&self.key);
+        self.cache.entries.lock().running_checks.remove(&self.key);
     }
 }
 
@@ -288,6 +289,6 @@ mod tests {
         assert_eq!(panics.await, Ok(None));
         let finds = cache.find(key, || Ok::<_, Infallible>(async { (1, None) }.boxed()));
         assert_eq!(finds.await, Ok(Some(1)));
-        assert!(cache.entries.lock().flights.is_empty());
+        assert!(cache.entries.lock().running_checks.is_empty());
     }
 }

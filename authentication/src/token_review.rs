@@ -65,7 +65,7 @@ pub fn review_request(token: &str, audiences: &[String]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`ReviewError`] if the response does not say whether the cluster accepts the token.
-pub fn review_answer(body: &[u8], audiences: &[String]) -> Result<Option<UserInfo>, ReviewError> {
+pub fn parse_review(body: &[u8], audiences: &[String]) -> Result<Option<UserInfo>, ReviewError> {
     #[derive(Deserialize)]
     struct Review {
         kind: String,
@@ -170,16 +170,16 @@ mod tests {
             ),
         ];
         for (name, answer, wanted, expected) in table {
-            assert_eq!(review_answer(answer.to_string().as_bytes(), &audiences(wanted)), expected, "{name}");
+            assert_eq!(parse_review(answer.to_string().as_bytes(), &audiences(wanted)), expected, "{name}");
         }
-        assert_eq!(review_answer(b"", &[]), Err(ReviewError::Malformed));
+        assert_eq!(parse_review(b"", &[]), Err(ReviewError::Malformed));
     }
 
     #[test]
     fn token_review_with_too_much_user_data_is_rejected() {
         let said = |user: Value| {
             let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});
-            review_answer(answer.to_string().as_bytes(), &[]).map(|user| user.unwrap().groups.len())
+            parse_review(answer.to_string().as_bytes(), &[]).map(|user| user.unwrap().groups.len())
         };
         let groups = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
         assert_eq!(said(json!({"username": "ann", "groups": groups(VALUES_MAX)})), Ok(VALUES_MAX));
@@ -194,7 +194,7 @@ mod tests {
         let user = json!({"username": "system:serviceaccount:a:b", "uid": "u", "groups": ["g", "system:authenticated"],
             "extra": {"authentication.kubernetes.io/pod-name": ["p"]}});
         let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});
-        let read = review_answer(answer.to_string().as_bytes(), &[]).unwrap().unwrap();
+        let read = parse_review(answer.to_string().as_bytes(), &[]).unwrap().unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), user);
     }
 }

@@ -87,7 +87,7 @@ pub enum Reach {
 impl Reach {
     /// Returns whether `member` authenticated the user. All attributes that the member reported may then be sent to the
     /// member.
-    pub fn is_word_of(&self, member: &ClusterName) -> bool {
+    pub fn is_vouched_by(&self, member: &ClusterName) -> bool {
         self.home() == Some(member)
     }
 

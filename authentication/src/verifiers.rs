@@ -67,7 +67,7 @@ impl Verifier<'_> {
 
 /// The cluster whose own path or host a request uses.
 #[derive(Clone, Copy, Debug)]
-pub struct Addressed<'a> {
+pub struct AddressedCluster<'a> {
     /// The name of the cluster.
     pub cluster: &'a ClusterName,
     /// Whether the UpstreamCluster object enables reviews of tokens by the cluster.
@@ -124,7 +124,7 @@ impl<'a> VerifierRules<'a> {
     pub fn order(
         &self,
         token: &BearerToken<'_>,
-        addressed: Option<Addressed<'a>>,
+        addressed: Option<AddressedCluster<'a>>,
     ) -> Result<Vec<Verifier<'a>>, TokenRefused> {
         if let BearerToken::Jwt(token) = token {
             let issuer = token.unverified_issuer();
@@ -150,7 +150,7 @@ impl<'a> VerifierRules<'a> {
     fn order_by_key(
         &self,
         token: &Token<'_>,
-        addressed: Option<Addressed<'a>>,
+        addressed: Option<AddressedCluster<'a>>,
     ) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let signer = self.members.signer(token);
         let Some(addressed) = addressed.filter(|_| signer != Signer::Nobody) else {
@@ -168,7 +168,7 @@ impl<'a> VerifierRules<'a> {
     /// key anyway.
     fn order_by_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, TokenRefused> {
         let hub = self.token_review_cluster;
-        let unknown_hub = hub.filter(|hub| !self.members.know(hub));
+        let unknown_hub = hub.filter(|hub| !self.members.has_known_keys(hub));
         let is_settled = unknown_hub.is_none() && self.members.unknown().next().is_none();
         match signer {
             Signer::Nobody => Ok(None),

@@ -101,7 +101,7 @@ struct TrustedAuthority {
 /// The reason why an authority rejects a chain of certificates.
 struct Refusal {
     why: String,
-    says: Says,
+    rank: RefusalRank,
 }
 
 /// The maximum length of a reason in characters. The rejected client, which is not authenticated, gets the reason in
@@ -110,9 +110,9 @@ const WHY_CHARACTERS_MAX: usize = 200;
 
 /// The order of refusals if several authorities refuse a certificate. The largest value is reported.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Says {
+enum RefusalRank {
     /// The issuer of the certificate is another authority.
-    Stranger,
+    OtherIssuer,
     /// The authority's own certificate does not allow signing client certificates.
     Authority,
     /// The certificate itself is invalid.
@@ -121,7 +121,7 @@ enum Says {
 
 impl Refusal {
     fn from_authority(why: &str) -> Self {
-        Self { why: why.to_owned(), says: Says::Authority }
+        Self { why: why.to_owned(), rank: RefusalRank::Authority }
     }
 }
 
@@ -143,7 +143,7 @@ impl From<webpki::Error> for Refusal {
             error => error.to_string().chars().take(WHY_CHARACTERS_MAX).collect(),
         };
         let is_of_stranger = matches!(error, webpki::Error::UnknownIssuer);
-        Self { why, says: if is_of_stranger { Says::Stranger } else { Says::Certificate } }
+        Self { why, rank: if is_of_stranger { RefusalRank::OtherIssuer } else { RefusalRank::Certificate } }
     }
 }
 
@@ -176,7 +176,7 @@ impl TrustedAuthority {
         };
         let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
         let usage = KeyUsage::client_auth();
-        let is_short = |path: &VerifiedPath<'_>| self.allows_length_of(path);
+        let is_short = |path: &VerifiedPath<'_>| self.check_path_length(path);
         let path =
             parsed.verify_for_usage(algorithms, &self.anchor, intermediates, now, usage, None, Some(&is_short))?;
         let between = path.intermediate_certificates().map(|own| end_of(&own.der()));
@@ -188,14 +188,18 @@ impl TrustedAuthority {
         let verified = version_one::verify(leaf, &signer).map(|end| end.min(self.not_after));
         verified.map_err(|error| Refusal {
             why: error.to_string(),
-            says: if error == VersionOneError::OtherIssuer { Says::Stranger } else { Says::Certificate },
+            rank: if error == VersionOneError::OtherIssuer {
+                RefusalRank::OtherIssuer
+            } else {
+                RefusalRank::Certificate
+            },
         })
     }
 
     /// Checks the number of intermediate authorities between this authority and a client's certificate. Only
     /// authorities on the path count. Self-issued certificates count too, as in Go and in webpki, although RFC 5280
     /// exempts them (section 6.1.4 (l)).
-    fn allows_length_of(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
+    fn check_path_length(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
         match self.path_length {
             Some(length) if path.intermediate_certificates().count() > length as usize => {
                 Err(webpki::Error::PathLenConstraintViolated)
@@ -270,7 +274,7 @@ impl ClientCertificates {
                 Ok(end) => {
                     return Ok(UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(end).unwrap_or(0))));
                 }
-                Err(other) if refusal.as_ref().is_none_or(|known| known.says < other.says) => refusal = Some(other),
+                Err(other) if refusal.as_ref().is_none_or(|known| known.rank < other.rank) => refusal = Some(other),
                 Err(_) => {}
             }
         }

@@ -8,7 +8,7 @@ use tributary_apimachinery::ClusterName;
 
 use crate::intern::Interner;
 use crate::member::ClusterObjects;
-use crate::object::{Binding, Content, ObjectPlace, RbacChange, RbacKind, RbacObject};
+use crate::object::{Binding, Content, NamespacedName, RbacChange, RbacKind, RbacObject};
 use crate::rights::{ClusterIndex, FleetRights, Principal};
 use crate::rule::Rules;
 use crate::share::{Grant, Share};
@@ -18,7 +18,7 @@ use crate::share::{Grant, Share};
 pub struct Fleet {
     members: Vec<Option<ClusterObjects>>,
     rights: FleetRights,
-    places: Interner<ObjectPlace>,
+    places: Interner<NamespacedName>,
     rules: Interner<Rules>,
     bindings: Interner<Binding>,
     shares: Interner<Share>,
@@ -36,9 +36,9 @@ impl Deref for Fleet {
 /// The roles, bindings and subjects of a cluster that a batch of changes affects.
 #[derive(Default)]
 struct Changed {
-    roles: HashSet<Arc<ObjectPlace>>,
+    roles: HashSet<Arc<NamespacedName>>,
     /// The namespaces and names of the bindings that were added, replaced or removed.
-    bindings: HashSet<Arc<ObjectPlace>>,
+    bindings: HashSet<Arc<NamespacedName>>,
     principals: HashSet<Principal>,
 }
 
@@ -54,7 +54,7 @@ impl Fleet {
     /// Removes a role or a binding from a cluster; `namespace` is empty for cluster-scoped kinds. Returns whether any
     /// rights may have changed.
     pub fn remove(&mut self, cluster: &ClusterName, kind: RbacKind, namespace: &str, name: &str) -> bool {
-        self.apply(cluster, [RbacChange::Gone { kind, namespace: namespace.to_owned(), name: name.to_owned() }])
+        self.apply(cluster, [RbacChange::Deleted { kind, namespace: namespace.to_owned(), name: name.to_owned() }])
     }
 
     /// Applies changes of one cluster in order. An unknown cluster is added if the changes contain a
@@ -104,10 +104,10 @@ impl Fleet {
         objects: impl IntoIterator<Item = RbacObject>,
     ) -> bool {
         let objects: Vec<_> = objects.into_iter().filter(|object| object.kind() == kind).collect();
-        let stay: HashSet<&ObjectPlace> = objects.iter().map(RbacObject::place).collect();
+        let stay: HashSet<&NamespacedName> = objects.iter().map(RbacObject::place).collect();
         let member = self.rights.index(cluster).and_then(|index| self.members[index].as_ref());
         let before = member.into_iter().flat_map(|member| member.places(kind));
-        let gone = before.filter(|place| !stay.contains(place)).map(|place| RbacChange::Gone {
+        let gone = before.filter(|place| !stay.contains(place)).map(|place| RbacChange::Deleted {
             kind,
             namespace: place.namespace.to_string(),
             name: place.name.to_string(),
@@ -143,7 +143,7 @@ impl Fleet {
     /// Applies changes and recompiles the grants of each affected subject.
     fn step(&mut self, index: ClusterIndex, changes: Vec<RbacChange>) {
         let Some(mut member) = self.members[index].take() else { return };
-        let (was_beyond, mut changed) = (member.names_too_many(), Changed::default());
+        let (was_beyond, mut changed) = (member.exceeds_subject_limit(), Changed::default());
         for change in changes {
             match change {
                 RbacChange::Put(RbacObject(Content::Role(place, rules))) => {
@@ -154,9 +154,9 @@ impl Fleet {
                     let place = binding.place.clone();
                     self.set_binding(&mut member, place, Some(binding), &mut changed);
                 }
-                RbacChange::Gone { kind, namespace, .. } if namespace.is_empty() == kind.is_namespaced() => {}
-                RbacChange::Gone { kind, namespace, name } => {
-                    let place = ObjectPlace::new(&namespace, &name);
+                RbacChange::Deleted { kind, namespace, .. } if namespace.is_empty() == kind.is_namespaced() => {}
+                RbacChange::Deleted { kind, namespace, name } => {
+                    let place = NamespacedName::new(&namespace, &name);
                     match kind {
                         RbacKind::Role | RbacKind::ClusterRole => self.set_role(&mut member, place, None, &mut changed),
                         RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
@@ -166,7 +166,7 @@ impl Fleet {
                 }
             }
         }
-        match (was_beyond, member.names_too_many()) {
+        match (was_beyond, member.exceeds_subject_limit()) {
             (false, false) => {
                 for (principal, grants) in self.touched(index, &member, changed) {
                     self.set_share(index, &principal, grants);
@@ -186,7 +186,7 @@ impl Fleet {
     fn set_role(
         &mut self,
         member: &mut ClusterObjects,
-        place: ObjectPlace,
+        place: NamespacedName,
         rules: Option<Arc<Rules>>,
         changed: &mut Changed,
     ) {
@@ -199,7 +199,7 @@ impl Fleet {
     fn set_binding(
         &mut self,
         member: &mut ClusterObjects,
-        place: ObjectPlace,
+        place: NamespacedName,
         binding: Option<Binding>,
         changed: &mut Changed,
     ) {
@@ -240,7 +240,7 @@ impl Fleet {
 
     /// Replaces the objects of the cluster at an index (`None` removes them), and recompiles its grants.
     fn put_member(&mut self, index: ClusterIndex, member: Option<ClusterObjects>) {
-        let before = self.members[index].take().filter(|before| !before.names_too_many());
+        let before = self.members[index].take().filter(|before| !before.exceeds_subject_limit());
         let had = before.iter().flat_map(ClusterObjects::bindings).flat_map(|binding| principals(binding));
         let had = had.map(|principal| (principal, Vec::new())).collect();
         drop(before);
@@ -251,8 +251,8 @@ impl Fleet {
     /// Recompiles the grants of each subject of a cluster. `grants` has an empty entry for each subject that had grants
     /// before. If the bindings name too many subjects, no subject gets grants.
     fn compile(&mut self, index: ClusterIndex, member: &ClusterObjects, mut grants: HashMap<Principal, Vec<Grant>>) {
-        self.rights.set_unknown(index, member.names_too_many());
-        for binding in member.bindings().filter(|_| !member.names_too_many()) {
+        self.rights.set_unknown(index, member.exceeds_subject_limit());
+        for binding in member.bindings().filter(|_| !member.exceeds_subject_limit()) {
             principals(binding).for_each(|principal| grants.entry(principal).or_default().push(member.grant(binding)));
         }
         for (principal, grants) in grants {

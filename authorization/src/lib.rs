@@ -46,7 +46,7 @@
 //! | remove a binding and add it again | 3.3 µs | |
 //!
 //! A hostile cluster cannot slow down requests to other clusters. If the grants of a subject in a cluster exceed
-//! [`GRANTED_WORDS_MAX`], these grants are ignored and allow nothing ([`FleetRights::rights_are_unknown`]). Nor can the
+//! [`GRANTED_WORDS_MAX`], these grants are ignored and allow nothing ([`FleetRights::has_unknown_rights`]). Nor can the
 //! bindings of a hostile cluster exhaust the memory. They are compiled for at most [`NAMED_SUBJECTS_MAX`] subjects, and
 //! for no subject if they name more. The compiled form takes less than four times the text of the bindings as a
 //! kube-apiserver stores them. At most it takes some 60 MB if large bindings name the subjects, and (estimated from the
@@ -76,7 +76,7 @@ pub use attributes::{Attributes, RbacUser, ResourceAttributes};
 pub use fleet::Fleet;
 pub use member::NAMED_SUBJECTS_MAX;
 pub use object::{InvalidRbacObject, RbacChange, RbacKind, RbacObject};
-pub use review::{Doubt, RulesReview};
+pub use review::{ReviewMismatch, RulesReview};
 pub use rights::{AllowingClusters, FleetRights};
 pub use rule::CompiledRule;
 pub use sample::Sample;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::object::{Binding, ObjectPlace, RbacKind};
+use crate::object::{Binding, NamespacedName, RbacKind};
 use crate::rule::Rules;
 use crate::share::Grant;
 
@@ -25,15 +25,15 @@ pub const NAMED_SUBJECTS_MAX: usize = 250_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct ClusterObjects {
-    roles: HashMap<Arc<ObjectPlace>, RoleEntry>,
-    bindings: HashMap<Arc<ObjectPlace>, Arc<Binding>>,
+    roles: HashMap<Arc<NamespacedName>, RoleEntry>,
+    bindings: HashMap<Arc<NamespacedName>, Arc<Binding>>,
     /// The number of subjects in all bindings. A subject counts once for each binding.
     named: usize,
 }
 
 impl ClusterObjects {
     /// Returns whether the bindings name more than [`NAMED_SUBJECTS_MAX`] subjects.
-    pub(crate) fn names_too_many(&self) -> bool {
+    pub(crate) fn exceeds_subject_limit(&self) -> bool {
         self.named > NAMED_SUBJECTS_MAX
     }
 
@@ -42,7 +42,7 @@ impl ClusterObjects {
     }
 
     /// Returns the namespaces and names of all objects of a kind.
-    pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &ObjectPlace> {
+    pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &NamespacedName> {
         let is_role = matches!(kind, RbacKind::Role | RbacKind::ClusterRole);
         let roles =
             self.roles.iter().filter(move |(_, entry)| is_role && entry.rules.is_some()).map(|(place, _)| place);
@@ -51,12 +51,12 @@ impl ClusterObjects {
         places.filter(move |place| place.is_namespaced() == kind.is_namespaced())
     }
 
-    pub(crate) fn binding(&self, place: &ObjectPlace) -> Option<&Arc<Binding>> {
+    pub(crate) fn binding(&self, place: &NamespacedName) -> Option<&Arc<Binding>> {
         self.bindings.get(place)
     }
 
     /// Returns the bindings that refer to a role. A binding can occur twice.
-    pub(crate) fn bindings_of(&self, role: &ObjectPlace) -> impl Iterator<Item = &Arc<Binding>> {
+    pub(crate) fn bindings_of(&self, role: &NamespacedName) -> impl Iterator<Item = &Arc<Binding>> {
         let bindings = self.roles.get(role).into_iter().flat_map(|entry| &entry.bindings);
         bindings.filter(|binding| is_live(&self.bindings, binding))
     }
@@ -68,11 +68,11 @@ impl ClusterObjects {
     }
 
     /// Adds, replaces or removes (`None`) a role. Returns whether the rules of the role changed.
-    pub(crate) fn set_role(&mut self, place: &Arc<ObjectPlace>, rules: Option<Arc<Rules>>) -> bool {
+    pub(crate) fn set_role(&mut self, place: &Arc<NamespacedName>, rules: Option<Arc<Rules>>) -> bool {
         let entry = self.roles.entry(Arc::clone(place)).or_default();
         let same = entry.rules.as_ref().map(Arc::as_ptr) == rules.as_ref().map(Arc::as_ptr);
         entry.rules = rules;
-        self.forget_role_if_nothing_is_left(place);
+        self.remove_unused_role(place);
         !same
     }
 
@@ -80,8 +80,8 @@ impl ClusterObjects {
     /// iteration over the bindings of the role that is amortized over the changes.
     pub(crate) fn set_binding(
         &mut self,
-        place: &Arc<ObjectPlace>,
-        binding: Option<(Arc<Binding>, Option<Arc<ObjectPlace>>)>,
+        place: &Arc<NamespacedName>,
+        binding: Option<(Arc<Binding>, Option<Arc<NamespacedName>>)>,
     ) -> Option<Arc<Binding>> {
         let before = self.bindings.remove(place);
         self.named -= before.as_ref().map_or(0, |before| before.subjects.len());
@@ -90,7 +90,7 @@ impl ClusterObjects {
                 entry.stale += 1;
                 entry.sweep_if_half_is_stale(&self.bindings);
             }
-            self.forget_role_if_nothing_is_left(role);
+            self.remove_unused_role(role);
         }
         if let Some((binding, role)) = binding {
             self.named += binding.subjects.len();
@@ -102,7 +102,7 @@ impl ClusterObjects {
         before
     }
 
-    fn forget_role_if_nothing_is_left(&mut self, place: &ObjectPlace) {
+    fn remove_unused_role(&mut self, place: &NamespacedName) {
         if self.roles.get(place).is_some_and(|entry| entry.rules.is_none() && entry.bindings.is_empty()) {
             self.roles.remove(place);
         }
@@ -110,7 +110,7 @@ impl ClusterObjects {
 }
 
 impl RoleEntry {
-    fn sweep_if_half_is_stale(&mut self, bindings: &HashMap<Arc<ObjectPlace>, Arc<Binding>>) {
+    fn sweep_if_half_is_stale(&mut self, bindings: &HashMap<Arc<NamespacedName>, Arc<Binding>>) {
         if self.stale * 2 > self.bindings.len() {
             let mut seen = HashSet::new();
             self.bindings.retain(|binding| is_live(bindings, binding) && seen.insert(Arc::as_ptr(binding)));
@@ -121,6 +121,6 @@ impl RoleEntry {
 }
 
 /// Returns whether `bindings` still contains this binding under its namespace and name.
-fn is_live(bindings: &HashMap<Arc<ObjectPlace>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
+fn is_live(bindings: &HashMap<Arc<NamespacedName>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
     bindings.get(&binding.place).is_some_and(|own| Arc::ptr_eq(own, binding))
 }

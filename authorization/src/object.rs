@@ -65,12 +65,12 @@ impl fmt::Display for RbacKind {
 
 /// The namespace (empty for cluster-scoped kinds) and the name of a role or a binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ObjectPlace {
+pub(crate) struct NamespacedName {
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,
 }
 
-impl ObjectPlace {
+impl NamespacedName {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -118,19 +118,20 @@ impl fmt::Display for Subject {
 /// A RoleBinding, or a ClusterRoleBinding if the namespace in `place` is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
-    pub(crate) place: ObjectPlace,
+    pub(crate) place: NamespacedName,
     /// The namespace and name of the role; `None` if the roleRef has an invalid kind. A binding without a role grants
     /// nothing.
-    pub(crate) role: Option<ObjectPlace>,
+    pub(crate) role: Option<NamespacedName>,
     pub(crate) subjects: Box<[Subject]>,
 }
 
+/// A role or a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RbacObject(pub(crate) Content);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    Role(ObjectPlace, Vec<CompiledRule>),
+    Role(NamespacedName, Vec<CompiledRule>),
     Binding(Binding),
 }
 
@@ -140,7 +141,7 @@ pub enum RbacChange {
     /// The object was added or updated. It replaces the object of the same kind, namespace and name.
     Put(RbacObject),
     /// The object was deleted, or cannot be parsed. In both cases it grants nothing.
-    Gone {
+    Deleted {
         /// The kind of the object.
         kind: RbacKind,
         /// The namespace of the object; empty for cluster-scoped kinds.
@@ -233,7 +234,7 @@ impl RbacObject {
         if name.is_empty() || namespace.is_empty() == kind.is_namespaced() {
             return Err(InvalidRbacObject::Place { kind });
         }
-        let place = ObjectPlace::new(namespace, name);
+        let place = NamespacedName::new(namespace, name);
         Ok(Self(match kind {
             RbacKind::Role | RbacKind::ClusterRole => Content::Role(place, wire.rules),
             RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
@@ -253,7 +254,7 @@ impl RbacObject {
         }
     }
 
-    pub(crate) fn place(&self) -> &ObjectPlace {
+    pub(crate) fn place(&self) -> &NamespacedName {
         match &self.0 {
             Content::Role(place, _) => place,
             Content::Binding(binding) => &binding.place,
@@ -263,10 +264,10 @@ impl RbacObject {
 
 /// Returns the namespace and name of a binding's role; `None` for an invalid kind, such as a Role in a
 /// ClusterRoleBinding.
-fn role_of(reference: &WireName, namespace: &str) -> Option<ObjectPlace> {
+fn role_of(reference: &WireName, namespace: &str) -> Option<NamespacedName> {
     match reference.kind.as_str() {
-        "ClusterRole" => Some(ObjectPlace::new("", &reference.name)),
-        "Role" if !namespace.is_empty() => Some(ObjectPlace::new(namespace, &reference.name)),
+        "ClusterRole" => Some(NamespacedName::new("", &reference.name)),
+        "Role" if !namespace.is_empty() => Some(NamespacedName::new(namespace, &reference.name)),
         _ => None,
     }
 }
@@ -330,7 +331,7 @@ mod tests {
         let read = RbacObject::parse(RbacKind::ClusterRole, nothing).unwrap();
         assert_eq!(
             (read.kind(), read.0),
-            (RbacKind::ClusterRole, Content::Role(ObjectPlace::new("", "a"), Vec::new()))
+            (RbacKind::ClusterRole, Content::Role(NamespacedName::new("", "a"), Vec::new()))
         );
     }
 
@@ -343,7 +344,7 @@ mod tests {
         };
         let account = |namespace: &str| Subject::service_account(namespace, "s").unwrap();
         assert_eq!(*binding.subjects, [account("n"), account("m")]);
-        assert_eq!(binding.role, Some(ObjectPlace::new("n", "r")));
+        assert_eq!(binding.role, Some(NamespacedName::new("n", "r")));
         assert_eq!(account("m").to_string(), r#"ServiceAccount "s/m""#);
     }
 }

@@ -19,7 +19,7 @@ pub struct RulesReview {
 
 /// A reason to doubt that a cluster authorizes only by RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
+pub enum ReviewMismatch {
     /// An authorizer of the cluster, for example a webhook, cannot list its rules.
     #[error("the cluster cannot list all rules")]
     Incomplete,
@@ -33,7 +33,7 @@ pub enum Doubt {
     /// The review has a rule that the RBAC objects lack: another authorizer also grants rights, or the objects that
     /// Tributary has read are outdated.
     #[error("the cluster has rules that its RBAC objects do not give")]
-    Further,
+    Additional,
 }
 
 #[derive(Default, Deserialize)]
@@ -86,19 +86,25 @@ impl RulesReview {
     /// One match does not prove that RBAC decides. The caller must repeat the review and confirm some allowed requests.
     ///
     /// # Errors
-    /// The first [`Doubt`].
-    pub fn confirms_rules<'a>(&self, mirrored: impl IntoIterator<Item = &'a CompiledRule>) -> Result<(), Doubt> {
+    /// The first [`ReviewMismatch`].
+    pub fn confirms_rules<'a>(
+        &self,
+        mirrored: impl IntoIterator<Item = &'a CompiledRule>,
+    ) -> Result<(), ReviewMismatch> {
         if self.incomplete {
-            return Err(Doubt::Incomplete);
+            return Err(ReviewMismatch::Incomplete);
         }
         if !self.evaluation_error.is_empty() {
-            return Err(Doubt::EvaluationError);
+            return Err(ReviewMismatch::EvaluationError);
         }
-        let mirrored: HashSet<CompiledRule> =
-            mirrored.into_iter().flat_map(CompiledRule::halves).filter(CompiledRule::allows_something).collect();
+        let mirrored: HashSet<CompiledRule> = mirrored
+            .into_iter()
+            .flat_map(CompiledRule::split_by_target)
+            .filter(CompiledRule::allows_something)
+            .collect();
         match (mirrored.is_subset(&self.rules), self.rules.is_subset(&mirrored)) {
-            (false, _) => Err(Doubt::Missing),
-            (true, false) => Err(Doubt::Further),
+            (false, _) => Err(ReviewMismatch::Missing),
+            (true, false) => Err(ReviewMismatch::Additional),
             (true, true) => Ok(()),
         }
     }
@@ -128,23 +134,23 @@ mod tests {
         let all = rule(r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}"#);
         assert_eq!(whole.confirms_rules([&pods, &paths, &all, &nothing]), Ok(()));
         // The review contains rules of another authorizer, which no role has. A user may also have no roles at all.
-        assert_eq!(whole.confirms_rules([&pods, &paths]), Err(Doubt::Further));
-        assert_eq!(whole.confirms_rules([]), Err(Doubt::Further));
+        assert_eq!(whole.confirms_rules([&pods, &paths]), Err(ReviewMismatch::Additional));
+        assert_eq!(whole.confirms_rules([]), Err(ReviewMismatch::Additional));
         // A rule that allows more than the expected rule does not replace the expected rule.
         for other in [&turned, &named, &both] {
-            assert_eq!(whole.confirms_rules([&pods, other]), Err(Doubt::Missing), "{other:?}");
+            assert_eq!(whole.confirms_rules([&pods, other]), Err(ReviewMismatch::Missing), "{other:?}");
         }
         for (status, doubt) in [
-            (format!(r#"{{"incomplete":true,{rules}}}"#), Doubt::Incomplete),
-            (format!("{{{rules}}}"), Doubt::Incomplete),
-            ("{}".to_owned(), Doubt::Incomplete),
-            ("null".to_owned(), Doubt::Incomplete),
-            (format!(r#"{{"incomplete":false,"evaluationError":"x",{rules}}}"#), Doubt::EvaluationError),
-            (r#"{"incomplete":false,"resourceRules":null}"#.to_owned(), Doubt::Missing),
+            (format!(r#"{{"incomplete":true,{rules}}}"#), ReviewMismatch::Incomplete),
+            (format!("{{{rules}}}"), ReviewMismatch::Incomplete),
+            ("{}".to_owned(), ReviewMismatch::Incomplete),
+            ("null".to_owned(), ReviewMismatch::Incomplete),
+            (format!(r#"{{"incomplete":false,"evaluationError":"x",{rules}}}"#), ReviewMismatch::EvaluationError),
+            (r#"{"incomplete":false,"resourceRules":null}"#.to_owned(), ReviewMismatch::Missing),
         ] {
             assert_eq!(review(&status).confirms_rules([&pods]), Err(doubt), "{status}");
         }
-        assert_eq!(RulesReview::parse(b"{}").unwrap().confirms_rules([]), Err(Doubt::Incomplete));
+        assert_eq!(RulesReview::parse(b"{}").unwrap().confirms_rules([]), Err(ReviewMismatch::Incomplete));
         for bad in [&b"[1]"[..], b"", br#"{"status":{"incomplete":"no"}}"#, br#"{"status":{"resourceRules":{}}}"#] {
             assert!(RulesReview::parse(bad).is_err());
         }

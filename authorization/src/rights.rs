@@ -9,7 +9,7 @@ use tributary_apimachinery::{ClusterName, MASTERS_GROUP};
 use crate::allowed_by::{AllowedBy, UserBinding, role_not_found};
 use crate::attributes::{Attributes, RbacUser, ResourceAttributes};
 use crate::object::{Binding, Subject};
-use crate::rule::{CompiledRule, Marks, Rules};
+use crate::rule::{BloomFilter, CompiledRule, Rules};
 use crate::share::{Grant, Share};
 use crate::shared_parts::{SHARED_FROM, SharedParts};
 use crate::visible::{Part, Visible};
@@ -30,7 +30,7 @@ pub struct FleetRights {
     /// One more than the largest index that was ever assigned.
     next_index: ClusterIndex,
     /// The number of subjects whose grants exceed the limit, for each cluster with any.
-    beyond: BTreeMap<ClusterIndex, usize>,
+    over_grant_limit: BTreeMap<ClusterIndex, usize>,
     /// The number of subjects with a binding to a role that does not exist, for each cluster with any.
     without_role: BTreeMap<ClusterIndex, usize>,
     /// The clusters whose bindings name too many subjects. No subject has grants in these clusters.
@@ -143,14 +143,14 @@ impl Shares {
     }
 
     /// Returns whether the subject has a recorded loss of its grants in a cluster.
-    fn remembers(&self, index: ClusterIndex) -> bool {
+    fn is_remembered(&self, index: ClusterIndex) -> bool {
         self.place(index).is_ok_and(|at| self.by_cluster[at].share.is_none())
     }
 }
 
 /// Deletes the records of losses of all subjects in a cluster.
 fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, index: ClusterIndex) {
-    let remembering = map.iter().filter(|(_, shares)| shares.remembers(index));
+    let remembering = map.iter().filter(|(_, shares)| shares.is_remembered(index));
     let remembering: Vec<_> = remembering.map(|(name, _)| Arc::clone(name)).collect();
     for name in remembering {
         let Some(shares) = map.get_mut(&name) else { continue };
@@ -198,9 +198,9 @@ impl FleetRights {
             return;
         }
         let (before, after) = (before.map(|share| &**share), share.as_deref());
-        let [beyond, without_role] = [Share::exceeds_limit, Share::lacks_role]
+        let [over_grant_limit, without_role] = [Share::exceeds_limit, Share::lacks_role]
             .map(|is_so: fn(&Share) -> bool| [before, after].map(|share| share.is_some_and(is_so)));
-        count(&mut self.beyond, index, beyond);
+        count(&mut self.over_grant_limit, index, over_grant_limit);
         count(&mut self.without_role, index, without_role);
         let now = self.touch();
         let (map, name) = match principal {
@@ -262,26 +262,26 @@ impl FleetRights {
     }
 
     /// Returns whether a subject of the cluster has grants beyond [`GRANTED_WORDS_MAX`](crate::GRANTED_WORDS_MAX).
-    pub fn grants_too_much(&self, cluster: &ClusterName) -> bool {
-        self.index(cluster).is_some_and(|index| self.beyond.contains_key(&index))
+    pub fn exceeds_grant_limit(&self, cluster: &ClusterName) -> bool {
+        self.index(cluster).is_some_and(|index| self.over_grant_limit.contains_key(&index))
     }
 
     /// Returns whether the bindings of a cluster name more than [`NAMED_SUBJECTS_MAX`](crate::NAMED_SUBJECTS_MAX)
     /// subjects. The rights in such a cluster are unknown, and the snapshot allows nothing in it.
-    pub fn names_too_many(&self, cluster: &ClusterName) -> bool {
+    pub fn exceeds_subject_limit(&self, cluster: &ClusterName) -> bool {
         self.index(cluster).is_some_and(|index| self.unknown.contains(&index))
     }
 
     /// Returns whether the rights of a user in a cluster are unknown. This is the case if the user or a group of the
     /// user has too many grants, or if the cluster's bindings name too many subjects. Unknown grants allow nothing.
     /// Costs a lookup per group if the cluster has a subject with too many grants, and nothing otherwise.
-    pub fn rights_are_unknown(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
+    pub fn has_unknown_rights(&self, cluster: &ClusterName, user: RbacUser<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         if self.unknown.contains(&index) {
             // `system:masters` needs no binding.
             return !is_master(user);
         }
-        self.beyond.contains_key(&index)
+        self.over_grant_limit.contains_key(&index)
             && self.shares_of(user).filter_map(|shares| shares.get(index)).any(|share| share.exceeds_limit())
     }
 
@@ -310,7 +310,7 @@ impl FleetRights {
     /// Returns whether a cluster allows a request. Costs a lookup per group, plus the rules that may match.
     pub fn allows(&self, cluster: &ClusterName, user: RbacUser<'_>, attributes: &Attributes<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
-        let asked = Marks::of_request(attributes);
+        let asked = BloomFilter::from_request(attributes);
         let mut shares = self.shares_of(user).filter_map(|shares| shares.get(index));
         is_master(user) || shares.any(|share| share.allows(attributes, asked))
     }
@@ -318,14 +318,15 @@ impl FleetRights {
     /// Returns the clusters that allow at least one of these requests, decided as by [`Self::allows`]. Costs a lookup
     /// per group. Clusters in which a subject has equal grants cost together as much as one cluster.
     pub fn allowing(&self, user: RbacUser<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
-        let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
+        let marked: Vec<_> =
+            asked.iter().map(|attributes| (attributes, BloomFilter::from_request(attributes))).collect();
         let mut indices = vec![is_master(user) && !asked.is_empty(); self.next_index];
         let mut known: HashMap<*const Share, bool> = HashMap::new();
         for ClusterShare { index, share, .. } in self.shares_of(user).flat_map(|shares| &shares.by_cluster) {
             if let Some(share) = share
                 && !indices[*index]
             {
-                let allows = || marked.iter().any(|(attributes, marks)| share.allows(attributes, *marks));
+                let allows = || marked.iter().any(|(attributes, bloom_filter)| share.allows(attributes, *bloom_filter));
                 indices[*index] = *known.entry(Arc::as_ptr(share)).or_insert_with(allows);
             }
         }
@@ -348,7 +349,7 @@ impl FleetRights {
         }
         let shares: Vec<_> = self.shares_of(user).filter_map(|shares| shares.get(index)).collect();
         let asked = ResourceAttributes { verb, group, resource, ..ResourceAttributes::default() };
-        let part = match shares.iter().map(|share| share.places()).sum::<usize>() {
+        let part = match shares.iter().map(|share| share.entry_count()).sum::<usize>() {
             0..SHARED_FROM => part_of(&shares, &asked).map(Arc::new),
             _ => self.parts.get(&shares, [verb, group, resource], || part_of(&shares, &asked)),
         };
@@ -373,7 +374,7 @@ impl FleetRights {
         attributes: &Attributes<'_>,
     ) -> Vec<AllowedBy<'a>> {
         let Some(index) = self.index(cluster) else { return Vec::new() };
-        let asked = Marks::of_request(attributes);
+        let asked = BloomFilter::from_request(attributes);
         let (mut bindings, mut allowing) = (BTreeMap::new(), HashMap::new());
         for share in self.shares_of(user).filter_map(|shares| shares.get(index)) {
             for Grant { binding, rules } in share.within(attributes.namespace()) {
@@ -453,12 +454,13 @@ fn is_master(user: RbacUser<'_>) -> bool {
 
 /// Returns the objects of a resource that these grants make visible; `None` for all objects.
 fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Part> {
-    let marks = Marks::of_request(&Attributes::Resource(*asked));
+    let bloom_filter = BloomFilter::from_request(&Attributes::Resource(*asked));
     let (mut part, mut reaches) = (Part::default(), HashMap::new());
     for Grant { binding, rules } in shares.iter().flat_map(|share| share.evaluated_grants()) {
-        let Some(rules) = rules.as_ref().filter(|rules| rules.may_match(marks)) else { continue };
+        let Some(rules) = rules.as_ref().filter(|rules| rules.may_match(bloom_filter)) else { continue };
         // Many bindings may refer to one role. The rules of the role are evaluated once.
-        let reach = reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| Reach::from_rules(rules, asked, marks));
+        let reach =
+            reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| GrantedObjects::from_rules(rules, asked, bloom_filter));
         if !reach.add_to(&mut part, &binding.place.namespace) {
             return None;
         }
@@ -467,17 +469,17 @@ fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Par
 }
 
 /// The objects of a resource that the rules of a role allow, before a binding limits them to a namespace.
-enum Reach {
+enum GrantedObjects {
     /// All objects of the resource.
     Whole,
     /// The objects with these names; no objects if the set is empty.
     Named(BTreeSet<Arc<str>>),
 }
 
-impl Reach {
-    fn from_rules(rules: &Rules, asked: &ResourceAttributes<'_>, marks: Marks) -> Self {
+impl GrantedObjects {
+    fn from_rules(rules: &Rules, asked: &ResourceAttributes<'_>, bloom_filter: BloomFilter) -> Self {
         let mut named = BTreeSet::new();
-        for rule in rules.candidates(marks).filter(|rule| rule.covers(asked)) {
+        for rule in rules.candidates(bloom_filter).filter(|rule| rule.covers(asked)) {
             if rule.resource_names().len() == 0 {
                 return Self::Whole;
             }

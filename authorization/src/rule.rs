@@ -16,7 +16,7 @@ const ALL: &str = "*";
 #[derive(Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "WireRule")]
 pub struct CompiledRule {
-    marks: Marks,
+    bloom_filter: BloomFilter,
     /// The strings of all lists of the rule, concatenated.
     text: Box<str>,
     /// The end of each string in `text`, in bytes.
@@ -167,8 +167,8 @@ impl CompiledRule {
             count += words.ends.len();
             u32::try_from(count).unwrap_or(u32::MAX)
         });
-        let rule = Self { marks: Marks::default(), text: text.into(), ends: ends.into(), lists };
-        Self { marks: Marks::of_rule(&rule), ..rule }
+        let rule = Self { bloom_filter: BloomFilter::default(), text: text.into(), ends: ends.into(), lists };
+        Self { bloom_filter: BloomFilter::from_rule(&rule), ..rule }
     }
 
     fn list(&self, list: usize) -> impl ExactSizeIterator<Item = &str> + Clone {
@@ -212,7 +212,7 @@ impl CompiledRule {
 
     /// Splits the rule into a rule for resources and a rule for paths, as a SelfSubjectRulesReview lists them
     /// (`RBACAuthorizer.RulesFor`).
-    pub(crate) fn halves(&self) -> impl Iterator<Item = Self> {
+    pub(crate) fn split_by_target(&self) -> impl Iterator<Item = Self> {
         let (none, words) = (WireWords::default, |list| self.list(list).collect());
         let resources = || Self::from_lists([words(0), words(1), words(2), words(3), none()]);
         let paths = || Self::from_lists([words(0), none(), none(), none(), words(4)]);
@@ -277,7 +277,7 @@ fn resource_matches(own: &str, asked: &ResourceAttributes<'_>) -> bool {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
     rules: Box<[CompiledRule]>,
-    marks: Marks,
+    bloom_filter: BloomFilter,
     /// The number of strings in all rules, plus one per rule.
     words: usize,
     names: usize,
@@ -286,32 +286,32 @@ pub(crate) struct Rules {
 /// A filter for rules. The hash of each verb, and of each resource or path, sets one of 64 bits; a wildcard sets all
 /// bits. A request whose bits are not set cannot match the rule, so most rules are skipped without comparing strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Marks {
+pub(crate) struct BloomFilter {
     verbs: u64,
-    things: u64,
+    targets: u64,
 }
 
-impl Marks {
-    fn of_rule(rule: &CompiledRule) -> Self {
+impl BloomFilter {
+    fn from_rule(rule: &CompiledRule) -> Self {
         fn bits<'a>(texts: impl Iterator<Item = &'a str>, part: fn(&str) -> &str) -> u64 {
             let bits_of = |text: &str| if text.contains('*') { u64::MAX } else { bit_of(part(text)) };
             texts.fold(0, |bits, text| bits | bits_of(text))
         }
-        let things = bits(rule.resources(), without_subresource) | bits(rule.non_resource_urls(), whole);
-        Self { verbs: bits(rule.verbs(), whole), things }
+        let targets = bits(rule.resources(), without_subresource) | bits(rule.non_resource_urls(), whole);
+        Self { verbs: bits(rule.verbs(), whole), targets }
     }
 
-    pub(crate) fn of_request(attributes: &Attributes<'_>) -> Self {
+    pub(crate) fn from_request(attributes: &Attributes<'_>) -> Self {
         match attributes {
             Attributes::Resource(asked) => {
-                Self { verbs: bit_of(asked.verb), things: bit_of(without_subresource(asked.resource)) }
+                Self { verbs: bit_of(asked.verb), targets: bit_of(without_subresource(asked.resource)) }
             }
-            Attributes::NonResource { verb, path } => Self { verbs: bit_of(verb), things: bit_of(path) },
+            Attributes::NonResource { verb, path } => Self { verbs: bit_of(verb), targets: bit_of(path) },
         }
     }
 
     fn may_match(self, asked: Self) -> bool {
-        self.verbs & asked.verbs != 0 && self.things & asked.things != 0
+        self.verbs & asked.verbs != 0 && self.targets & asked.targets != 0
     }
 }
 
@@ -334,14 +334,14 @@ fn bit_of(text: &str) -> u64 {
 
 impl Rules {
     pub(crate) fn new(rules: Vec<CompiledRule>) -> Self {
-        let join = |all: Marks, CompiledRule { marks, .. }: &CompiledRule| Marks {
-            verbs: all.verbs | marks.verbs,
-            things: all.things | marks.things,
+        let join = |all: BloomFilter, CompiledRule { bloom_filter, .. }: &CompiledRule| BloomFilter {
+            verbs: all.verbs | bloom_filter.verbs,
+            targets: all.targets | bloom_filter.targets,
         };
-        let marks = rules.iter().fold(Marks::default(), join);
+        let bloom_filter = rules.iter().fold(BloomFilter::default(), join);
         let words = rules.iter().map(|rule| 1 + rule.words()).sum();
         let names = rules.iter().map(|rule| rule.resource_names().len()).sum();
-        Self { rules: rules.into(), marks, words, names }
+        Self { rules: rules.into(), bloom_filter, words, names }
     }
 
     /// The number of strings in all rules, plus one per rule: a measure of the cost of an evaluation.
@@ -357,8 +357,8 @@ impl Rules {
         self.rules.iter()
     }
 
-    pub(crate) fn get(&self, place: usize) -> Option<&CompiledRule> {
-        self.rules.get(place)
+    pub(crate) fn get(&self, index: usize) -> Option<&CompiledRule> {
+        self.rules.get(index)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -366,16 +366,16 @@ impl Rules {
     }
 
     /// Returns whether a rule may match a request with these bits.
-    pub(crate) fn may_match(&self, asked: Marks) -> bool {
-        self.marks.may_match(asked)
+    pub(crate) fn may_match(&self, asked: BloomFilter) -> bool {
+        self.bloom_filter.may_match(asked)
     }
 
-    pub(crate) fn candidates(&self, asked: Marks) -> impl Iterator<Item = &CompiledRule> {
+    pub(crate) fn candidates(&self, asked: BloomFilter) -> impl Iterator<Item = &CompiledRule> {
         let rules: &[_] = if self.may_match(asked) { &self.rules } else { &[] };
-        rules.iter().filter(move |rule| rule.marks.may_match(asked))
+        rules.iter().filter(move |rule| rule.bloom_filter.may_match(asked))
     }
 
-    pub(crate) fn allow(&self, attributes: &Attributes<'_>, asked: Marks) -> bool {
+    pub(crate) fn allow(&self, attributes: &Attributes<'_>, asked: BloomFilter) -> bool {
         self.candidates(asked).any(|rule| rule.allows(attributes))
     }
 }
@@ -407,7 +407,7 @@ mod tests {
     fn allows(rule: &CompiledRule, attributes: &Attributes<'_>) -> bool {
         let alone = rule.allows(attributes);
         let role = Rules::new(vec![CompiledRule::default(), rule.clone()]);
-        assert_eq!(role.allow(attributes, Marks::of_request(attributes)), alone, "{rule:?} {attributes:?}");
+        assert_eq!(role.allow(attributes, BloomFilter::from_request(attributes)), alone, "{rule:?} {attributes:?}");
         alone
     }
 

@@ -47,46 +47,47 @@ impl Sample {
         }
     }
 
-    fn from_binding(binding: &Binding, subject: &Subject, rule: &CompiledRule, turn: usize) -> Option<Self> {
+    fn from_binding(binding: &Binding, subject: &Subject, rule: &CompiledRule, round: usize) -> Option<Self> {
         let (user, groups) = match subject {
             Subject::User(name) | Subject::ServiceAccount { user: name, .. } => (name.to_string(), Vec::new()),
             Subject::Group(name) => (String::new(), vec![name.to_string()]),
         };
-        let resource = one_of(rule.resources(), "pods", turn)?;
+        let resource = one_of(rule.resources(), "pods", round)?;
         let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
         Some(Self {
             user,
             groups,
-            verb: one_of(rule.verbs(), "get", turn)?,
-            group: one_of(rule.api_groups(), "", turn)?,
+            verb: one_of(rule.verbs(), "get", round)?,
+            group: one_of(rule.api_groups(), "", round)?,
             resource: if resource == "*" { "pods" } else { resource }.to_owned(),
             subresource: subresource.to_owned(),
             namespace: binding.place.namespace.to_string(),
-            name: one_of(rule.resource_names(), "", turn).unwrap_or_default(),
+            name: one_of(rule.resource_names(), "", round).unwrap_or_default(),
         })
     }
 }
 
-/// Returns the string with the index `turn`, modulo the number of strings. Returns `of_all` if that string is the
+/// Returns the string with the index `round`, modulo the number of strings. Returns `of_all` if that string is the
 /// wildcard.
-fn one_of<'a>(mut words: impl ExactSizeIterator<Item = &'a str>, of_all: &str, turn: usize) -> Option<String> {
-    let word = words.nth(turn % words.len().max(1))?;
+fn one_of<'a>(mut words: impl ExactSizeIterator<Item = &'a str>, of_all: &str, round: usize) -> Option<String> {
+    let word = words.nth(round % words.len().max(1))?;
     Some(if word == "*" { of_all.to_owned() } else { word.to_owned() })
 }
 
 impl Fleet {
     /// Returns at most `count` requests that the roles and bindings of a cluster allow, each from a different binding.
-    /// Equal values of `turn` give equal samples; successive values give different samples. Iterates over all bindings
+    /// Equal values of `round` give equal samples; successive values give different samples. Iterates over all bindings
     /// of the cluster.
-    pub fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
+    pub fn samples(&self, cluster: &ClusterName, count: usize, round: usize) -> Vec<Sample> {
         let grants: Vec<_> = self.grants(cluster).collect();
-        let begin = turn.wrapping_mul(count) % grants.len().max(1);
+        let begin = round.wrapping_mul(count) % grants.len().max(1);
         let (later, first) = grants.split_at(begin);
         let samples = first.iter().chain(later).filter_map(|grant| {
             let rules = grant.rules.as_ref()?;
-            let rule = rules.get(turn % rules.len().max(1))?;
+            let rule = rules.get(round % rules.len().max(1))?;
             let subjects = &grant.binding.subjects;
-            let sample = Sample::from_binding(&grant.binding, subjects.get(turn % subjects.len().max(1))?, rule, turn)?;
+            let sample =
+                Sample::from_binding(&grant.binding, subjects.get(round % subjects.len().max(1))?, rule, round)?;
             // The replacement of a wildcard can make a request that the rules deny. Denied samples are dropped.
             self.allows(cluster, sample.user(), &Attributes::Resource(sample.attributes())).then_some(sample)
         });
@@ -124,9 +125,9 @@ mod tests {
             );
         }
         let mut seen = std::collections::HashSet::new();
-        for turn in 0..20 {
-            let samples = fleet.samples(&eu, 4, turn);
-            assert_eq!(samples, fleet.samples(&eu, 4, turn));
+        for round in 0..20 {
+            let samples = fleet.samples(&eu, 4, round);
+            assert_eq!(samples, fleet.samples(&eu, 4, round));
             assert_eq!(samples.len(), 4);
             for sample in samples {
                 let asked = Attributes::Resource(sample.attributes());

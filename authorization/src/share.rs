@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::attributes::Attributes;
-use crate::object::{Binding, ObjectPlace};
-use crate::rule::{Marks, Rules};
+use crate::object::{Binding, NamespacedName};
+use crate::rule::{BloomFilter, Rules};
 
 /// The limit for the grants of one subject in one cluster. The limit applies to the strings in the rules, with each
 /// role counted once, and to the bindings plus the resource names of their roles. Grants above the limit are ignored
@@ -40,7 +40,7 @@ impl Hash for Grant {
 impl Grant {
     /// Returns the sort key, which groups grants by namespace, and within a namespace by role.
     fn order(&self) -> (&str, Option<*const Rules>, &str) {
-        let ObjectPlace { namespace, name } = &self.binding.place;
+        let NamespacedName { namespace, name } = &self.binding.place;
         (namespace, self.rules.as_ref().map(Arc::as_ptr), name)
     }
 
@@ -55,9 +55,9 @@ impl Grant {
 pub(crate) struct Share {
     grants: Vec<Grant>,
     /// The number of ClusterRoleBindings.
-    everywhere: usize,
+    cluster_wide: usize,
     /// The number of bindings, plus the resource names that their roles are limited to.
-    places: usize,
+    entry_count: usize,
     exceeds_limit: bool,
     lacks_role: bool,
 }
@@ -65,22 +65,22 @@ pub(crate) struct Share {
 impl Share {
     pub(crate) fn new(mut grants: Vec<Grant>) -> Self {
         grants.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-        let everywhere = grants.partition_point(|grant| grant.binding.place.namespace.is_empty());
+        let cluster_wide = grants.partition_point(|grant| grant.binding.place.namespace.is_empty());
         grants.shrink_to_fit();
         let mut roles = HashSet::new();
         let once = |rules: &&Arc<Rules>| roles.insert(Arc::as_ptr(rules));
         let words: usize =
             grants.iter().filter_map(|grant| grant.rules.as_ref()).filter(once).map(|it| it.words()).sum();
         let names = |grant: &Grant| 1 + grant.rules.as_ref().map_or(0, |rules| rules.names());
-        let places: usize = grants.iter().map(names).sum();
-        let exceeds_limit = words.max(places) > GRANTED_WORDS_MAX;
+        let entry_count: usize = grants.iter().map(names).sum();
+        let exceeds_limit = words.max(entry_count) > GRANTED_WORDS_MAX;
         let lacks_role = grants.iter().any(|grant| grant.rules.is_none());
-        Self { grants, everywhere, places, exceeds_limit, lacks_role }
+        Self { grants, cluster_wide, entry_count, exceeds_limit, lacks_role }
     }
 
     /// Returns the number of bindings and resource names; 0 if the grants exceed the limit.
-    pub(crate) fn places(&self) -> usize {
-        if self.exceeds_limit { 0 } else { self.places }
+    pub(crate) fn entry_count(&self) -> usize {
+        if self.exceeds_limit { 0 } else { self.entry_count }
     }
 
     /// Returns whether the grants exceed [`GRANTED_WORDS_MAX`]. Such grants allow nothing, and the real rights are
@@ -107,10 +107,10 @@ impl Share {
     /// ClusterRoleBindings. Returns no grants if they exceed the limit.
     pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = &Grant> {
         let grants = self.evaluated_grants();
-        let (everywhere, namespaced) = grants.split_at(self.everywhere.min(grants.len()));
+        let (cluster_wide, namespaced) = grants.split_at(self.cluster_wide.min(grants.len()));
         let from = namespaced.partition_point(|grant| *grant.binding.place.namespace < *namespace);
         let own = namespaced[from..].iter().take_while(move |grant| *grant.binding.place.namespace == *namespace);
-        everywhere.iter().chain(own)
+        cluster_wide.iter().chain(own)
     }
 
     /// Returns the rules of the roles that apply in a namespace (empty for cluster-wide). A role occurs once, whatever
@@ -121,7 +121,7 @@ impl Share {
         rules.filter(move |rules| last.replace(std::ptr::from_ref(*rules)) != Some(std::ptr::from_ref(*rules)))
     }
 
-    pub(crate) fn allows(&self, attributes: &Attributes<'_>, asked: Marks) -> bool {
+    pub(crate) fn allows(&self, attributes: &Attributes<'_>, asked: BloomFilter) -> bool {
         let mut rules = self.roles_within(attributes.namespace());
         rules.any(|rules| rules.allow(attributes, asked))
     }

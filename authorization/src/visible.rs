@@ -134,7 +134,7 @@ impl Visible {
     }
 
     /// The number of allowed namespaces and names.
-    pub fn places(&self) -> usize {
+    pub fn entry_count(&self) -> usize {
         match self {
             Self::Whole => 0,
             Self::Part(part) => {

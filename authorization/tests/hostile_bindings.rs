@@ -130,17 +130,17 @@ fn cluster_with_too_many_subjects_has_unknown_rights() {
     let some = || (1..full).map(|number| binding(number, EACH)).chain([binding(0, EACH - 1), role(), ann_binding()]);
     fleet.replace(&a, some());
     fleet.replace(&b, [role(), ann_binding()]);
-    assert!(!fleet.names_too_many(&a) && !fleet.rights_are_unknown(&a, ANN) && lists(&fleet, &a, ANN));
+    assert!(!fleet.exceeds_subject_limit(&a) && !fleet.has_unknown_rights(&a, ANN) && lists(&fleet, &a, ANN));
     let (before, of_b) = (fleet.generation_of(nobody), fleet.generation_in(&b, ANN));
 
     let unknown = |fleet: &Fleet| {
-        assert!(fleet.names_too_many(&a) && !lists(fleet, &a, ANN));
+        assert!(fleet.exceeds_subject_limit(&a) && !lists(fleet, &a, ANN));
         assert!(
-            fleet.rights_are_unknown(&a, ANN) && fleet.rights_are_unknown(&a, nobody),
+            fleet.has_unknown_rights(&a, ANN) && fleet.has_unknown_rights(&a, nobody),
             "the rights of all users there are unknown"
         );
-        assert!(!fleet.rights_are_unknown(&a, master) && lists(fleet, &a, master), "system:masters needs no binding");
-        assert!(!fleet.names_too_many(&b) && !fleet.rights_are_unknown(&b, ANN) && lists(fleet, &b, ANN));
+        assert!(!fleet.has_unknown_rights(&a, master) && lists(fleet, &a, master), "system:masters needs no binding");
+        assert!(!fleet.exceeds_subject_limit(&b) && !fleet.has_unknown_rights(&b, ANN) && lists(fleet, &b, ANN));
         assert_eq!(fleet.generation_in(&b, ANN), of_b);
     };
     assert!(fleet.upsert(&a, binding(full, 1)));
@@ -151,19 +151,19 @@ fn cluster_with_too_many_subjects_has_unknown_rights() {
     unknown(&fleet);
     // The rights are known again after the number of subjects has decreased.
     let gone =
-        |number| RbacChange::Gone { kind: RbacKind::RoleBinding, namespace: "n".into(), name: format!("b{number}") };
+        |number| RbacChange::Deleted { kind: RbacKind::RoleBinding, namespace: "n".into(), name: format!("b{number}") };
     assert!(!fleet.apply(&a, [gone(full)]));
     assert!(fleet.apply(&a, [gone(full + 1)]));
-    assert!(!fleet.names_too_many(&a) && !fleet.rights_are_unknown(&a, nobody) && lists(&fleet, &a, ANN));
+    assert!(!fleet.exceeds_subject_limit(&a) && !fleet.has_unknown_rights(&a, nobody) && lists(&fleet, &a, ANN));
     assert!(lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
 
     // A relist causes the same states. A new cluster that reuses the index starts without this state.
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])));
     unknown(&fleet);
     assert!(fleet.replace(&a, [role(), ann_binding()]));
-    assert!(!fleet.names_too_many(&a) && lists(&fleet, &a, ANN));
+    assert!(!fleet.exceeds_subject_limit(&a) && lists(&fleet, &a, ANN));
     assert!(!lists(&fleet, &a, RbacUser { name: "0-1-7", groups: &[] }));
     assert!(fleet.replace(&a, some().chain([binding(full, 1)])) && fleet.leave(&a));
     fleet.upsert(&name("c"), ann_binding());
-    assert!(!fleet.names_too_many(&name("c")) && !fleet.rights_are_unknown(&name("c"), nobody));
+    assert!(!fleet.exceeds_subject_limit(&name("c")) && !fleet.has_unknown_rights(&name("c"), nobody));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tributary_apimachinery::ClusterName;
 use tributary_router::testing::model::{Group, GroupList, GroupMetadata, GroupVersionKind, Resource, Version};
-use tributary_router::testing::{MemberDiscovery, Union};
+use tributary_router::testing::{MemberDiscovery, MergedDiscovery};
 
 /// The API groups of a cluster with the CRDs of some operators, and the resources per group: about 270 resources, as in
 /// a usual cluster.
@@ -66,7 +66,7 @@ fn all(criterion: &mut Criterion) {
         {
             let members = members(count, distinct);
             group.bench_with_input(BenchmarkId::new(label, count), &members, |bencher, members| {
-                bencher.iter(|| black_box(Union::new(members)));
+                bencher.iter(|| black_box(MergedDiscovery::new(members)));
             });
         }
     }

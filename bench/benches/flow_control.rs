@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
 use tributary_flow_control::{
-    AdmittedRequest, Attributes, Dimension, Flow, FlowControl, FlowResource, FlowUser, GovernedSchema, Limited,
-    MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket,
+    AdmittedRequest, Attributes, Dimension, Flow, FlowControl, FlowResource, FlowUser, Limited, MaxRequestsInflight,
+    Queueing, Schema, SchemaKind, SchemaLimiter, TokenBucket,
 };
 
 const USERS: usize = 10_000;
@@ -42,7 +42,7 @@ fn attributes<'a>(name: &'a str, groups: &'a [String]) -> Attributes<'a> {
     }
 }
 
-fn admit(schema: &GovernedSchema, attributes: &Attributes<'_>) -> AdmittedRequest {
+fn admit(schema: &SchemaLimiter, attributes: &Attributes<'_>) -> AdmittedRequest {
     let admitted = schema.admit(attributes).now_or_never();
     admitted.and_then(Result::ok).unwrap_or_else(|| panic!("{} has room", schema.name()))
 }

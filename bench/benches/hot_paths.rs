@@ -13,8 +13,8 @@ use tributary_apimachinery::{
     Object, ObjectDecoder, Rendering, ResourceVersion, SelectableResource, Snapshot, selectable_fields,
 };
 use tributary_merge::{
-    CompositeResourceVersion, Epochs, EventVersion, Heads, ItemEncoder, ListCursor, ListPage, Log, LogConfig,
-    WatchEvent, Watcher,
+    ClusterSnapshots, CompositeResourceVersion, Epochs, EventVersion, ItemEncoder, ListCursor, ListPage, Log,
+    LogConfig, WatchEvent, Watcher,
 };
 use tributary_simulator::{SimulatorConfig, generated};
 
@@ -31,7 +31,7 @@ const CHANGES: usize = 20;
 
 struct Fixture {
     decoder: ObjectDecoder,
-    heads: Heads,
+    heads: ClusterSnapshots,
 }
 
 fn cluster(name: &str) -> ClusterName {
@@ -65,7 +65,7 @@ fn decode(decoder: &ObjectDecoder, text: &[u8]) -> Arc<Object> {
 }
 
 /// Renders a page into chunks to its end, as a server does. Returns the number of bytes.
-fn render(heads: &Heads, filter: Filter, page: ListPage) -> usize {
+fn render(heads: &ClusterSnapshots, filter: Filter, page: ListPage) -> usize {
     let encoders: Vec<_> =
         heads.iter().map(|(name, _)| (name.clone(), ItemEncoder::new(name), ClusterAnnotation::new(name))).collect();
     let mut cursor = ListCursor::new(heads.clone(), filter, page);
@@ -309,7 +309,7 @@ fn long_log() -> (Log, CompositeResourceVersion) {
             log.append(&name, vec![change], snapshot.clone(), Duration::ZERO);
         }
     }
-    let oldest = log.head().iter().map(|(name, _)| (name.clone(), ResourceVersion(1_000))).collect();
+    let oldest = log.latest().iter().map(|(name, _)| (name.clone(), ResourceVersion(1_000))).collect();
     (log, oldest)
 }
 

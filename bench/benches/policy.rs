@@ -6,7 +6,7 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use tributary_apimachinery::RequestInfo;
 use tributary_policy::{
-    DispatchAttributes, DispatchPolicies, Policy, PolicyList, PolicyScope, Rule, RulePlace, Verdict,
+    DispatchAttributes, DispatchPolicies, Policy, PolicyList, PolicyScope, Rule, RulePosition, Verdict,
 };
 
 const GROUPS: usize = 50;
@@ -45,9 +45,9 @@ fn by_group(number: usize) -> Rule {
 fn policy(criterion: &mut Criterion) {
     let groups: Vec<_> = (0..GROUPS).map(|number| format!("group-{number}")).collect();
     let info = RequestInfo::parse("GET", PATH, None).unwrap_or_else(|error| panic!("{error}"));
-    let last = RulePlace { list: PolicyList::Dispatch, policy: RULES / 5 - 1, rule: 4 };
+    let last = RulePosition { list: PolicyList::Dispatch, policy: RULES / 5 - 1, rule: 4 };
     let is_last = |policies: &DispatchPolicies, asked: &DispatchAttributes<'_>| match policies.decide(asked).verdict {
-        Verdict::Taken { place, .. } => place == last,
+        Verdict::Matched { place, .. } => place == last,
         Verdict::Ungoverned | Verdict::Unmatched => false,
     };
     for (name, user, policies) in [

@@ -8,7 +8,7 @@ const MB: f64 = 1e6;
 /// The memory that Tributary may use in addition to the objects, in bytes.
 const MEMORY_BASE: f64 = 30.0 * MB;
 /// The largest allowed ratio of the cost for many users to the cost for one person.
-const WITHIN: f64 = 1.05;
+const SHARED_COST_RATIO_MAX: f64 = 1.05;
 /// The largest allowed p99 of another client's get, in milliseconds, while one client sends its worst requests.
 const GET_MEANWHILE_MS: f64 = 50.0;
 /// The tolerance for "as fast as": two measurements of the same thing on a shared machine differ by this factor.
@@ -111,27 +111,37 @@ impl Judged {
                 self.judge(&format!("shared {name}: CPU for user, rights and audit"), Some(more), 25.0, "µs");
                 continue;
             }
-            self.judge(&format!("shared {name}, all rights: CPU"), Some(all / one), WITHIN, "×");
+            self.judge(&format!("shared {name}, all rights: CPU"), Some(all / one), SHARED_COST_RATIO_MAX, "×");
             self.judge(
                 &format!("shared {name}, a tenth: CPU per object shown"),
                 Some(part / read.share / one),
-                WITHIN,
+                SHARED_COST_RATIO_MAX,
                 "×",
             );
             let Some((all, part)) = read.unaudited.cpu_ms.zip(read.part_unaudited.cpu_ms) else { continue };
-            self.judge(&format!("shared {name}, all rights, without audit: CPU"), Some(all / one), WITHIN, "×");
+            self.judge(
+                &format!("shared {name}, all rights, without audit: CPU"),
+                Some(all / one),
+                SHARED_COST_RATIO_MAX,
+                "×",
+            );
             let per_object = Some(part / read.share / one);
             self.judge(
                 &format!("shared {name}, a tenth, without audit: CPU per object shown"),
                 per_object,
-                WITHIN,
+                SHARED_COST_RATIO_MAX,
                 "×",
             );
         }
         let Some(watch) = &shared.watch else { return };
-        self.judge("shared watch, all rights: CPU", Some(watch.all.us / watch.personal.us), WITHIN, "×");
+        self.judge("shared watch, all rights: CPU", Some(watch.all.us / watch.personal.us), SHARED_COST_RATIO_MAX, "×");
         let telling = watch.part.telling_us / watch.personal.telling_us;
-        self.judge("shared watch, a tenth: CPU per event sent, changes not counted", Some(telling), WITHIN, "×");
+        self.judge(
+            "shared watch, a tenth: CPU per event sent, changes not counted",
+            Some(telling),
+            SHARED_COST_RATIO_MAX,
+            "×",
+        );
     }
 
     /// Judges revoked rights, and the RBAC objects of a thousand clusters.

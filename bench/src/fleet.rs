@@ -27,8 +27,8 @@ const PODS: usize = 50;
 const CHURN: &str = "0.2";
 
 /// The timeout for the line `ready:` of the members and Tributary.
-const READY_WITHIN: Duration = Duration::from_secs(300);
-const SYNCED_WITHIN: Duration = Duration::from_secs(300);
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
+const SYNC_TIMEOUT: Duration = Duration::from_secs(300);
 /// The interval between requests to `/livez`.
 const PROBE: Duration = Duration::from_millis(20);
 /// The number of pages that are measured after the sync.
@@ -77,7 +77,7 @@ pub(crate) async fn run() -> anyhow::Result<FleetFigures> {
     let (out, log) = (folder.path().join("demo.out"), folder.path().join("demo.log"));
     let started = Instant::now();
     let mut process = Process::spawn_with("demo", command, &out, &log, Stdio::null())?;
-    process.wait_for_output(READY_WITHIN, |text| text.contains("Ctrl-C")).await?;
+    process.wait_for_output(READY_TIMEOUT, |text| text.contains("Ctrl-C")).await?;
     let ready_seconds = started.elapsed().as_secs_f64();
     let target = Contestant::from_kubeconfig("demo", &kubeconfig(folder.path())?, None).await?;
     let processes = ServerProcesses { server: Some(process.pid()), storage: None };
@@ -138,8 +138,8 @@ async fn synced(target: &Contestant) -> anyhow::Result<Duration> {
         if head.status == 200 && !head.headers.contains_key("warning") {
             return Ok(begun.elapsed());
         }
-        if begun.elapsed() > SYNCED_WITHIN {
-            bail!("not synced within {} s: {} {:?}", SYNCED_WITHIN.as_secs(), head.status, head.headers.get("warning"));
+        if begun.elapsed() > SYNC_TIMEOUT {
+            bail!("not synced within {} s: {} {:?}", SYNC_TIMEOUT.as_secs(), head.status, head.headers.get("warning"));
         }
         sleep(Duration::from_millis(200)).await;
     }

@@ -39,7 +39,7 @@ const IDLE: usize = 1000;
 /// The time for memory to settle before it is read.
 const REST: Duration = Duration::from_secs(3);
 /// The timeout for the start of haproxy, which reads one small file.
-const PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of policies before the matching policy. Each policy has one rule.
 const POLICIES: usize = 20;
 /// The limits per user, for concurrent requests and per second. The load never reaches these limits: the scenario
@@ -52,7 +52,7 @@ const ROLE: &str = "gateway-pods";
 
 /// The results of a read scenario at all servers.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct PassedRead {
+pub(crate) struct ForwardedRead {
     pub(crate) name: &'static str,
     pub(crate) member: ReadMeasurement,
     /// A plain reverse proxy with HTTP/2 and TLS, both to clients and to the member.
@@ -66,7 +66,7 @@ pub(crate) struct PassedRead {
 
 /// The CPU time per forwarded watch event, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct PassedEvents {
+pub(crate) struct ForwardedEvents {
     pub(crate) haproxy_us: f64,
     pub(crate) tributary_us: f64,
 }
@@ -83,8 +83,8 @@ pub(crate) struct GatewayMemory {
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GatewayFigures {
-    pub(crate) reads: Vec<PassedRead>,
-    pub(crate) events: Option<PassedEvents>,
+    pub(crate) reads: Vec<ForwardedRead>,
+    pub(crate) events: Option<ForwardedEvents>,
     pub(crate) memory: Option<GatewayMemory>,
 }
 
@@ -127,7 +127,7 @@ pub(crate) async fn run(
     Ok(Some(GatewayFigures { reads, events, memory }))
 }
 
-async fn read(sides: &GatewaySides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<Vec<PassedRead>> {
+async fn read(sides: &GatewaySides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<Vec<ForwardedRead>> {
     let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
     let mut reads = Vec::new();
     for (name, path, workers, seconds) in
@@ -147,19 +147,19 @@ async fn read(sides: &GatewaySides, wanted: &impl Fn(&str) -> bool) -> anyhow::R
             .await?;
         let [member, haproxy, tributary, governed, many] =
             <[_; 5]>::try_from(measured).map_err(|_| anyhow::anyhow!("five sides were measured"))?;
-        reads.push(PassedRead { name, member, haproxy, tributary, governed, many });
+        reads.push(ForwardedRead { name, member, haproxy, tributary, governed, many });
     }
     Ok(reads)
 }
 
-async fn watch(sides: &GatewaySides, admin: &Contestant, pods: usize) -> anyhow::Result<PassedEvents> {
+async fn watch(sides: &GatewaySides, admin: &Contestant, pods: usize) -> anyhow::Result<ForwardedEvents> {
     eprintln!("measuring {NAME} {WATCH} …");
     let both = [(&sides.haproxy, WATCHERS), (&sides.tributary, WATCHERS)];
     let [haproxy, tributary] = shared::watched(&both, CHANGES, admin, pods).await?[..] else {
         bail!("two sides were measured")
     };
     let us = |side: Watched| side.cpu.as_secs_f64() * 1e6 / side.events.max(1) as f64;
-    Ok(PassedEvents { haproxy_us: us(haproxy), tributary_us: us(tributary) })
+    Ok(ForwardedEvents { haproxy_us: us(haproxy), tributary_us: us(tributary) })
 }
 
 /// Measures the memory of a separate server.
@@ -201,7 +201,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
     fs::write(configuration.join("cluster.json"), policies(&member.kubeconfig()).to_string())
         .context("write the configuration")?;
     let governed = Tributary::configured(&configuration).start().await.context("start tributary with policies")?;
-    let (many, user) = start_for_many(folder.path(), &configuration, admin).await?;
+    let (many, user) = start_shared(folder.path(), &configuration, admin).await?;
     let many_side = of_cluster("tributary for many users", &many, &user).await?;
     // The server has read the user's rights shortly after its start.
     shared::listed(&many_side.target, 0).await?;
@@ -221,11 +221,7 @@ async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Gatew
 }
 
 /// Starts a server in shared mode with an audit log. Also returns the kubeconfig of one user.
-async fn start_for_many(
-    folder: &Path,
-    configuration: &Path,
-    admin: &Contestant,
-) -> anyhow::Result<(Tributary, PathBuf)> {
+async fn start_shared(folder: &Path, configuration: &Path, admin: &Contestant) -> anyhow::Result<(Tributary, PathBuf)> {
     let people = PeopleAuthority::new("the people's authority")?;
     let (client_ca, user) = (folder.join("clients.crt"), folder.join("user.kubeconfig"));
     fs::write(&client_ca, people.pem()).context("write the authority")?;
@@ -265,7 +261,7 @@ async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(P
     command.arg("-f").arg(&file);
     let log = folder.join("haproxy.log");
     let process = Process::spawn_with("haproxy", command, &log, &log, Stdio::null())?;
-    if let Err(error) = ports::wait_until_open(at, PATIENCE).await {
+    if let Err(error) = ports::wait_until_open(at, START_TIMEOUT).await {
         bail!("haproxy does not start: {error:#}\n{}", process.errors());
     }
     let access = Access { server: format!("https://127.0.0.1:{at}"), ..member.access() };

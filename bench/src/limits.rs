@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_secs(3);
 /// The duration of the measurement of another client without a storm.
 const ALONE: Duration = Duration::from_secs(2);
 /// The timeout for a storm, and for the return of all watchers.
-const PATIENCE: Duration = Duration::from_secs(300);
+const STORM_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Many concurrent reads of all pods.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ pub(crate) const STORMS: [Storm; 4] = [
 ];
 
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Weathered {
+pub(crate) struct StormResult {
     pub(crate) name: String,
     pub(crate) requests: usize,
     pub(crate) connections: usize,
@@ -85,8 +85,8 @@ impl Storm {
     /// Runs the storm against Tributary.
     ///
     /// # Errors
-    /// If the connections cannot be opened, or the storm takes longer than [`PATIENCE`].
-    pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Weathered> {
+    /// If the connections cannot be opened, or the storm takes longer than [`STORM_TIMEOUT`].
+    pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<StormResult> {
         let other = side.target.connect().await?;
         let (get_alone, list_alone) = measure_other_client(&other, || true, Some(ALONE)).await?;
         let mut connections = Vec::new();
@@ -98,7 +98,7 @@ impl Storm {
         let over = Arc::new(AtomicBool::new(false));
         let sampler = tokio::spawn(peak(side.processes, Arc::clone(&over)));
         let start = Instant::now();
-        let storm = timeout(PATIENCE, self.send_all(connections));
+        let storm = timeout(STORM_TIMEOUT, self.send_all(connections));
         let rage = async {
             let answered = storm.await.context("the storm is not over in time");
             over.store(true, Ordering::SeqCst);
@@ -107,7 +107,7 @@ impl Storm {
         let (answered, during) =
             tokio::join!(rage, measure_other_client(&other, || !over.load(Ordering::SeqCst), None));
         let (answered, (get_during, list_during)) = (answered??, during?);
-        Ok(Weathered {
+        Ok(StormResult {
             name: self.name.to_owned(),
             requests: self.requests,
             connections: self.connections,
@@ -234,7 +234,7 @@ pub(crate) struct Resumed {
     pub(crate) seconds: f64,
 }
 
-pub(crate) struct Open {
+pub(crate) struct OpenWatches {
     /// The resourceVersion at which the watches were opened.
     version: String,
     streams: Vec<Incoming>,
@@ -245,7 +245,7 @@ impl IdleWatchers {
     ///
     /// # Errors
     /// If a watch is refused.
-    pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(IdleWatchersCost, Open)> {
+    pub(crate) async fn open(&self, side: &Side) -> anyhow::Result<(IdleWatchersCost, OpenWatches)> {
         // The first watcher allocates memory that all watchers share. It is open before the measurement.
         let version = version(&side.target.connect().await?).await?;
         let first = self.watch(&side.target, &version, 1).await?;
@@ -256,7 +256,7 @@ impl IdleWatchers {
         let after = side.processes.resident().context("the process's memory cannot be read")?;
         drop(first);
         let bytes_each = after.saturating_sub(before) as f64 / self.watchers as f64;
-        Ok((IdleWatchersCost { watchers: self.watchers, bytes_each }, Open { version, streams }))
+        Ok((IdleWatchersCost { watchers: self.watchers, bytes_each }, OpenWatches { version, streams }))
     }
 
     /// Reconnects all watchers after a restart, as informers do. A watcher resumes at its last version, or lists again
@@ -264,7 +264,7 @@ impl IdleWatchers {
     ///
     /// # Errors
     /// If a watch or list is refused for another reason.
-    pub(crate) async fn resume(&self, target: &Contestant, open: Open) -> anyhow::Result<(usize, usize, f64)> {
+    pub(crate) async fn resume(&self, target: &Contestant, open: OpenWatches) -> anyhow::Result<(usize, usize, f64)> {
         drop(open.streams);
         let start = Instant::now();
         let relisted = Arc::new(AtomicU64::new(0));
@@ -276,7 +276,7 @@ impl IdleWatchers {
                 let connection = target.connect().await?;
                 let mut streams = Vec::new();
                 for _ in 0..share {
-                    streams.push(come_back(&connection, &version, &relisted).await?);
+                    streams.push(resume_watcher(&connection, &version, &relisted).await?);
                 }
                 anyhow::Ok((connection, streams))
             });
@@ -316,8 +316,12 @@ async fn watch(connection: &ContestantConnection, version: &str) -> anyhow::Resu
 }
 
 /// Resumes one watcher after the restart.
-async fn come_back(connection: &ContestantConnection, version: &str, relisted: &AtomicU64) -> anyhow::Result<Incoming> {
-    let deadline = Instant::now() + PATIENCE;
+async fn resume_watcher(
+    connection: &ContestantConnection,
+    version: &str,
+    relisted: &AtomicU64,
+) -> anyhow::Result<Incoming> {
+    let deadline = Instant::now() + STORM_TIMEOUT;
     loop {
         let opened = watch(connection, version).await;
         let Ok(mut body) = opened else {

@@ -24,7 +24,7 @@ pub(crate) const NAME: &str = "rights-1000";
 
 const CLUSTERS: usize = 1000;
 /// The timeout until the server has read the RBAC objects of all clusters.
-const KNOWN_WITHIN: Duration = Duration::from_secs(300);
+const RBAC_READ_TIMEOUT: Duration = Duration::from_secs(300);
 /// The interval between checks whether the server has read all RBAC objects.
 const PROBE: Duration = Duration::from_millis(200);
 /// The idle time before the server's memory is read.
@@ -148,8 +148,8 @@ async fn measure(folder: &Path, people: &PeopleAuthority) -> anyhow::Result<Serv
     let target = Contestant::from_kubeconfig("tributary", &path, None).await?;
     let processes = ServerProcesses { server: Some(server.pid()), storage: None };
     while count_known_clusters(&target).await? < CLUSTERS {
-        if begun.elapsed() > KNOWN_WITHIN {
-            bail!("not all rights were known within {} s:\n{}", KNOWN_WITHIN.as_secs(), server.log_tail(20));
+        if begun.elapsed() > RBAC_READ_TIMEOUT {
+            bail!("not all rights were known within {} s:\n{}", RBAC_READ_TIMEOUT.as_secs(), server.log_tail(20));
         }
         sleep(PROBE).await;
     }

@@ -53,8 +53,8 @@ pub(crate) struct Results {
     pub(crate) first_list_ms: f64,
     pub(crate) reads: Vec<ReadComparison>,
     pub(crate) watches: Vec<Watch>,
-    pub(crate) storms: Vec<limits::Weathered>,
-    pub(crate) worst: Vec<worst::Endured>,
+    pub(crate) storms: Vec<limits::StormResult>,
+    pub(crate) worst: Vec<worst::WorstResult>,
     pub(crate) idle: Option<limits::IdleWatchersCost>,
     /// The return of the watchers after a restart.
     pub(crate) resumed: Option<limits::Resumed>,

@@ -25,7 +25,7 @@ const USERS: usize = 100;
 /// The number of revocations per user, for each way of deletion.
 const ROUNDS: usize = 5;
 /// The timeout until granted rights take effect, and until revoked rights end a watch.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RIGHTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before a refused watch is opened again.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -36,7 +36,7 @@ const ROLE: &str = "revoked-pods";
 
 /// The time for which watches outlived the right, in milliseconds, from the response to the deletion.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Outlived {
+pub(crate) struct RevocationTimes {
     pub(crate) watches: usize,
     pub(crate) times: Percentiles,
     pub(crate) longest: f64,
@@ -46,12 +46,12 @@ pub(crate) struct Outlived {
 pub(crate) struct RevokedFigures {
     pub(crate) users: usize,
     /// The result for bindings that are deleted in sequence.
-    pub(crate) one_by_one: Outlived,
+    pub(crate) one_by_one: RevocationTimes,
     /// The result for bindings that are deleted all at once.
-    pub(crate) at_once: Outlived,
+    pub(crate) at_once: RevocationTimes,
 }
 
-impl Outlived {
+impl RevocationTimes {
     fn from_times(times: &[Duration]) -> Self {
         let longest = times.iter().max().map_or(0.0, |longest| longest.as_secs_f64() * 1000.0);
         Self { watches: times.len(), times: Percentiles::from_times(times), longest }
@@ -100,8 +100,8 @@ pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -
     server.stop().await.context("stop tributary")?;
     Ok(RevokedFigures {
         users: USERS,
-        one_by_one: Outlived::from_times(&one_by_one),
-        at_once: Outlived::from_times(&at_once),
+        one_by_one: RevocationTimes::from_times(&one_by_one),
+        at_once: RevocationTimes::from_times(&at_once),
     })
 }
 
@@ -133,7 +133,7 @@ impl Person {
             let answer = self.connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
             match answer.status().as_u16() {
                 200 => return Ok(answer.into_body()),
-                403 if begun.elapsed() < PATIENCE => sleep(RETRY).await,
+                403 if begun.elapsed() < RIGHTS_TIMEOUT => sleep(RETRY).await,
                 code => bail!("the watch of {path} was answered {code}"),
             }
         }
@@ -163,7 +163,7 @@ impl Person {
 /// of that error.
 async fn end_of(mut watch: Incoming) -> anyhow::Result<Instant> {
     let (mut last, mut told) = (Bytes::new(), Instant::now());
-    while let Some(frame) = timeout(PATIENCE, watch.frame()).await.context("a watch goes on without a right")? {
+    while let Some(frame) = timeout(RIGHTS_TIMEOUT, watch.frame()).await.context("a watch goes on without a right")? {
         // The end of an HTTP/2 stream may be a frame without data.
         if let Ok(data) = frame.context("read a watch")?.into_data()
             && !data.is_empty()

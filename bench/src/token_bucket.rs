@@ -31,12 +31,12 @@ const QPS: u32 = 10_000;
 const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
 /// The time before the measurement. The load empties the full bucket within a second, because the load is twice the
 /// bucket's rate.
-const SPENT_WITHIN: Duration = Duration::from_secs(4);
+const DRAIN_TIME: Duration = Duration::from_secs(4);
 const COUNTED: Duration = Duration::from_secs(15);
 /// The number of connections per user.
 const CONNECTIONS: usize = 4;
 /// The maximum number of concurrent requests per user. At this number, the load generator waits.
-const UNDER_WAY_MAX: usize = 1_000;
+const IN_FLIGHT_MAX: usize = 1_000;
 /// The interval at which requests are sent.
 const PACE: Duration = Duration::from_millis(1);
 /// The interval between checks of the users' rights.
@@ -183,7 +183,7 @@ async fn measure(users: Vec<Vec<ContestantConnection>>, path: &str) -> anyhow::R
     for ((connections, rate), counts) in users.into_iter().zip(OFFERED).zip(&counts) {
         offering.spawn(offer(connections, rate, path.to_owned(), Arc::clone(counts)));
     }
-    sleep(SPENT_WITHIN).await;
+    sleep(DRAIN_TIME).await;
     let read = || counts.iter().map(|counts| counts.read()).collect::<Vec<_>>();
     let (began, before) = (Instant::now(), read());
     sleep(COUNTED).await;
@@ -208,7 +208,7 @@ impl Counts {
 
 /// Sends a number of requests per second, whatever the responses are. Cancellation: requests in flight continue.
 async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, counts: Arc<Counts>) {
-    let (room, path) = (Arc::new(Semaphore::new(UNDER_WAY_MAX)), Arc::<str>::from(path));
+    let (room, path) = (Arc::new(Semaphore::new(IN_FLIGHT_MAX)), Arc::<str>::from(path));
     let mut pace = interval(PACE);
     let began = Instant::now();
     let mut sent = 0_u64;

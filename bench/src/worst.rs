@@ -31,7 +31,7 @@ const TIME: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Worst {
+pub(crate) struct ExpensiveRequest {
     pub(crate) name: &'static str,
     method: Method,
     path: String,
@@ -40,8 +40,8 @@ pub(crate) struct Worst {
     body: Bytes,
 }
 
-pub(crate) fn requests() -> Vec<Worst> {
-    let get = |name, accept, path: &str| Worst {
+pub(crate) fn requests() -> Vec<ExpensiveRequest> {
+    let get = |name, accept, path: &str| ExpensiveRequest {
         name,
         method: Method::GET,
         path: path.to_owned(),
@@ -51,9 +51,12 @@ pub(crate) fn requests() -> Vec<Worst> {
     };
     let write = |name, method, path: &str, body: String| {
         let content_type = if body.is_empty() { "" } else { JSON };
-        Worst { method, content_type, body: body.into(), ..get(name, JSON, path) }
+        ExpensiveRequest { method, content_type, body: body.into(), ..get(name, JSON, path) }
     };
-    let yaml = |name, path: &str, body: String| Worst { content_type: YAML, ..write(name, Method::POST, path, body) };
+    let yaml = |name, path: &str, body: String| ExpensiveRequest {
+        content_type: YAML,
+        ..write(name, Method::POST, path, body)
+    };
     let pods = format!("/api/v1/namespaces/{}/pods", load::namespace(0));
     let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}]}}}}"#, vec!["{}"; 2_000_000].join(","));
     vec![
@@ -90,7 +93,7 @@ fn aliases(bytes: usize, times: usize) -> String {
 
 /// The effect of an expensive request on another client and on the memory.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Endured {
+pub(crate) struct WorstResult {
     pub(crate) name: String,
     pub(crate) answered: usize,
     /// The number of requests that were refused or cut off.
@@ -105,12 +108,12 @@ pub(crate) struct Endured {
     pub(crate) peak_bytes: u64,
 }
 
-impl Worst {
+impl ExpensiveRequest {
     /// Sends the request repeatedly for [`TIME`].
     ///
     /// # Errors
     /// If a connection cannot be opened, or another client's get is refused.
-    pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<Endured> {
+    pub(crate) async fn run(&self, side: &Side) -> anyhow::Result<WorstResult> {
         let other = side.target.connect().await?;
         let (get_alone, idle_bytes) = gets(side, &other).await?;
         let (over, answered, refused) =
@@ -144,7 +147,7 @@ impl Worst {
         over.store(true, Ordering::SeqCst);
         senders.shutdown().await;
         let (get_during, peak_bytes) = during?;
-        Ok(Endured {
+        Ok(WorstResult {
             name: self.name.to_owned(),
             answered: answered.load(Ordering::SeqCst),
             refused: refused.load(Ordering::SeqCst),

@@ -59,12 +59,13 @@ impl Cacher {
         );
         let handed_over = before.and_then(|before| {
             let mut room = before.shared.room.lock();
-            room.is_of(&config.room).then(|| room.hand_over())
+            room.belongs_to(&config.room).then(|| room.hand_over())
         });
         let room = handed_over.unwrap_or_else(|| config.room.new_collection());
         // Objects of different decoders are not shared, even if their texts are equal.
-        let earlier = before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
-        let shared = Arc::new(ReflectorShared::new(config, room, earlier));
+        let predecessor_snapshot =
+            before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
+        let shared = Arc::new(ReflectorShared::new(config, room, predecessor_snapshot));
         let reflector = Reflector::new(shared.clone(), transport.clone(), observer);
         let task = tokio::spawn(reflector.run().instrument(span)).abort_handle();
         Self { shared, transport, task }
@@ -84,9 +85,10 @@ impl Cacher {
     /// Returns the snapshot that readers receive: the own snapshot or, before the first complete list, the
     /// predecessor's.
     fn served(&self) -> Option<Snapshot> {
-        // The predecessor's snapshot is read first, because `drop_earlier` removes it after the own list is published.
-        let earlier = self.shared.earlier.lock().clone();
-        self.snapshot().or(earlier)
+        // The predecessor's snapshot is read first, because `drop_predecessor_snapshot` removes it after the own list
+        // is published.
+        let predecessor_snapshot = self.shared.predecessor_snapshot.lock().clone();
+        self.snapshot().or(predecessor_snapshot)
     }
 
     /// Returns whether the collection is syncing, synced or stale.
@@ -169,7 +171,7 @@ impl Cacher {
         if let Some(snapshot) = now.filter(|snapshot| snapshot.resource_version() >= version) {
             return Ok(snapshot);
         }
-        self.wait(self.shared.wanted.enter(version), within).await
+        self.wait(self.shared.wanted.register(version), within).await
     }
 
     /// Waits like [`wait_for`](Self::wait_for), for a version that existed before this cacher started. Each response of
@@ -182,7 +184,7 @@ impl Cacher {
         version: impl Into<CollectionVersion>,
         within: Duration,
     ) -> Result<Snapshot, NotReached> {
-        self.wait(self.shared.wanted.enter_known(version.into(), 0), within).await
+        self.wait(self.shared.wanted.register_known(version.into(), 0), within).await
     }
 
     async fn wait(&self, waiting: VersionWaiter<'_>, within: Duration) -> Result<Snapshot, NotReached> {
@@ -209,7 +211,7 @@ impl Cacher {
     ///
     /// # Errors
     /// [`StillExists`] if `within` passes first (finalizers, a grace period, or an unreachable member).
-    pub async fn wait_until_gone(
+    pub async fn wait_until_deleted(
         &self,
         key: &str,
         uid: &str,

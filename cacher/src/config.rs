@@ -5,7 +5,7 @@ use std::time::Duration;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
 use crate::list_permits::ListPermits;
-use crate::object_room::ObjectRoom;
+use crate::memory_limit::ObjectMemoryLimit;
 use crate::precedence::Precedence;
 
 /// The configuration of a cacher.
@@ -22,7 +22,7 @@ pub struct CacherConfig {
     /// The limit on concurrent lists that all collections of the member share.
     pub list_permits: ListPermits,
     /// The memory limit that all collections of the process share.
-    pub room: ObjectRoom,
+    pub room: ObjectMemoryLimit,
     /// The collections of the member that must be current before this collection is read again after a loss of contact.
     pub precedence: Precedence,
     /// The time for which objects stay in memory.

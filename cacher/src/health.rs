@@ -260,7 +260,7 @@ pub(crate) enum HealthTransition {
 
 impl LoggedReasons {
     /// Returns the transition to log between two states, if any.
-    pub(crate) fn news(&mut self, before: &CacherState, after: &CacherState) -> Option<HealthTransition> {
+    pub(crate) fn next_transition(&mut self, before: &CacherState, after: &CacherState) -> Option<HealthTransition> {
         match after.reason() {
             None => {
                 let said = !std::mem::take(&mut self.reasons).is_empty();
@@ -277,8 +277,8 @@ impl LoggedReasons {
 
 /// Returns whether a reason concerns a single collection. The log lines for the whole member omit these reasons.
 fn concerns_one_collection(reason: &StaleReason) -> bool {
-    use StaleReason::{Forbidden, NoRoom, NotFound, TooLarge};
-    matches!(reason, Forbidden | NotFound | TooLarge(_) | NoRoom { .. })
+    use StaleReason::{Forbidden, MemoryLimitReached, NotFound, TooLarge};
+    matches!(reason, Forbidden | NotFound | TooLarge(_) | MemoryLimitReached { .. })
 }
 
 #[cfg(test)]
@@ -531,11 +531,11 @@ mod tests {
             (synced.clone(), Some(HealthTransition::Recovery)),
             (stale(StaleReason::Forbidden), Some(HealthTransition::Trouble)),
             (stale(StaleReason::TooLarge(1)), Some(HealthTransition::Trouble)),
-            (stale(StaleReason::NoRoom { bytes: 1, max: 1 }), Some(HealthTransition::Trouble)),
-            (stale(StaleReason::NoRoom { bytes: 2, max: 1 }), None),
+            (stale(StaleReason::MemoryLimitReached { bytes: 1, max: 1 }), Some(HealthTransition::Trouble)),
+            (stale(StaleReason::MemoryLimitReached { bytes: 2, max: 1 }), None),
         ];
         for (after, expected) in steps {
-            assert_eq!(logged_reasons.news(&before, &after), expected, "{after:?}");
+            assert_eq!(logged_reasons.next_transition(&before, &after), expected, "{after:?}");
             before = after;
         }
     }

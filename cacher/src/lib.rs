@@ -15,18 +15,19 @@
 //! no history. One task writes; readers take an O(1) snapshot and never block the task. The observer receives each
 //! change before readers see the change.
 
-mod amount;
 mod backoff;
 mod cacher;
 mod config;
+mod early_wakeups;
 mod frames;
 mod health;
 mod list_permits;
 mod list_stream;
 mod machine;
 mod member_health;
-mod object_room;
+mod memory_limit;
 mod page;
+mod page_size;
 mod precedence;
 mod progress;
 mod published;
@@ -39,7 +40,6 @@ mod store;
 mod stream;
 mod update;
 mod wait;
-mod wakes;
 mod watch_event;
 
 pub use cacher::Cacher;
@@ -47,7 +47,7 @@ pub use config::{CacherConfig, ObjectRetention, ReflectorTuning};
 pub use list_permits::ListPermits;
 pub use list_stream::ListError;
 pub use member_health::{MemberHealth, MemberLoss};
-pub use object_room::ObjectRoom;
+pub use memory_limit::ObjectMemoryLimit;
 pub use precedence::Precedence;
 pub use request::{LatestError, MemberError};
 pub use state::{CacherState, Continuity, StaleReason};

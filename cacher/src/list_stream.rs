@@ -110,7 +110,7 @@ pub enum ListPart<'a> {
 /// Parses a list, or a page of it, from chunks.
 #[derive(Debug)]
 pub struct ListParser {
-    place: ListParserState,
+    state: ListParserState,
     name: ListField,
     value: ValueEnd,
     /// The bytes of an incomplete key, metadata or item.
@@ -124,7 +124,7 @@ impl ListParser {
     /// Creates a parser that refuses items of more than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
-            place: ListParserState::Start,
+            state: ListParserState::Start,
             name: ListField::Other,
             value: ValueEnd::default(),
             partial: Vec::new(),
@@ -153,12 +153,12 @@ impl ListParser {
     pub fn push_parts(&mut self, chunk: &[u8], mut part: impl FnMut(ListPart<'_>)) -> Result<(), ListError> {
         let mut at = 0;
         while let Some(&byte) = chunk.get(at) {
-            let within = matches!(self.place, ListParserState::Name | ListParserState::Member | ListParserState::Item);
+            let within = matches!(self.state, ListParserState::Name | ListParserState::Member | ListParserState::Item);
             if !within && byte.is_ascii_whitespace() {
                 at += 1;
                 continue;
             }
-            at = match (self.place, byte) {
+            at = match (self.state, byte) {
                 (ListParserState::Start, b'{') => self.goto(ListParserState::Key, at + 1),
                 (ListParserState::Key, b',') => at + 1,
                 (ListParserState::Key, b'"') => self.begin(ListParserState::Name, at),
@@ -188,7 +188,7 @@ impl ListParser {
     /// # Errors
     /// [`ListError`] for an incomplete list or unusable metadata.
     pub fn finish(self) -> Result<ListMeta, ListError> {
-        if self.place != ListParserState::End {
+        if self.state != ListParserState::End {
             return Err(ListError::Incomplete(self.read));
         }
         let raw = RawListMeta::parse(&self.metadata).map_err(ListError::Metadata)?;
@@ -204,7 +204,7 @@ impl ListParser {
     /// # Errors
     /// [`ListError`] for an incomplete list or unusable metadata.
     pub fn finish_any(self) -> Result<(Option<ResourceVersion>, Option<String>), ListError> {
-        if self.place != ListParserState::End {
+        if self.state != ListParserState::End {
             return Err(ListError::Incomplete(self.read));
         }
         if self.metadata.is_empty() {
@@ -215,16 +215,16 @@ impl ListParser {
         Ok((version, raw.continue_token.filter(|token| !token.is_empty())))
     }
 
-    fn goto(&mut self, place: ListParserState, at: usize) -> usize {
-        self.place = place;
+    fn goto(&mut self, state: ListParserState, at: usize) -> usize {
+        self.state = state;
         at
     }
 
     /// Starts a key or value at `at`; [`Self::within`] consumes its bytes.
-    fn begin(&mut self, place: ListParserState, at: usize) -> usize {
+    fn begin(&mut self, state: ListParserState, at: usize) -> usize {
         self.value = ValueEnd::default();
         self.partial.clear();
-        self.goto(place, at)
+        self.goto(state, at)
     }
 
     /// Consumes the bytes of the current key or value from `at` on, and returns the index behind them.
@@ -237,7 +237,7 @@ impl ListParser {
             return Err(ListError::Syntax(self.read + at as u64));
         }
         let kept =
-            self.place != ListParserState::Member || matches!(self.name, ListField::Metadata | ListField::Columns);
+            self.state != ListParserState::Member || matches!(self.name, ListField::Metadata | ListField::Columns);
         if kept && self.partial.len() + part.len() > self.limit {
             return Err(ListError::TooLarge(self.limit));
         }
@@ -264,7 +264,7 @@ impl ListParser {
     }
 
     fn complete(&mut self, text: &[u8], give: &mut impl FnMut(ListPart<'_>)) {
-        self.place = match self.place {
+        self.state = match self.state {
             ListParserState::Name => {
                 self.name = match text {
                     b"\"items\"" => ListField::Items,

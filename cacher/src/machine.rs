@@ -35,7 +35,7 @@
 
 use std::time::Duration;
 
-use crate::amount::Amount;
+use crate::page_size::PageSize;
 use crate::request::ReflectorRequest;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub(crate) struct Machine {
     /// Whether the member may support WatchList.
     streaming: bool,
     /// Whether the member's revisions went back, so that versions before the current list must no longer be used.
-    void: bool,
+    versions_invalid: bool,
     /// The number of failures since a watch last delivered data or stayed open for 1 s.
     failures: u32,
     /// Whether no watch from the version of the latest list has delivered data, or stayed open for 1 s, yet.
@@ -137,27 +137,27 @@ pub(crate) struct Machine {
     /// Whether a watch was silent, and no watch has reached its end since. While the flag is set, watches are short. A
     /// short watch shows that the member is alive, by its bookmark, or by its end if no bookmark is due.
     is_silent: bool,
-    amount: Amount,
+    page_size: PageSize,
 }
 
 impl Machine {
     /// Returns the initial state and the first action. `page_size` is the page size before a page is cut off.
     pub(crate) fn start(page_size: u32) -> (Self, Action) {
-        let amount = Amount::new(page_size);
+        let page_size = PageSize::new(page_size);
         let phase = ReflectorPhase::WatchList;
-        let (void, unproved, broke_off, is_silent) = (false, false, false, false);
-        Self { phase, streaming: true, void, failures: 0, unproved, broke_off, is_silent, amount }.list()
+        let (versions_invalid, unproved, broke_off, is_silent) = (false, false, false, false);
+        Self { phase, streaming: true, versions_invalid, failures: 0, unproved, broke_off, is_silent, page_size }.list()
     }
 
-    pub(crate) fn is_void(&self) -> bool {
-        self.void
+    pub(crate) fn are_versions_invalid(&self) -> bool {
+        self.versions_invalid
     }
 
     pub(crate) fn step(self, input: Input) -> (Self, Action) {
         match (self.phase.clone(), input) {
             (_, Input::WentBack)
             | (ReflectorPhase::Latest | ReflectorPhase::LatestThenPage { .. }, Input::Latest { behind: true }) => {
-                Self { void: true, ..self }.list()
+                Self { versions_invalid: true, ..self }.list()
             }
             (ReflectorPhase::WatchList, input) => self.in_watch_list(input),
             (ReflectorPhase::Pages { continue_token }, input) => self.in_pages(continue_token, input),
@@ -176,7 +176,7 @@ impl Machine {
         match input {
             Input::InitialEnd => {
                 let phase = ReflectorPhase::Watch { proved: false };
-                (Self { phase, void: false, unproved: true, ..self }, Action::Read)
+                (Self { phase, versions_invalid: false, unproved: true, ..self }, Action::Read)
             }
             Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
             // The member may be shutting down, or may end watches that it cannot serve: the collection is listed in
@@ -195,28 +195,27 @@ impl Machine {
         match input {
             Input::PageEnd { more, soon } => {
                 let machine = Self { broke_off: false, ..self };
-                let machine = if soon { machine.with(Amount::after_soon) } else { machine };
+                let machine = if soon { machine.with(PageSize::after_soon) } else { machine };
                 match more {
                     Some(token) => {
                         let next = machine.page(Some(token));
                         machine.open(next)
                     }
-                    None => {
-                        Self { void: false, unproved: true, ..machine }.open(ReflectorRequest::Watch { short: false })
-                    }
+                    None => Self { versions_invalid: false, unproved: true, ..machine }
+                        .open(ReflectorRequest::Watch { short: false }),
                 }
             }
             // The continue token expired, and pages of two versions would be inconsistent. Pages take longer than the
             // member keeps revisions, and would again, so the list is requested in one piece (client-go's
             // `FullListIfExpired`).
             Input::Expired if continue_token.is_some() => {
-                let machine = self.with(Amount::after_expiry);
-                let whole = ReflectorRequest::Whole { compressed: machine.amount.is_compressed() };
+                let machine = self.with(PageSize::after_expiry);
+                let whole = ReflectorRequest::Whole { compressed: machine.page_size.is_compressed() };
                 machine.open(whole)
             }
             Input::BrokeOff { read, late } => self.after_break(continue_token, read, late),
-            Input::Unanswered => self.with(Amount::after_silence).wait_then_ask_latest(continue_token, None),
-            Input::PageAhead { retry_after } => self.wait_then_ask_latest(continue_token, retry_after),
+            Input::Unanswered => self.with(PageSize::after_silence).wait_then_request_latest(continue_token, None),
+            Input::PageAhead { retry_after } => self.wait_then_request_latest(continue_token, retry_after),
             Input::Expired | Input::Unsupported | Input::Ended | Input::Silent => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait_to_list(retry_after),
             _ => (self, Action::Read),
@@ -230,10 +229,10 @@ impl Machine {
         let machine = Self { broke_off: true, ..self };
         let machine = match (late, again) {
             (false, false) => machine,
-            (false, true) if read == 0 => machine.with(Amount::after_silence),
-            _ => machine.with(|amount| amount.after_break(read)),
+            (false, true) if read == 0 => machine.with(PageSize::after_silence),
+            _ => machine.with(|page_size| page_size.after_break(read)),
         };
-        machine.wait_then_ask_latest(continue_token, None)
+        machine.wait_then_request_latest(continue_token, None)
     }
 
     fn in_watch(self, proved: bool, input: Input) -> (Self, Action) {
@@ -302,12 +301,12 @@ impl Machine {
 
     /// Returns the request for the page with this continue token, or for the first page.
     fn page(&self, continue_token: Option<String>) -> ReflectorRequest {
-        let (limit, compressed) = (self.amount.limit(), self.amount.is_compressed());
+        let (limit, compressed) = (self.page_size.limit(), self.page_size.is_compressed());
         ReflectorRequest::Page { continue_token, limit, compressed }
     }
 
-    fn with(self, amount: impl FnOnce(Amount) -> Amount) -> Self {
-        Self { amount: amount(self.amount), ..self }
+    fn with(self, page_size: impl FnOnce(PageSize) -> PageSize) -> Self {
+        Self { page_size: page_size(self.page_size), ..self }
     }
 
     fn open(self, target: ReflectorRequest) -> (Self, Action) {
@@ -343,7 +342,7 @@ impl Machine {
     /// Before the page, the member's latest version is requested. A member that was restored to an older state would
     /// accept the token once it reaches the token's version again, but with different objects. The request is a
     /// consistent read, so it distinguishes a restored member from a lagging apiserver.
-    fn wait_then_ask_latest(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
+    fn wait_then_request_latest(self, continue_token: Option<String>, at_least: Option<Duration>) -> (Self, Action) {
         let then = match continue_token {
             Some(continue_token) => ReflectorRequest::LatestThenPage { continue_token },
             None => self.list_target(),
@@ -606,7 +605,7 @@ mod tests {
         ];
         for (story, steps) in stories {
             let machine = run(story, second_page().into_iter().chain(steps).collect());
-            assert!(machine.is_void(), "{story}");
+            assert!(machine.are_versions_invalid(), "{story}");
         }
         let lags = [
             (
@@ -617,7 +616,7 @@ mod tests {
             (Input::Latest { behind: false }, second(SIZE, false)),
         ];
         let machine = run("the list continues at a lagging server", second_page().into_iter().chain(lags).collect());
-        assert!(!machine.is_void());
+        assert!(!machine.are_versions_invalid());
         let cannot_be_asked = [
             (Input::Unanswered, wait(1)),
             (Input::Elapsed, latest_before_page()),
@@ -755,15 +754,15 @@ mod tests {
                 (Input::Latest { behind: true }, open(ReflectorRequest::WatchList)),
             ],
         );
-        assert!(machine.is_void());
+        assert!(machine.are_versions_invalid());
         let (machine, _) = machine.step(FAILED);
-        assert!(machine.is_void(), "the state survives a failure");
+        assert!(machine.are_versions_invalid(), "the state survives a failure");
         let (machine, action) = machine.step(Input::Elapsed);
         assert_eq!(action, open(ReflectorRequest::WatchList));
-        assert!(!machine.step(Input::InitialEnd).0.is_void());
+        assert!(!machine.step(Input::InitialEnd).0.are_versions_invalid());
         for before in [vec![], synced(), vec![(FAILED, wait(1))]] {
             let (machine, action) = run("versions went back", before).step(Input::WentBack);
-            assert_eq!((machine.is_void(), action), (true, open(ReflectorRequest::WatchList)));
+            assert_eq!((machine.are_versions_invalid(), action), (true, open(ReflectorRequest::WatchList)));
         }
     }
 

@@ -16,7 +16,7 @@ const EXPANDED_AT_ONCE: usize = 4 << 10;
 pub(crate) struct Page {
     pub(crate) body: Body,
     /// The continue token of the request.
-    pub(crate) asked: Option<String>,
+    pub(crate) requested_token: Option<String>,
     /// The time at which the request was sent.
     pub(crate) begun: Instant,
     pub(crate) text: BodyDecoder,

@@ -37,7 +37,7 @@ use crate::wait::VersionWaiters;
 #[derive(Default)]
 pub(crate) struct ProgressRequests {
     due: Option<Instant>,
-    asked: Option<PendingLatest>,
+    pending: Option<PendingLatest>,
     /// Whether the collection receives no bookmarks.
     unmarked: bool,
     /// The start of the current list that replaces a missing bookmark.
@@ -57,25 +57,26 @@ const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
 struct PendingLatest {
     number: u64,
     /// The collection's version when the request was sent.
-    held: CollectionVersion,
+    version_at_request: CollectionVersion,
     latest: LatestFuture,
 }
 
 /// A wakeup for the progress requests.
 #[derive(Debug)]
-pub(crate) enum Call {
+pub(crate) enum ProgressWakeup {
     /// A waiter was added.
     Arrived,
     /// The scheduled time for a request has come.
     Due,
-    /// The member answered request `number`; `held` is the collection's version when the request was sent.
-    Answered { number: u64, held: CollectionVersion, latest: Result<ResourceVersion, LatestError> },
+    /// The member answered request `number`; `version_at_request` is the collection's version when the request was
+    /// sent.
+    Answered { number: u64, version_at_request: CollectionVersion, latest: Result<ResourceVersion, LatestError> },
 }
 
 /// The conclusion from the member's latest version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgressVerdict {
-    /// The member's latest version is below `held`: revisions went back.
+    /// The member's latest version is below `version_at_request`: revisions went back.
     WentBack,
     /// An awaited version exists at the member: a short watch reaches the version.
     Reachable,
@@ -93,7 +94,7 @@ impl ProgressRequests {
     }
 
     /// Records whether a bookmark that was due has arrived.
-    pub(crate) fn note_bookmarks(&mut self, come: bool) {
+    pub(crate) fn set_has_bookmarks(&mut self, come: bool) {
         self.unmarked = !come;
     }
 
@@ -103,13 +104,13 @@ impl ProgressRequests {
     }
 
     /// Returns whether the collection may be listed now to replace a missing bookmark, and records the start of the
-    /// list. Lists start at least `apart` apart, and later after slow lists: otherwise continuous reads would cause
+    /// list. Lists start at least `interval` apart, and later after slow lists: otherwise continuous reads would cause
     /// continuous lists.
-    pub(crate) fn may_list(&mut self, now: Instant, apart: Duration) -> bool {
+    pub(crate) fn may_list(&mut self, now: Instant, interval: Duration) -> bool {
         let may = self.lists_from.is_none_or(|from| now >= from);
         if may {
             self.listing_since = Some(now);
-            self.lists_from = Some(now + apart);
+            self.lists_from = Some(now + interval);
         }
         may
     }
@@ -123,46 +124,51 @@ impl ProgressRequests {
     }
 
     /// Completes with the next wakeup. Cancelling loses no wakeup.
-    pub(crate) async fn next(&mut self, wanted: &VersionWaiters) -> Call {
-        if let Some(PendingLatest { number, held, latest }) = &mut self.asked {
-            let (number, held, latest) = (*number, *held, latest.as_mut().await);
-            self.asked = None;
-            return Call::Answered { number, held, latest };
+    pub(crate) async fn next(&mut self, wanted: &VersionWaiters) -> ProgressWakeup {
+        if let Some(PendingLatest { number, version_at_request, latest }) = &mut self.pending {
+            let (number, version_at_request, latest) = (*number, *version_at_request, latest.as_mut().await);
+            self.pending = None;
+            return ProgressWakeup::Answered { number, version_at_request, latest };
         }
         if let Some(due) = self.due {
             sleep_until(due).await;
             self.due = None;
-            return Call::Due;
+            return ProgressWakeup::Due;
         }
         wanted.arrived().await;
-        Call::Arrived
+        ProgressWakeup::Arrived
     }
 
-    /// Schedules a [`Call::Due`] at `now` + `after`.
+    /// Schedules a [`ProgressWakeup::Due`] at `now` + `after`.
     pub(crate) fn schedule(&mut self, now: Instant, after: Duration) {
         self.due = Some(now + after);
     }
 
     /// Stores a request for the latest version, to await its response.
-    pub(crate) fn put_question(&mut self, number: u64, held: CollectionVersion, latest: LatestFuture) {
-        self.asked = Some(PendingLatest { number, held, latest });
+    pub(crate) fn set_pending_request(
+        &mut self,
+        number: u64,
+        version_at_request: CollectionVersion,
+        latest: LatestFuture,
+    ) {
+        self.pending = Some(PendingLatest { number, version_at_request, latest });
     }
 
     /// Cancels the pending request: a list is about to replace the version that the response would be compared with.
     pub(crate) fn forget(&mut self) {
-        self.asked = None;
+        self.pending = None;
     }
 }
 
-/// Compares the member's `latest` version with `held`, the collection's version when the request was sent, and with
-/// `next`, the lowest awaited version above the collection's version.
+/// Compares the member's `latest` version with `version_at_request`, the collection's version when the request was
+/// sent, and with `next`, the lowest awaited version above the collection's version.
 pub(crate) fn verdict(
-    held: CollectionVersion,
+    version_at_request: CollectionVersion,
     latest: ResourceVersion,
     next: Option<CollectionVersion>,
 ) -> ProgressVerdict {
     match next {
-        _ if held > latest => ProgressVerdict::WentBack,
+        _ if version_at_request > latest => ProgressVerdict::WentBack,
         None => ProgressVerdict::Idle,
         Some(next) if next <= latest => ProgressVerdict::Reachable,
         Some(_) => ProgressVerdict::NotYet,
@@ -188,8 +194,8 @@ mod tests {
             ("10-1", 10, Some("10"), ProgressVerdict::Reachable),
             ("10-1", 9, None, ProgressVerdict::WentBack),
         ];
-        for (held, latest, next, expected) in cases {
-            assert_eq!(verdict(version(held), ResourceVersion(latest), next.map(version)), expected);
+        for (version_at_request, latest, next, expected) in cases {
+            assert_eq!(verdict(version(version_at_request), ResourceVersion(latest), next.map(version)), expected);
         }
     }
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 pub(crate) use self::task::Reflector;
-use self::task::{ReflectorStream, ResetAsked};
+use self::task::{ReflectorStream, ResetRequested};
 use crate::backoff;
 use crate::machine::{Action, Input};
 use crate::state::StaleReason;
@@ -42,8 +42,8 @@ impl Reflector {
                 Action::Read => self.read().await,
                 Action::Wait { failures, at_least } => self.wait(failures, at_least).await,
             };
-            let input = done.unwrap_or_else(|ResetAsked| self.went_back());
-            self.show_state();
+            let input = done.unwrap_or_else(|ResetRequested| self.went_back());
+            self.publish_state();
             // A separate log target, which the next verbosity level enables: see the server's `log.rs`.
             tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
             (self.machine, action) = self.machine.clone().step(input.clone());
@@ -54,7 +54,7 @@ impl Reflector {
     }
 
     /// Waits after a failure. A recovery of the member or [`Cacher::retry`](crate::Cacher::retry) ends the wait early.
-    async fn wait(&mut self, failures: u32, at_least: Option<Duration>) -> Result<Input, ResetAsked> {
+    async fn wait(&mut self, failures: u32, at_least: Option<Duration>) -> Result<Input, ResetRequested> {
         self.reading = ReflectorStream::Nothing;
         self.list_permit = None;
         self.failed_at = Some(Instant::now());
@@ -63,14 +63,14 @@ impl Reflector {
         let delay = backoff::delay(tuning.backoff_min, tuning.backoff_max, failures, at_least, rand::random());
         tracing::debug!(?delay, failures, "waiting before the next attempt");
         let (mut member, begun_at) = (self.member.clone(), self.recoveries);
-        let wake = self.wakes.next(Instant::now(), tuning.backoff_max, rand::random());
+        let wake = self.early_wakeups.next(Instant::now(), tuning.backoff_max, rand::random());
         let woken = async {
             // The reflector owns the sender, so the channel stays open.
             let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
             sleep(wake.after).await;
         };
         let shared = self.shared.clone();
-        let ended = self.attend(async {
+        let ended = self.run_until_reset(async {
             tokio::select! {
                 () = shared.retry.notified() => {}
                 () = sleep(delay) => {}
@@ -82,11 +82,11 @@ impl Reflector {
         if self.member.borrow().recoveries == begun_at {
             return Ok(Input::Elapsed);
         }
-        self.wakes.woken(Instant::now(), wake);
+        self.early_wakeups.woken(Instant::now(), wake);
         Ok(if wake.is_trusted { Input::Woken } else { Input::Elapsed })
     }
 
-    async fn read(&mut self) -> Result<Input, ResetAsked> {
+    async fn read(&mut self) -> Result<Input, ResetRequested> {
         match std::mem::replace(&mut self.reading, ReflectorStream::Nothing) {
             ReflectorStream::Watch(stream) => self.read_watch(stream).await,
             ReflectorStream::Page(page) => self.read_page(*page).await,

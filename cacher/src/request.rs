@@ -324,7 +324,7 @@ mod tests {
             namespace: namespace.map(str::to_owned),
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
             list_permits: ListPermits::default(),
-            room: crate::object_room::ObjectRoom::unbounded(),
+            room: crate::memory_limit::ObjectMemoryLimit::unbounded(),
             precedence: crate::precedence::Precedence::default(),
             retention: crate::config::ObjectRetention::default(),
             tuning: ReflectorTuning {

@@ -7,7 +7,7 @@ use tributary_apimachinery::Snapshot;
 
 use crate::config::CacherConfig;
 use crate::member_health::MemberHealth;
-use crate::object_room::CollectionRoom;
+use crate::memory_limit::MemoryReservation;
 use crate::state::{CacherState, Continuity};
 use crate::stats::ReflectorCounters;
 use crate::wait::VersionWaiters;
@@ -31,14 +31,14 @@ pub(crate) struct ReflectorShared {
     /// The memory reservation: the size of the store, or of the current list if the list is larger. While a list is
     /// about to replace the store, both are in memory. They share unchanged objects, and the other objects of the store
     /// are dropped soon.
-    pub(crate) room: Mutex<CollectionRoom>,
+    pub(crate) room: Mutex<MemoryReservation>,
     /// The predecessor's snapshot, until the first complete list is published. A successor that starts before that time
     /// receives this snapshot, so that the objects stay served. The snapshot's objects count in `room`.
-    pub(crate) earlier: Mutex<Option<Snapshot>>,
+    pub(crate) predecessor_snapshot: Mutex<Option<Snapshot>>,
 }
 
 impl ReflectorShared {
-    pub(crate) fn new(config: CacherConfig, room: CollectionRoom, earlier: Option<Snapshot>) -> Self {
+    pub(crate) fn new(config: CacherConfig, room: MemoryReservation, predecessor_snapshot: Option<Snapshot>) -> Self {
         Self {
             published: watch::Sender::new(None),
             state: watch::Sender::new(CacherState::Syncing { since: Instant::now(), reason: None }),
@@ -51,15 +51,15 @@ impl ReflectorShared {
             member: watch::Sender::default(),
             counts: ReflectorCounters::default(),
             room: Mutex::new(room),
-            earlier: Mutex::new(earlier),
+            predecessor_snapshot: Mutex::new(predecessor_snapshot),
             config,
         }
     }
 
     /// Drops the predecessor's snapshot, after unlocking, because freeing its objects may take long.
-    pub(crate) fn drop_earlier(&self) {
-        let earlier = self.earlier.lock().take();
+    pub(crate) fn drop_predecessor_snapshot(&self) {
+        let predecessor_snapshot = self.predecessor_snapshot.lock().take();
         self.room.lock().drop_inherited();
-        drop(earlier);
+        drop(predecessor_snapshot);
     }
 }

@@ -63,10 +63,10 @@ pub enum StaleReason {
     /// The collection exceeds its size limit, in bytes.
     TooLarge(u64),
     /// The collection would exceed the memory limit of all collections of the process.
-    NoRoom {
+    MemoryLimitReached {
         /// The size of this collection, in bytes.
         bytes: u64,
-        /// The memory limit of all collections together, in bytes ([`ObjectRoom`](crate::ObjectRoom)).
+        /// The memory limit of all collections together, in bytes ([`ObjectMemoryLimit`](crate::ObjectMemoryLimit)).
         max: u64,
     },
     /// The collection, or an object in the collection, has a resourceVersion that is not a number. Versions of etcd are
@@ -95,7 +95,7 @@ impl StaleReason {
             Self::Expired => "Expired",
             Self::Reset => "Reset",
             Self::TooLarge(_) => "TooLarge",
-            Self::NoRoom { .. } => "NoRoom",
+            Self::MemoryLimitReached { .. } => "NoRoom",
             Self::OpaqueVersions(_) => "OpaqueVersions",
             Self::Other(_) => "Other",
         }
@@ -113,7 +113,7 @@ impl fmt::Display for StaleReason {
             Self::Expired => f.write_str("expired: the collection is being listed again"),
             Self::Reset => f.write_str("its revisions went back: the collection is being listed again"),
             Self::TooLarge(most) => write!(f, "the collection is larger than {most} bytes"),
-            Self::NoRoom { bytes, max } => write!(
+            Self::MemoryLimitReached { bytes, max } => write!(
                 f,
                 "there is no room for {bytes} bytes of the collection: all collections of all clusters together may \
                  have {max} (--max-total-collection-bytes), and the others keep what they have; give the process more \

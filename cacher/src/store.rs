@@ -78,10 +78,10 @@ impl Store {
     /// Drops all objects from memory, and keeps their versions and sizes.
     pub(crate) fn release_objects(&mut self) {
         let version = self.version();
-        let held = std::mem::take(&mut self.snapshot);
+        let stored = std::mem::take(&mut self.snapshot);
         self.snapshot.set_resource_version(version);
-        self.published.reserve(held.len());
-        held.iter().for_each(|object| self.published.put(object));
+        self.published.reserve(stored.len());
+        stored.iter().for_each(|object| self.published.put(object));
     }
 
     /// Returns whether a later list shows that the member's revisions went back ([`Snapshot::undoes`]).
@@ -91,10 +91,11 @@ impl Store {
         }
         let covered = self.version();
         let is_there = |object: &Object| {
-            let held = self.snapshot.get(object.key().as_str());
-            let is_held =
-                |held: &Arc<Object>| held.resource_version() == object.resource_version() && held.uid() == object.uid();
-            held.map_or_else(|| self.published.contains(object), is_held)
+            let stored = self.snapshot.get(object.key().as_str());
+            let is_held = |stored: &Arc<Object>| {
+                stored.resource_version() == object.resource_version() && stored.uid() == object.uid()
+            };
+            stored.map_or_else(|| self.published.contains(object), is_held)
         };
         let mut covers = later.iter().filter(|object| covered >= object.resource_version());
         later.resource_version() < covered || covers.any(|object| !is_there(object))
@@ -102,8 +103,8 @@ impl Store {
 
     /// Returns the version of the object with a key, in memory or dropped.
     fn version_of(&self, key: &str) -> Option<ResourceVersion> {
-        let held = self.snapshot.get(key).map(|held| held.resource_version());
-        held.or_else(|| self.published.version_of(key))
+        let stored = self.snapshot.get(key).map(|stored| stored.resource_version());
+        stored.or_else(|| self.published.version_of(key))
     }
 
     fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {

@@ -12,7 +12,7 @@ use tributary_apimachinery::body::{Body, BoxError};
 use crate::config::ReflectorTuning;
 use crate::frames::FrameSplitter;
 use crate::machine::Input;
-use crate::progress::{Call, ProgressRequests};
+use crate::progress::{ProgressRequests, ProgressWakeup};
 use crate::wait::VersionWaiters;
 
 /// The tolerance for a watch that ends before its `timeoutSeconds`. Half a second: the member counts from the receipt
@@ -26,7 +26,7 @@ pub(crate) enum WatchKind {
     /// A watch with a small `timeoutSeconds`, which ends soon after its bookmark.
     Short,
     /// A watch of several minutes.
-    Lasting,
+    Long,
 }
 
 pub(crate) struct MemberWatch {
@@ -65,7 +65,7 @@ pub(crate) enum WatchWakeup {
     /// The watch has stayed open for 1 s (`settled_after`) without data.
     Settled,
     /// The progress requests have a wakeup.
-    Progress(Call),
+    Progress(ProgressWakeup),
     /// The time for reopening the watch has come.
     Renewed,
 }
@@ -121,7 +121,7 @@ impl MemberWatch {
     }
 
     /// Waits for the next wakeup. Cancelling loses no event.
-    pub(crate) async fn turn(
+    pub(crate) async fn next_wakeup(
         &mut self,
         progress: &mut ProgressRequests,
         wanted: &VersionWaiters,

@@ -47,7 +47,7 @@ pub(crate) struct VersionWaiters {
     versions: Mutex<BTreeMap<CollectionVersion, usize>>,
     arrived: Notify,
     /// The number of requests for the latest version so far.
-    questions: AtomicU64,
+    requests: AtomicU64,
     answer: watch::Sender<LatestVersion>,
 }
 
@@ -55,22 +55,22 @@ pub(crate) struct VersionWaiters {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LatestVersion {
     /// The number of the request; 0 for none.
-    question: u64,
+    request_number: u64,
     latest: ResourceVersion,
 }
 
 impl VersionWaiters {
     /// Registers a waiter for a version that has just been received, until the guard is dropped, and wakes the
     /// reflector.
-    pub(crate) fn enter(&self, version: CollectionVersion) -> VersionWaiter<'_> {
-        self.enter_known(version, self.questions.load(Ordering::SeqCst))
+    pub(crate) fn register(&self, version: CollectionVersion) -> VersionWaiter<'_> {
+        self.register_known(version, self.requests.load(Ordering::SeqCst))
     }
 
-    /// Registers a waiter for a version that was received after `questions` requests for the latest version.
-    pub(crate) fn enter_known(&self, version: CollectionVersion, questions: u64) -> VersionWaiter<'_> {
+    /// Registers a waiter for a version that was received after `requests` requests for the latest version.
+    pub(crate) fn register_known(&self, version: CollectionVersion, requests: u64) -> VersionWaiter<'_> {
         *self.versions.lock().entry(version).or_default() += 1;
         self.arrived.notify_one();
-        VersionWaiter { wanted: self, version, questions }
+        VersionWaiter { wanted: self, version, requests }
     }
 
     /// Completes when a waiter was added since the last call completed.
@@ -79,13 +79,13 @@ impl VersionWaiters {
     }
 
     /// Returns the number of the next request for the latest version.
-    pub(crate) fn next_question(&self) -> u64 {
-        self.questions.fetch_add(1, Ordering::SeqCst) + 1
+    pub(crate) fn next_request_number(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Passes the member's latest version to the waiters.
-    pub(crate) fn resolve_question(&self, question: u64, latest: ResourceVersion) {
-        self.answer.send_replace(LatestVersion { question, latest });
+    pub(crate) fn resolve_request(&self, request_number: u64, latest: ResourceVersion) {
+        self.answer.send_replace(LatestVersion { request_number, latest });
     }
 
     pub(crate) fn next_above(&self, current: CollectionVersion) -> Option<CollectionVersion> {
@@ -100,7 +100,7 @@ pub(crate) struct VersionWaiter<'a> {
     wanted: &'a VersionWaiters,
     version: CollectionVersion,
     /// The number of requests for the latest version when the awaited version was received.
-    questions: u64,
+    requests: u64,
 }
 
 impl VersionWaiter<'_> {
@@ -114,7 +114,7 @@ impl VersionWaiter<'_> {
     /// from before the awaited version.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
         let mut answers = self.wanted.answer.subscribe();
-        let beyond = |answer: &LatestVersion| answer.question > self.questions && self.version > answer.latest;
+        let beyond = |answer: &LatestVersion| answer.request_number > self.requests && self.version > answer.latest;
         let latest = answers.wait_for(beyond).await.ok().map(|answer| answer.latest);
         match latest {
             Some(latest) => latest,
@@ -144,9 +144,9 @@ mod tests {
     fn awaited_version_stays_until_its_last_waiter_leaves() {
         let wanted = VersionWaiters::default();
         let version = |revision| CollectionVersion::whole(ResourceVersion(revision));
-        let first = wanted.enter(version(5));
-        let second = wanted.enter(version(5));
-        let third = wanted.enter(version(9));
+        let first = wanted.register(version(5));
+        let second = wanted.register(version(5));
+        let third = wanted.register(version(9));
         assert_eq!(wanted.next_above(version(4)), Some(version(5)));
         assert_eq!(wanted.next_above(version(5)), Some(version(9)));
         assert_eq!(wanted.next_above(version(9)), None);
@@ -160,16 +160,16 @@ mod tests {
     #[tokio::test]
     async fn waiter_ignores_responses_to_earlier_requests() {
         let wanted = VersionWaiters::default();
-        let early = wanted.next_question();
-        let waiting = wanted.enter(ResourceVersion(5).into());
+        let early = wanted.next_request_number();
+        let waiting = wanted.register(ResourceVersion(5).into());
         let beyond = waiting.beyond();
         tokio::pin!(beyond);
         assert!(futures::poll!(&mut beyond).is_pending());
-        wanted.resolve_question(early, ResourceVersion(4));
+        wanted.resolve_request(early, ResourceVersion(4));
         assert!(futures::poll!(&mut beyond).is_pending(), "the answer may be older than version 5");
-        wanted.resolve_question(wanted.next_question(), ResourceVersion(5));
+        wanted.resolve_request(wanted.next_request_number(), ResourceVersion(5));
         assert!(futures::poll!(&mut beyond).is_pending(), "the version exists");
-        wanted.resolve_question(wanted.next_question(), ResourceVersion(4));
+        wanted.resolve_request(wanted.next_request_number(), ResourceVersion(4));
         assert_eq!(beyond.await, ResourceVersion(4));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::*;
 use tributary_apimachinery::{Object, ObjectDecoder, SelectableField};
 use tributary_cacher::{
-    Cacher, CacherConfig, CacherState, ObjectRetention, ObjectRoom, Precedence, ReflectorTuning, StaleReason,
+    Cacher, CacherConfig, CacherState, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning, StaleReason,
 };
 
 /// The memory limit of the tests. 128 KiB: larger than a single pod of the tests, and smaller than a hundred pods.
@@ -23,12 +23,12 @@ fn pods(count: u64) -> Vec<String> {
     (0..count).map(|number| large_pod(&format!("p{number}"), number + 1)).collect()
 }
 
-fn start_within(room: &ObjectRoom) -> (Cacher, Member, Updates) {
+fn start_within(room: &ObjectMemoryLimit) -> (Cacher, Member, Updates) {
     start_with_config(CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) })
 }
 
 /// Grows a collection up to the memory limit. Returns the cacher, its last state and its connection.
-async fn growing_collection(room: &ObjectRoom) -> (Cacher, CacherState, (Member, Updates, Feed)) {
+async fn growing_collection(room: &ObjectMemoryLimit) -> (Cacher, CacherState, (Member, Updates, Feed)) {
     let (cacher, mut member, updates) = start_within(room);
     let feed = member.sync(&pods(20), 100).await;
     is_synced(&cacher).await;
@@ -46,12 +46,12 @@ async fn send_first_objects(member: &mut Member, count: u64) -> Feed {
 }
 
 fn has_no_room(state: &CacherState) -> bool {
-    matches!(state.reason(), Some(StaleReason::NoRoom { max: ROOM, .. }))
+    matches!(state.reason(), Some(StaleReason::MemoryLimitReached { max: ROOM, .. }))
 }
 
 #[tokio::test(start_paused = true)]
 async fn first_list_above_the_memory_limit_is_refused() {
-    let room = ObjectRoom::new(ROOM, |_| ());
+    let room = ObjectMemoryLimit::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
@@ -80,7 +80,7 @@ async fn is_synced(cacher: &Cacher) {
 
 #[tokio::test(start_paused = true)]
 async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
-    let room = ObjectRoom::new(ROOM, |_| ());
+    let room = ObjectMemoryLimit::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
@@ -102,7 +102,7 @@ async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
 /// Objects that are dropped after publication also count, because the observer stores a compiled form of similar size.
 #[tokio::test(start_paused = true)]
 async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
-    let room = ObjectRoom::new(ROOM, |_| ());
+    let room = ObjectMemoryLimit::new(ROOM, |_| ());
     let _connection = growing_collection(&room).await;
     let before = room.used();
     let config = CacherConfig {
@@ -119,7 +119,7 @@ async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
 /// The next list waits for the preceding RBAC collections, which are not current while the member is unreachable.
 #[tokio::test(start_paused = true)]
 async fn interrupted_list_releases_its_memory_before_the_next_list() {
-    let (room, precedence) = (ObjectRoom::new(ROOM, |_| ()), Precedence::default());
+    let (room, precedence) = (ObjectMemoryLimit::new(ROOM, |_| ()), Precedence::default());
     precedence.begin();
     let config = CacherConfig { room: room.clone(), precedence, ..config(ReflectorTuning::default()) };
     let (_cacher, mut member, _updates) = start_with_config(config);
@@ -135,7 +135,7 @@ async fn interrupted_list_releases_its_memory_before_the_next_list() {
 /// A cluster whose configuration changes gets a new cacher.
 #[tokio::test(start_paused = true)]
 async fn successor_takes_over_the_memory_reservation_of_its_predecessor() {
-    let room = ObjectRoom::new(ROOM, |_| ());
+    let room = ObjectMemoryLimit::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let _feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
@@ -174,7 +174,7 @@ async fn successor_shares_unchanged_objects_with_its_predecessor() {
 #[tokio::test(start_paused = true)]
 async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
     for (sent, is_refused) in [(10, false), (200, true)] {
-        let room = ObjectRoom::new(ROOM, |_| ());
+        let room = ObjectMemoryLimit::new(ROOM, |_| ());
         let (first, mut member, mut updates) = start_within(&room);
         let _feed = member.sync(&pods(20), 100).await;
         let before = updates.synced().await;
@@ -207,7 +207,7 @@ async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
 /// A replaced cacher keeps running beside its successor until the last reader drops the handle.
 #[tokio::test(start_paused = true)]
 async fn replaced_cacher_keeps_running_without_a_memory_reservation() {
-    let room = ObjectRoom::new(ROOM, |_| ());
+    let room = ObjectMemoryLimit::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(20), 100).await;
     updates.synced().await;
@@ -225,7 +225,7 @@ async fn replaced_cacher_keeps_running_without_a_memory_reservation() {
 
 #[tokio::test(start_paused = true)]
 async fn shrunken_collection_releases_its_unused_memory_reservation() {
-    let room = ObjectRoom::new(ROOM, |_| ());
+    let room = ObjectMemoryLimit::new(ROOM, |_| ());
     let (served, mut member, mut updates) = start_within(&room);
     let feed = member.sync(&pods(60), 100).await;
     updates.synced().await;

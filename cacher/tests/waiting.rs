@@ -204,21 +204,21 @@ async fn wait_for_a_deletion_ends_when_the_uid_is_gone() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 5).await;
     updates.synced().await;
-    assert!(cacher.wait_until_gone("ns/x", "uid-x", None, THREE_SECONDS).await.is_ok());
-    assert!(cacher.wait_until_gone("ns/a", "another", None, THREE_SECONDS).await.is_ok());
-    let still = cacher.wait_until_gone("ns/a", "uid-a", None, THREE_SECONDS).await.unwrap_err();
+    assert!(cacher.wait_until_deleted("ns/x", "uid-x", None, THREE_SECONDS).await.is_ok());
+    assert!(cacher.wait_until_deleted("ns/a", "another", None, THREE_SECONDS).await.is_ok());
+    let still = cacher.wait_until_deleted("ns/a", "uid-a", None, THREE_SECONDS).await.unwrap_err();
     assert_eq!(still, StillExists { key: "ns/a".to_owned(), uid: "uid-a".to_owned() });
-    let (found, ()) = tokio::join!(cacher.wait_until_gone("ns/a", "uid-a", None, THREE_SECONDS), async {
+    let (found, ()) = tokio::join!(cacher.wait_until_deleted("ns/a", "uid-a", None, THREE_SECONDS), async {
         feed.send(event("DELETED", &pod("a", 6)));
     });
     assert_eq!(found.unwrap().resource_version().revision().0, 6);
     let (found, ()) =
-        tokio::join!(cacher.wait_until_gone("ns/b", "uid-b", Some(ResourceVersion(2)), THREE_SECONDS), async {
+        tokio::join!(cacher.wait_until_deleted("ns/b", "uid-b", Some(ResourceVersion(2)), THREE_SECONDS), async {
             feed.send(event("MODIFIED", &pod("b", 7)));
         });
     assert_eq!(found.unwrap().resource_version().revision().0, 7, "the object is being deleted");
     let again = pod("b", 9).replace("uid-b", "uid-b2");
-    let (found, ()) = tokio::join!(cacher.wait_until_gone("ns/b", "uid-b", None, THREE_SECONDS), async {
+    let (found, ()) = tokio::join!(cacher.wait_until_deleted("ns/b", "uid-b", None, THREE_SECONDS), async {
         feed.send(event("DELETED", &pod("b", 8)) + &event("ADDED", &again));
     });
     assert_eq!(found.unwrap().len(), 1, "a different object of the name does not count");

@@ -19,7 +19,7 @@ use crate::patterns::WAIT;
 ///
 /// CEL has no variables in these rules. The element of a list with one element (`[names].all(names, …)`) serves as a
 /// variable.
-macro_rules! named_schemas_are_there {
+macro_rules! named_schemas_exist {
     ($list:literal) => {
         concat!(
             "!has(self.",
@@ -32,9 +32,9 @@ macro_rules! named_schemas_are_there {
     };
 }
 
-pub(crate) const NAMED_SCHEMAS_ARE_THERE: &str = named_schemas_are_there!("dispatchPolicies");
+pub(crate) const NAMED_SCHEMAS_EXIST: &str = named_schemas_exist!("dispatchPolicies");
 
-pub(crate) const GLOBALLY_NAMED_SCHEMAS_ARE_THERE: &str = named_schemas_are_there!("globalDispatchPolicies");
+pub(crate) const GLOBALLY_NAMED_SCHEMAS_EXIST: &str = named_schemas_exist!("globalDispatchPolicies");
 
 /// Limits for requests, as schemas to which dispatch policies refer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

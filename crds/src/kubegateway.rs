@@ -78,13 +78,13 @@ struct Conversion {
 }
 
 impl Conversion {
-    fn differs(&mut self, path: &str, what: impl AsRef<str>) {
+    fn add_difference(&mut self, path: &str, what: impl AsRef<str>) {
         self.differences.push(format!("{path}: {}", what.as_ref()));
     }
 
     fn unknown(&mut self, path: &str, rest: &BTreeMap<String, Value>) {
         for field in rest.keys() {
-            self.differs(&format!("{path}.{field}"), "unknown field; removed");
+            self.add_difference(&format!("{path}.{field}"), "unknown field; removed");
         }
     }
 
@@ -111,13 +111,16 @@ impl Conversion {
             .collect();
         let label = label.trim_matches('-').to_owned();
         if label != given {
-            self.differs(
+            self.add_difference(
                 "metadata.name",
                 format!("{given:?} becomes {label:?}, because the name of a cluster is a DNS-1123 label"),
             );
         }
         if label == crate::MERGED_ENDPOINT {
-            self.differs("metadata.name", "\"all\" is the name of the merged view; give the cluster a different name");
+            self.add_difference(
+                "metadata.name",
+                "\"all\" is the name of the merged view; give the cluster a different name",
+            );
         }
         label
     }
@@ -132,18 +135,21 @@ impl Conversion {
                 (_, false) => {}
                 ("DenyAllRequests", true) => dispatch = Dispatch::DenyAll,
                 ("CloseConnectionWhenIdle", true) => {
-                    self.differs(
+                    self.add_difference(
                         &path,
                         "CloseConnectionWhenIdle is not supported, because Tributary keeps connections open; removed",
                     );
                 }
                 ("GlobalRateLimiter", true) => {
-                    self.differs(&path, "GlobalRateLimiter is not a setting of a single cluster in Tributary; removed");
+                    self.add_difference(
+                        &path,
+                        "GlobalRateLimiter is not a setting of a single cluster in Tributary; removed",
+                    );
                 }
                 ("Tracing", true) => {
-                    self.differs(&path, "Tracing is not a setting of a single cluster in Tributary; removed")
+                    self.add_difference(&path, "Tracing is not a setting of a single cluster in Tributary; removed")
                 }
-                (other, true) => self.differs(&path, format!("unknown feature gate {other:?}; removed")),
+                (other, true) => self.add_difference(&path, format!("unknown feature gate {other:?}; removed")),
             }
         }
         dispatch
@@ -156,7 +162,7 @@ impl Conversion {
             let path = format!("spec.servers[{index}]");
             self.unknown(&path, &server.rest);
             if server.disabled {
-                self.differs(
+                self.add_difference(
                     &path,
                     format!(
                         "{:?} is disabled; it becomes a drained endpoint, which Tributary still probes",
@@ -212,14 +218,13 @@ impl Conversion {
             match host.parse::<HostName>() {
                 Ok(_) if hosts.iter().any(|other| other.eq_ignore_ascii_case(&host)) => {}
                 Ok(_) => hosts.push(host),
-                Err(error) => {
-                    self.differs(&path, format!("{host:?} {error}, so it cannot be a host of serverNames; removed"))
-                }
+                Err(error) => self
+                    .add_difference(&path, format!("{host:?} {error}, so it cannot be a host of serverNames; removed")),
             }
         }
         let (has_certificate, has_key) = (serving.cert_data.is_some(), serving.key_data.is_some());
         if has_certificate != has_key {
-            self.differs(path, "has a certificate without its key, or a key without its certificate; removed");
+            self.add_difference(path, "has a certificate without its key, or a key without its certificate; removed");
         }
         let is_whole = has_certificate && has_key;
         let converted = crate::SecureServing {
@@ -237,11 +242,11 @@ impl Conversion {
         for (field, value) in [("qps", config.qps), ("burst", config.burst), ("qpsDivisor", config.qps_divisor)] {
             if value != 0 {
                 let what = "limits the requests of the gateway itself, which Tributary does not limit; removed";
-                self.differs(&format!("{path}.{field}"), what);
+                self.add_difference(&format!("{path}.{field}"), what);
             }
         }
         if config.insecure && config.ca_data.is_some() {
-            self.differs(&format!("{path}.caData"), "has no effect with insecure: true; removed");
+            self.add_difference(&format!("{path}.caData"), "has no effect with insecure: true; removed");
         }
         let tls_server_name = match config.server_name {
             Some(given) if !given.is_empty() => Some(given),
@@ -251,7 +256,7 @@ impl Conversion {
                 let what = format!(
                     "is missing, and KubeGateway then expects certificates for {name:?}; tlsServerName is set to this name"
                 );
-                self.differs(&format!("{path}.serverName"), what);
+                self.add_difference(&format!("{path}.serverName"), what);
                 Some(name.to_owned())
             }
         };
@@ -259,7 +264,7 @@ impl Conversion {
         let key = config.key_data.map(SecretText::new);
         let has_certificate = config.cert_data.is_some() || key.is_some();
         if has_certificate && token.is_some() {
-            self.differs(
+            self.add_difference(
                 &format!("{path}.certData"),
                 "is given together with a token, and only the token is used; removed",
             );
@@ -280,13 +285,13 @@ impl Conversion {
     /// Reports differences for bearer tokens and extras, which no field of a manifest mentions.
     fn tokens_and_extras(&mut self) {
         let path = "spec.clientConfig";
-        self.differs(
+        self.add_difference(
             path,
             "the cluster reviews bearer tokens of clients, as in KubeGateway, but only in shared mode (tokenReview: true); \
              Tributary's account needs create on tokenreviews.authentication.k8s.io, and impersonate on serviceaccounts \
              and on the uids and userextras of the reviews",
         );
-        self.differs(
+        self.add_difference(
             path,
             "the cluster receives the extras of a user that its own review returned; add all further extras to \
              impersonation.extra, and give Tributary's account the right to impersonate them",
@@ -298,7 +303,7 @@ impl Conversion {
         let bytes = STANDARD.decode(token.split_ascii_whitespace().collect::<String>()).ok();
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         if text.is_none() {
-            self.differs(&format!("{path}.bearerToken"), "is not base64 of a text; removed");
+            self.add_difference(&format!("{path}.bearerToken"), "is not base64 of a text; removed");
         }
         text.map(|text| SecretText::new(text.trim()))
     }
@@ -318,7 +323,7 @@ impl Conversion {
         if is_global || schema.global_max_requests_inflight.is_some() || schema.global_token_bucket.is_some() {
             let what = "the limit over all replicas is removed; the local limit applies to each replica, or with --replica-count \
                  to all replicas together";
-            self.differs(path, what);
+            self.add_difference(path, what);
         }
         let inflight = schema.max_requests_inflight.map(|limit| MaxRequestsInflight {
             max: self.count(limit.max, &format!("{path}.maxRequestsInflight.max"), 0),
@@ -343,7 +348,7 @@ impl Conversion {
         match u32::try_from(given) {
             Ok(count) if count >= least => count,
             _ => {
-                self.differs(path, format!("{given} is not a valid limit; set to {least}"));
+                self.add_difference(path, format!("{given} is not a valid limit; set to {least}"));
                 least
             }
         }
@@ -356,7 +361,7 @@ impl Conversion {
         let why = if has_policies { "no policy ever matches" } else { "is empty" };
         let what = "so KubeGateway refuses all requests, but Tributary would allow all; a policy that denies all \
                     requests is added; replace it by the policies that you need";
-        self.differs("spec.dispatchPolicies", format!("{why}, {what}"));
+        self.add_difference("spec.dispatchPolicies", format!("{why}, {what}"));
         let all = || vec!["*".to_owned()];
         let rule = DispatchRule {
             verbs: all(),
@@ -375,7 +380,10 @@ impl Conversion {
     fn policy(&mut self, policy: GatewayPolicy, path: &str, endpoints: &[String]) -> Option<DispatchPolicy> {
         self.unknown(path, &policy.rest);
         if !matches!(policy.strategy.as_str(), "" | "RoundRobin") {
-            self.differs(&format!("{path}.strategy"), format!("unknown strategy {:?}; removed", policy.strategy));
+            self.add_difference(
+                &format!("{path}.strategy"),
+                format!("unknown strategy {:?}; removed", policy.strategy),
+            );
         }
         let rules: Vec<_> = policy
             .rules
@@ -384,7 +392,7 @@ impl Conversion {
             .filter_map(|(index, rule)| self.rule(rule, &format!("{path}.rules[{index}]")))
             .collect();
         if rules.is_empty() {
-            self.differs(path, "has no rule that can match; removed");
+            self.add_difference(path, "has no rule that can match; removed");
             return None;
         }
         // The documentation of KubeGateway misspells the field, and the code does not.
@@ -392,12 +400,12 @@ impl Conversion {
         let (known, other): (Vec<_>, Vec<_>) = subset.iter().cloned().partition(|one| endpoints.contains(one));
         if !other.is_empty() {
             let what = format!("{} is not a server of the cluster; removed", other.join(", "));
-            self.differs(&format!("{path}.upstreamSubset"), what);
+            self.add_difference(&format!("{path}.upstreamSubset"), what);
         }
         let log_mode = self.log_mode(&policy.log_mode, &format!("{path}.logMode"));
         // A converted policy without endpoints would apply to all endpoints.
         let deny = (!subset.is_empty() && known.is_empty()).then(|| {
-            self.differs(
+            self.add_difference(
                 path,
                 "no entry of upstreamSubset is a server of the cluster, so the policy denies its requests",
             );
@@ -424,7 +432,7 @@ impl Conversion {
             Value::Null => None,
             Value::String(text) if text.is_empty() => None,
             other => {
-                self.differs(path, format!("{other} is neither on nor off; removed"));
+                self.add_difference(path, format!("{other} is neither on nor off; removed"));
                 None
             }
         }

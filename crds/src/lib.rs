@@ -29,7 +29,7 @@ pub use configuration::ConfigurationObjects;
 pub use dispatch_policy::{Deny, Dispatch, DispatchPolicy, DispatchRule, LogMode, Logging, PolicyMode};
 pub use endpoint_probe::EndpointProbe;
 pub use flow_control::{Exempt, FlowControl, FlowControlSchema, LimitBy, MaxRequestsInflight, Queueing, TokenBucket};
-pub use load::{LoadError, LoadErrors, documents, documents_of, load, parse};
+pub use load::{LoadError, LoadErrors, documents, load, parse, read_all_documents};
 pub use merged_endpoint::{MERGED_ENDPOINT, MergedEndpoint, MergedEndpointSpec};
 pub use origin::Origin;
 pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};

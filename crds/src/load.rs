@@ -125,7 +125,7 @@ pub fn parse(text: &str, file: &Path) -> Result<ConfigurationObjects, LoadErrors
 
 /// Reads all documents of a file or directory, of any kind, in the order of [`load`]. Unreadable files and documents
 /// are skipped.
-pub fn documents_of(path: &Path) -> Vec<(Origin, Value)> {
+pub fn read_all_documents(path: &Path) -> Vec<(Origin, Value)> {
     let mut found = Vec::new();
     for file in files(path, &mut Vec::new()) {
         let Ok(text) = std::fs::read_to_string(&file) else { continue };

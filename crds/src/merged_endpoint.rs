@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::flow_control::{GLOBALLY_NAMED_SCHEMAS_ARE_THERE, NAMED_SCHEMAS_ARE_THERE};
+use crate::flow_control::{GLOBALLY_NAMED_SCHEMAS_EXIST, NAMED_SCHEMAS_EXIST};
 use crate::{ConfigurationStatus, DispatchPolicy, FlowControl, Logging};
 
 /// The name of the only MergedEndpoint, and of the context of the merged view. No cluster can have this name.
@@ -28,9 +28,9 @@ pub const MERGED_ENDPOINT: &str = "all";
 )]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": NAMED_SCHEMAS_ARE_THERE,
+    {"rule": NAMED_SCHEMAS_EXIST,
      "message": "flowControlSchemaName must be a name in flowControl.flowControlSchemas"},
-    {"rule": GLOBALLY_NAMED_SCHEMAS_ARE_THERE,
+    {"rule": GLOBALLY_NAMED_SCHEMAS_EXIST,
      "message": "flowControlSchemaName must be a name in flowControl.flowControlSchemas"}
 ]))]
 pub struct MergedEndpointSpec {

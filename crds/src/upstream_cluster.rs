@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterAuthorization;
 
-use crate::flow_control::NAMED_SCHEMAS_ARE_THERE;
+use crate::flow_control::NAMED_SCHEMAS_EXIST;
 use crate::patterns::{ENDPOINT, PROXY, SERVER_NAME};
 use crate::{
     CircuitBreaker, ConfigurationStatus, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText,
@@ -54,7 +54,7 @@ pub const CLUSTER_UID: &str = "tributary.dev/cluster-uid";
      "message": "tokenPassThrough would send tokens of users to unverified servers; give caData or caFile, or remove tokenPassThrough"},
     {"rule": "!has(self.secureServing) || (has(self.serverNames) && size(self.serverNames) > 0)",
      "message": "secureServing needs serverNames, which is empty"},
-    {"rule": NAMED_SCHEMAS_ARE_THERE,
+    {"rule": NAMED_SCHEMAS_EXIST,
      "message": "flowControlSchemaName must be a name in flowControl.flowControlSchemas"}
 ]))]
 pub struct UpstreamClusterSpec {

@@ -263,7 +263,7 @@ fn converted_cluster_without_matching_policies_denies_all_requests() {
         for (method, path) in [("GET", "/api/v1/pods"), ("POST", "/apis/apps/v1/deployments"), ("GET", "/version")] {
             let info = tributary_apimachinery::RequestInfo::parse(method, path, None).unwrap();
             let asked = tributary_policy::DispatchAttributes::from_request(&info, "ann", &[], "");
-            let tributary_policy::Verdict::Taken { outcome, .. } = compiled.decide(&asked).verdict else {
+            let tributary_policy::Verdict::Matched { outcome, .. } = compiled.decide(&asked).verdict else {
                 panic!("{method} {path}")
             };
             assert!(matches!(outcome.action, tributary_policy::Action::Deny { .. }), "{method} {path}");

@@ -52,7 +52,7 @@ pub enum RightsPassage {
 #[derive(Clone, Copy, Debug)]
 struct GateState {
     passage: RightsPassage,
-    turn: u64,
+    generation: u64,
 }
 
 /// A running gate. Dropping it closes the port and all connections.
@@ -79,10 +79,13 @@ impl RightsGate {
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
         let port = listener.local_addr().context("read the port")?.port();
-        let (state, _) = watch::channel(GateState { passage: RightsPassage::Clear, turn: 0 });
-        let way =
-            WayThrough { client: client(member), origin: member.http().origin().to_owned(), state: state.subscribe() };
-        let task = tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), way));
+        let (state, _) = watch::channel(GateState { passage: RightsPassage::Clear, generation: 0 });
+        let connection = MemberConnection {
+            client: client(member),
+            origin: member.http().origin().to_owned(),
+            state: state.subscribe(),
+        };
+        let task = tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), connection));
         Ok(Self { port, authority: certificates.authority, state, task })
     }
 
@@ -101,7 +104,7 @@ impl RightsGate {
     /// Changes the treatment of new requests and open streams. The gate delivers delayed events when they may pass
     /// again.
     pub fn set(&self, passage: RightsPassage) {
-        self.state.send_modify(|state| *state = GateState { passage, turn: state.turn + 1 });
+        self.state.send_modify(|state| *state = GateState { passage, generation: state.generation + 1 });
     }
 }
 
@@ -120,13 +123,13 @@ fn client(member: &TestCluster) -> MemberClient {
     Client::builder(TokioExecutor::new()).timer(TokioTimer::new()).build(connector)
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, way: WayThrough) {
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, connection: MemberConnection) {
     // The end of this task drops the set, which aborts all connections.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let (acceptor, way) = (acceptor.clone(), way.clone());
+        let (acceptor, connection) = (acceptor.clone(), connection.clone());
         connections.spawn(async move {
-            if let Err(error) = serve(stream, &acceptor, way).await {
+            if let Err(error) = serve(stream, &acceptor, connection).await {
                 tracing::debug!(error = format!("{error:#}"), "a connection through the gate");
             }
         });
@@ -134,12 +137,12 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, way: WayThrough) {
     }
 }
 
-async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, way: WayThrough) -> anyhow::Result<()> {
+async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, connection: MemberConnection) -> anyhow::Result<()> {
     stream.set_nodelay(true).context("set TCP_NODELAY")?;
     let stream = acceptor.accept(stream).await.context("TLS")?;
     let service = service_fn(move |request: Request<Incoming>| {
-        let way = way.clone();
-        async move { way.pass(request).await }
+        let connection = connection.clone();
+        async move { connection.pass(request).await }
     });
     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     server.serve_connection(TokioIo::new(stream), service).await.context("HTTP")
@@ -147,14 +150,14 @@ async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, way: WayThrough) -> an
 
 /// The connection of the gate to the member.
 #[derive(Clone)]
-struct WayThrough {
+struct MemberConnection {
     client: MemberClient,
     /// Scheme and authority of the member.
     origin: String,
     state: watch::Receiver<GateState>,
 }
 
-impl WayThrough {
+impl MemberConnection {
     /// Forwards a request to the member. An error resets only the stream of this request.
     async fn pass(self, request: Request<Incoming>) -> io::Result<Response<GateBody>> {
         let (head, body) = request.into_parts();
@@ -171,7 +174,9 @@ impl WayThrough {
         *onward.headers_mut() = head.headers;
         let (head, body) = self.client.request(onward).await.map_err(io::Error::other)?.into_parts();
         let body = match is_of_rights || is_watch {
-            true => HeldBody { body, is_of_rights, is_watch, turn: begun.turn, state: self.state }.into_body(),
+            true => {
+                GatedBody { body, is_of_rights, is_watch, generation: begun.generation, state: self.state }.into_body()
+            }
             false => body.map_err(io::Error::other).boxed_unsync(),
         };
         Ok(Response::from_parts(head, body))
@@ -183,16 +188,16 @@ fn refused() -> io::Error {
 }
 
 /// A response body whose frames the gate can delay: of a request for RBAC objects, or of a watch.
-struct HeldBody {
+struct GatedBody {
     body: Incoming,
     is_of_rights: bool,
     is_watch: bool,
     /// The number of passage changes before the request.
-    turn: u64,
+    generation: u64,
     state: watch::Receiver<GateState>,
 }
 
-impl HeldBody {
+impl GatedBody {
     fn into_body(self) -> GateBody {
         let frames = stream::unfold(self, |mut held| async move {
             let frame = held.next().await?;
@@ -204,8 +209,8 @@ impl HeldBody {
     /// Waits until the gate passes the next frame, and returns the frame.
     async fn next(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
-            let GateState { passage, turn } = *self.state.borrow_and_update();
-            let was_open = self.turn < turn;
+            let GateState { passage, generation } = *self.state.borrow_and_update();
+            let was_open = self.generation < generation;
             let is_held = match passage {
                 RightsPassage::Clear => false,
                 RightsPassage::OpenSilent => self.is_watch && self.is_of_rights && was_open,

@@ -99,12 +99,12 @@ impl TributaryBuilder {
     /// [`Tributary::kubeconfig_of`] writes one for a user.
     #[must_use]
     pub fn shared(self, client_ca_file: &Path) -> Self {
-        self.for_many().argument(format!("--client-ca-file={}", client_ca_file.display()))
+        self.in_shared_mode().argument(format!("--client-ca-file={}", client_ca_file.display()))
     }
 
     /// Runs in shared mode, which additional arguments configure. The server writes no kubeconfig.
     #[must_use]
-    pub fn for_many(mut self) -> Self {
+    pub fn in_shared_mode(mut self) -> Self {
         self.shared = true;
         self
     }

@@ -18,10 +18,10 @@ use crate::fair_queues::FairQueues;
 pub(crate) const KEYS_MAX: usize = 16_384;
 
 /// Number of accounts from which on scans for unused accounts run.
-const SWEPT_FROM: usize = 64;
+const SWEEP_MIN_ACCOUNTS: usize = 64;
 
 /// Pause between two scans for unused accounts. A scan takes about 100 µs for 16,384 keys.
-const SWEPT_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct KeyAccount<A, W> {
@@ -56,14 +56,20 @@ impl<A: Allowance, W> Default for KeyAccount<A, W> {
 
 impl<A: Allowance, W> KeyAccount<A, W> {
     /// Returns whether the key uses no slot and no token, and no request of the key waits.
-    pub(crate) fn is_at_rest(&self, now: Instant) -> bool {
-        self.queues.is_none() && self.allowance.is_at_rest(now)
+    pub(crate) fn is_unused(&self, now: Instant) -> bool {
+        self.queues.is_none() && self.allowance.is_unused(now)
     }
 }
 
 impl<A: Allowance, W> Accounts<A, W> {
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, own: HashMap::new(), rest: KeyAccount::default(), sweep_at: SWEPT_FROM.min(max), sweep_from: None }
+        Self {
+            max,
+            own: HashMap::new(),
+            rest: KeyAccount::default(),
+            sweep_at: SWEEP_MIN_ACCOUNTS.min(max),
+            sweep_from: None,
+        }
     }
 
     /// Returns the account of a key, or the shared account if the maximum is reached.
@@ -71,7 +77,7 @@ impl<A: Allowance, W> Accounts<A, W> {
         if self.own.contains_key(&key) {
             return AccountId::Own(key);
         }
-        if !self.has_place(now) {
+        if !self.may_open_account(now) {
             return AccountId::Rest;
         }
         self.own.insert(key, KeyAccount::default());
@@ -80,7 +86,7 @@ impl<A: Allowance, W> Accounts<A, W> {
 
     pub(crate) fn close(&mut self, id: AccountId, now: Instant) {
         if let AccountId::Own(key) = id
-            && self.own.get(&key).is_some_and(|account| account.is_at_rest(now))
+            && self.own.get(&key).is_some_and(|account| account.is_unused(now))
         {
             self.own.remove(&key);
         }
@@ -113,11 +119,11 @@ impl<A: Allowance, W> Accounts<A, W> {
     }
 
     /// Returns whether a new key can have its own account. If a scan is due, first removes unused accounts.
-    fn has_place(&mut self, now: Instant) -> bool {
+    fn may_open_account(&mut self, now: Instant) -> bool {
         if self.own.len() >= self.sweep_at && self.sweep_from.is_none_or(|from| now >= from) {
-            self.own.retain(|_, account| !account.is_at_rest(now));
-            self.sweep_at = (2 * self.own.len()).max(SWEPT_FROM).min(self.max);
-            self.sweep_from = (self.own.len() >= self.max).then(|| now.checked_add(SWEPT_EVERY)).flatten();
+            self.own.retain(|_, account| !account.is_unused(now));
+            self.sweep_at = (2 * self.own.len()).max(SWEEP_MIN_ACCOUNTS).min(self.max);
+            self.sweep_from = (self.own.len() >= self.max).then(|| now.checked_add(SWEEP_INTERVAL)).flatten();
         }
         self.own.len() < self.max
     }

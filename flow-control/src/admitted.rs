@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::allowance::Slots;
-use crate::gate::Held;
+use crate::gate::GatePermit;
 use crate::refusal::{REFUSAL_REASONS, RefusalCause};
 
 #[derive(Debug, Default)]
@@ -17,14 +17,14 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn counter_for(&self, is_apart: bool) -> &AtomicUsize {
-        if is_apart { &self.long_running } else { &self.short }
+    fn in_flight_counter(&self, is_without_slot: bool) -> &AtomicUsize {
+        if is_without_slot { &self.long_running } else { &self.short }
     }
 
-    /// Number of requests in flight. If `is_apart` is true: the long-running requests without a slot; otherwise all
-    /// other requests.
-    pub(crate) fn under_way(&self, is_apart: bool) -> usize {
-        self.counter_for(is_apart).load(Ordering::Relaxed)
+    /// Number of requests in flight. If `is_without_slot` is true: the long-running requests without a slot; otherwise
+    /// all other requests.
+    pub(crate) fn in_flight(&self, is_without_slot: bool) -> usize {
+        self.in_flight_counter(is_without_slot).load(Ordering::Relaxed)
     }
 
     pub(crate) fn admit(&self) {
@@ -48,27 +48,27 @@ impl Counts {
 #[must_use = "its place is free again once it is dropped"]
 pub struct AdmittedRequest {
     usage: Arc<Counts>,
-    is_apart: bool,
+    is_without_slot: bool,
     /// Declared last, because fields drop in the order of declaration. The number of requests in flight must decrease
     /// before the slot is free for the next request.
-    _slot: Option<Held<Slots>>,
+    _slot: Option<GatePermit<Slots>>,
 }
 
 impl AdmittedRequest {
-    pub(crate) fn begin(usage: &Arc<Counts>, is_apart: bool, slot: Option<Held<Slots>>) -> Self {
-        usage.counter_for(is_apart).fetch_add(1, Ordering::Relaxed);
-        Self { usage: Arc::clone(usage), is_apart, _slot: slot }
+    pub(crate) fn begin(usage: &Arc<Counts>, is_without_slot: bool, slot: Option<GatePermit<Slots>>) -> Self {
+        usage.in_flight_counter(is_without_slot).fetch_add(1, Ordering::Relaxed);
+        Self { usage: Arc::clone(usage), is_without_slot, _slot: slot }
     }
 }
 
 impl Drop for AdmittedRequest {
     fn drop(&mut self) {
-        self.usage.counter_for(self.is_apart).fetch_sub(1, Ordering::Relaxed);
+        self.usage.in_flight_counter(self.is_without_slot).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl fmt::Debug for AdmittedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmittedRequest").field("is_apart", &self.is_apart).finish_non_exhaustive()
+        f.debug_struct("AdmittedRequest").field("is_apart", &self.is_without_slot).finish_non_exhaustive()
     }
 }

@@ -13,7 +13,7 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     type Limit: Copy + Debug + PartialEq + Send;
 
     /// Whether a request occupies its seats until the request ends. True for slots, false for tokens.
-    const HELD: bool;
+    const IS_FREED_AT_END: bool;
 
     /// Returns the number of seats that a request of this width takes. A request wider than the limit takes the whole
     /// limit. `None` if the limit is 0.
@@ -30,7 +30,7 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant>;
 
     /// Returns whether no slot or token of the limit is in use, so that the account can be removed.
-    fn is_at_rest(&self, now: Instant) -> bool;
+    fn is_unused(&self, now: Instant) -> bool;
 
     /// Adapts the used part to a new limit. Slots in use stay in use; a token bucket becomes full.
     fn change_limit(&mut self);
@@ -44,7 +44,7 @@ pub(crate) struct Slots {
 impl Allowance for Slots {
     type Limit = MaxRequestsInflight;
 
-    const HELD: bool = true;
+    const IS_FREED_AT_END: bool = true;
 
     fn seats(limit: Self::Limit, width: u32) -> Option<u32> {
         (limit.max > 0).then(|| width.clamp(1, limit.max))
@@ -67,7 +67,7 @@ impl Allowance for Slots {
         None
     }
 
-    fn is_at_rest(&self, _: Instant) -> bool {
+    fn is_unused(&self, _: Instant) -> bool {
         self.taken == 0
     }
 
@@ -87,7 +87,7 @@ fn tokens(seats: u32) -> NonZeroU32 {
 impl Allowance for SpentTokens {
     type Limit = TokenBucket;
 
-    const HELD: bool = false;
+    const IS_FREED_AT_END: bool = false;
 
     fn seats(limit: Self::Limit, width: u32) -> Option<u32> {
         Some(width.clamp(1, limit.burst.get()))
@@ -105,7 +105,7 @@ impl Allowance for SpentTokens {
         now.checked_add(self.wait_for(limit.into(), tokens(seats), now))
     }
 
-    fn is_at_rest(&self, now: Instant) -> bool {
+    fn is_unused(&self, now: Instant) -> bool {
         self.is_full(now)
     }
 

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use tributary_limiters::ShareHolder;
+use tributary_limiters::GroupedShareKey;
 
 /// A random seed. Without the seed, a client could choose a user name whose hash equals the hash of a different user.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -65,22 +65,22 @@ pub struct FlowResource<'a> {
 pub struct Flow {
     turn: u64,
     /// Hash of the user within the flow. Equal to `turn` if the flow has only one user.
-    who: u64,
+    user: u64,
 }
 
 impl Flow {
     /// Returns the flow of a single user.
-    pub fn from_identity(who: &impl Hash) -> Self {
-        Self::numbered(HASHES.hash_one(who))
+    pub fn from_identity(user: &impl Hash) -> Self {
+        Self::from_hash(HASHES.hash_one(user))
     }
 
-    /// Returns the flow `all` for a request of the user `who`. The flow may have several users.
-    pub fn of_one_among(all: &impl Hash, who: &impl Hash) -> Self {
-        Self { turn: HASHES.hash_one(all), who: HASHES.hash_one((all, who)) }
+    /// Returns the flow `all` for a request of the user `user`. The flow may have several users.
+    pub fn from_shared_identity(all: &impl Hash, user: &impl Hash) -> Self {
+        Self { turn: HASHES.hash_one(all), user: HASHES.hash_one((all, user)) }
     }
 
-    pub(crate) fn numbered(hash: u64) -> Self {
-        Self { turn: hash, who: hash }
+    pub(crate) fn from_hash(hash: u64) -> Self {
+        Self { turn: hash, user: hash }
     }
 
     pub(crate) fn turn(self) -> u64 {
@@ -88,17 +88,17 @@ impl Flow {
     }
 
     /// Returns whether two requests belong to the same flow. Their users may differ.
-    pub(crate) fn takes_turn_of(self, other: Self) -> bool {
+    pub(crate) fn is_same_flow(self, other: Self) -> bool {
         self.turn == other.turn
     }
 
     /// Returns whether several users share the flow.
     pub(crate) fn is_shared(self) -> bool {
-        self.turn != self.who
+        self.turn != self.user
     }
 }
 
-impl ShareHolder for Flow {
+impl GroupedShareKey for Flow {
     fn group(self) -> Option<u64> {
         self.is_shared().then_some(self.turn)
     }
@@ -249,11 +249,11 @@ mod tests {
 
     #[test]
     fn users_of_a_shared_flow_remain_distinct() {
-        let (ann, bob) = (Flow::of_one_among(&"eu", &"ann"), Flow::of_one_among(&"eu", &"bob"));
-        assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.group() == bob.group());
-        assert!(!ann.takes_turn_of(Flow::of_one_among(&"us", &"ann")));
+        let (ann, bob) = (Flow::from_shared_identity(&"eu", &"ann"), Flow::from_shared_identity(&"eu", &"bob"));
+        assert!(ann.is_same_flow(bob) && ann != bob && ann.is_shared() && ann.group() == bob.group());
+        assert!(!ann.is_same_flow(Flow::from_shared_identity(&"us", &"ann")));
         let alone = Flow::from_identity(&"ann");
-        assert!(!alone.is_shared() && alone.group().is_none() && !alone.takes_turn_of(ann));
+        assert!(!alone.is_shared() && alone.group().is_none() && !alone.is_same_flow(ann));
     }
 
     #[test]

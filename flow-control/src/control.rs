@@ -9,7 +9,7 @@ use tributary_limiters::SpentTokens;
 use crate::admitted::{AdmittedRequest, Counts};
 use crate::allowance::{Allowance, Slots};
 use crate::attributes::{Attributes, Key};
-use crate::gate::{Gate, Held};
+use crate::gate::{Gate, GatePermit};
 use crate::limiter::Candidate;
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
@@ -17,10 +17,10 @@ use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucke
 /// Schemas of one configuration, by name. A new configuration keeps the usage of each schema that remains.
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
-    schemas: HashMap<Arc<str>, GovernedSchema>,
+    schemas: HashMap<Arc<str>, SchemaLimiter>,
     /// Schemas that no longer exist in the configuration: all schemas that the last change removed, and those of
     /// earlier changes that are still in use. The most recently removed schemas come first.
-    left: Vec<GovernedSchema>,
+    left: Vec<SchemaLimiter>,
 }
 
 /// Error: two schemas have the same name.
@@ -33,22 +33,22 @@ pub struct DuplicateSchema {
 
 /// A schema with its usage (requests in flight, waiting requests, counters). Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct GovernedSchema {
+pub struct SchemaLimiter {
     name: Arc<str>,
-    kind: Arc<Governed>,
+    kind: Arc<LimiterKind>,
     usage: Arc<Counts>,
 }
 
 #[derive(Debug)]
-enum Governed {
+enum LimiterKind {
     Exempt,
-    Slots(Ruled<Slots>),
-    Tokens(Ruled<SpentTokens>),
+    Slots(ConfiguredLimit<Slots>),
+    Tokens(ConfiguredLimit<SpentTokens>),
 }
 
 /// Configuration of a limit, with the usage. The usage stays when the configuration changes.
 #[derive(Debug)]
-struct Ruled<A: Allowance> {
+struct ConfiguredLimit<A: Allowance> {
     rule: Limited<A::Limit>,
     gate: Arc<Gate<A>>,
 }
@@ -96,11 +96,11 @@ impl FlowControl {
             }
         }
         let schemas = by_name.into_iter().map(|(name, schema)| {
-            let governed = GovernedSchema::next(self.schemas_named(&name), schema);
+            let governed = SchemaLimiter::next(self.schemas_named(&name), schema);
             (name, governed)
         });
         let schemas: HashMap<_, _> = schemas.collect();
-        let goes = |before: &&GovernedSchema| {
+        let goes = |before: &&SchemaLimiter| {
             !schemas.get(&before.name).is_some_and(|next| discriminant(&*next.kind) == discriminant(&*before.kind))
         };
         let left = self.schemas.values().filter(goes);
@@ -109,44 +109,44 @@ impl FlowControl {
     }
 
     /// Returns the schemas of this name, the current one and the removed ones. The newest schema comes first.
-    fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
+    fn schemas_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a SchemaLimiter> + Clone {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }
 
     /// Returns the schemas that no longer exist in the configuration: all schemas that the last change removed, because
     /// requests may still use them, and those of earlier changes that are still in use. The most recently removed
     /// schemas come first.
-    pub fn left(&self) -> impl Iterator<Item = &GovernedSchema> {
+    pub fn left(&self) -> impl Iterator<Item = &SchemaLimiter> {
         self.left.iter()
     }
 
     /// Returns the schema of this name.
-    pub fn schema(&self, name: &str) -> Option<&GovernedSchema> {
+    pub fn schema(&self, name: &str) -> Option<&SchemaLimiter> {
         self.schemas.get(name)
     }
 
     /// Returns all schemas, in no particular order.
-    pub fn schemas(&self) -> impl Iterator<Item = &GovernedSchema> {
+    pub fn schemas(&self) -> impl Iterator<Item = &SchemaLimiter> {
         self.schemas.values()
     }
 }
 
-impl GovernedSchema {
+impl SchemaLimiter {
     /// Creates a schema that takes over the usage of an earlier schema of the same name and kind.
     fn next<'a>(mut known: impl Iterator<Item = &'a Self> + Clone, schema: Schema) -> Self {
         let Schema { name, kind } = schema;
         let usage = known.clone().next().map(|before| Arc::clone(&before.usage)).unwrap_or_default();
         let kind = match kind {
-            SchemaKind::Exempt => Governed::Exempt,
+            SchemaKind::Exempt => LimiterKind::Exempt,
             SchemaKind::MaxRequestsInflight(rule) => {
                 let before =
-                    known.find_map(|before| if let Governed::Slots(own) = &*before.kind { Some(own) } else { None });
-                Governed::Slots(Ruled::with_rule(before, rule))
+                    known.find_map(|before| if let LimiterKind::Slots(own) = &*before.kind { Some(own) } else { None });
+                LimiterKind::Slots(ConfiguredLimit::with_rule(before, rule))
             }
             SchemaKind::TokenBucket(rule) => {
-                let before =
-                    known.find_map(|before| if let Governed::Tokens(own) = &*before.kind { Some(own) } else { None });
-                Governed::Tokens(Ruled::with_rule(before, rule))
+                let before = known
+                    .find_map(|before| if let LimiterKind::Tokens(own) = &*before.kind { Some(own) } else { None });
+                LimiterKind::Tokens(ConfiguredLimit::with_rule(before, rule))
             }
         };
         Self { name, kind: Arc::new(kind), usage }
@@ -154,12 +154,12 @@ impl GovernedSchema {
 
     /// Returns whether a request of the schema is in flight or waits, or a token bucket is not full.
     fn is_in_use(&self) -> bool {
-        let is_at_rest = match &*self.kind {
-            Governed::Exempt => true,
-            Governed::Slots(ruled) => ruled.gate.is_at_rest(),
-            Governed::Tokens(ruled) => ruled.gate.is_at_rest(),
+        let is_unused = match &*self.kind {
+            LimiterKind::Exempt => true,
+            LimiterKind::Slots(ruled) => ruled.gate.is_unused(),
+            LimiterKind::Tokens(ruled) => ruled.gate.is_unused(),
         };
-        !is_at_rest || [false, true].into_iter().any(|is_apart| self.usage.under_way(is_apart) > 0)
+        !is_unused || [false, true].into_iter().any(|is_without_slot| self.usage.in_flight(is_without_slot) > 0)
     }
 
     /// Returns the name of the schema.
@@ -185,27 +185,27 @@ impl GovernedSchema {
     }
 
     async fn decide(&self, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
-        let is_apart = self.is_apart(attributes);
+        let is_without_slot = self.is_without_slot(attributes);
         let slot = match &*self.kind {
-            Governed::Exempt => None,
-            Governed::Slots(ruled) if is_apart => {
-                ruled.pass_apart(&self.name, attributes)?;
+            LimiterKind::Exempt => None,
+            LimiterKind::Slots(ruled) if is_without_slot => {
+                ruled.admit_without_slot(&self.name, attributes)?;
                 None
             }
-            Governed::Slots(ruled) => Some(ruled.admit(&self.name, attributes).await?),
-            Governed::Tokens(ruled) => {
+            LimiterKind::Slots(ruled) => Some(ruled.admit(&self.name, attributes).await?),
+            LimiterKind::Tokens(ruled) => {
                 ruled.admit(&self.name, attributes).await?.spend();
                 None
             }
         };
-        Ok(AdmittedRequest::begin(&self.usage, is_apart, slot))
+        Ok(AdmittedRequest::begin(&self.usage, is_without_slot, slot))
     }
 
     /// Returns whether a request is long-running and takes no slot.
-    fn is_apart(&self, attributes: &Attributes<'_>) -> bool {
+    fn is_without_slot(&self, attributes: &Attributes<'_>) -> bool {
         let counts_all = match &*self.kind {
-            Governed::Slots(ruled) => ruled.rule.limit.count_long_running,
-            Governed::Exempt | Governed::Tokens(_) => false,
+            LimiterKind::Slots(ruled) => ruled.rule.limit.count_long_running,
+            LimiterKind::Exempt | LimiterKind::Tokens(_) => false,
         };
         attributes.is_long_running && !counts_all
     }
@@ -213,26 +213,26 @@ impl GovernedSchema {
     /// Returns the current limit of each key, in slots or tokens per second. `None` for a schema without a limit.
     pub fn in_force(&self) -> Option<u32> {
         match &*self.kind {
-            Governed::Exempt => None,
-            Governed::Slots(ruled) => Some(ruled.gate.limit().max),
-            Governed::Tokens(ruled) => Some(ruled.gate.limit().qps.get()),
+            LimiterKind::Exempt => None,
+            LimiterKind::Slots(ruled) => Some(ruled.gate.limit().max),
+            LimiterKind::Tokens(ruled) => Some(ruled.gate.limit().qps.get()),
         }
     }
 
     /// Returns the current usage of the schema.
     pub fn usage(&self) -> SchemaUsage {
         let (waiting, keys) = match &*self.kind {
-            Governed::Exempt => (0, 0),
-            Governed::Slots(ruled) => ruled.gate.usage(),
-            Governed::Tokens(ruled) => ruled.gate.usage(),
+            LimiterKind::Exempt => (0, 0),
+            LimiterKind::Slots(ruled) => ruled.gate.usage(),
+            LimiterKind::Tokens(ruled) => ruled.gate.usage(),
         };
-        let [in_flight, long_running] = [false, true].map(|is_apart| self.usage.under_way(is_apart));
+        let [in_flight, long_running] = [false, true].map(|is_without_slot| self.usage.in_flight(is_without_slot));
         let (admitted, refused) = (self.usage.admitted(), self.usage.refused());
         SchemaUsage { in_flight, long_running, waiting, keys, admitted, refused }
     }
 }
 
-impl<A: Allowance> Ruled<A>
+impl<A: Allowance> ConfiguredLimit<A>
 where
     ReachedLimit: From<A::Limit>,
 {
@@ -246,7 +246,7 @@ where
         Self { rule, gate: Arc::clone(&before.gate) }
     }
 
-    async fn admit(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<Held<A>, Box<Refused>> {
+    async fn admit(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<GatePermit<A>, Box<Refused>> {
         let Limited { by, queueing, .. } = &self.rule;
         let key = Key::from_attributes(by, attributes);
         let candidate = Candidate { key, flow: attributes.flow, width: attributes.width };
@@ -262,12 +262,12 @@ where
     }
 }
 
-impl Ruled<Slots> {
+impl ConfiguredLimit<Slots> {
     /// Admits a long-running request that takes no slot.
     ///
     /// # Errors
     /// [`Refused`] if the limit is 0.
-    fn pass_apart(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<(), Box<Refused>> {
+    fn admit_without_slot(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<(), Box<Refused>> {
         match self.rule.limit.max {
             0 => Err(self.refused(name, RefusalCause::Closed, attributes)),
             _ => Ok(()),

@@ -22,7 +22,7 @@ use crate::queue::{Queue, Waiter};
 
 /// Usage that an occupied slot counts in advance, and usage of one token, in nanoseconds. Nearly all requests take less
 /// than one second.
-const AHEAD: u128 = 1_000_000_000;
+const ADVANCE_USAGE: u128 = 1_000_000_000;
 
 /// Queues of one key. The queues exist only while requests of the key wait.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct FairQueues<W> {
     /// Queues by index: those with waiting requests, those whose requests occupy slots, and empty queues whose usage is
     /// above the minimum. A queue that is absent would start with the minimum usage. A map, because most keys have one
     /// flow and few queues.
-    queues: HashMap<usize, UsingQueue<W>>,
+    queues: HashMap<usize, QueueWithUsage<W>>,
     waiting: usize,
     /// The queue to serve next. The choice is fixed until the first request of the queue is admitted or cancelled.
     /// Usage grows with time, so without the fixed choice the next queue could change between two events.
@@ -42,34 +42,34 @@ pub(crate) struct FairQueues<W> {
 }
 
 #[derive(Debug)]
-struct UsingQueue<W> {
-    used: Used,
+struct QueueWithUsage<W> {
+    used: QueueUsage,
     waiters: Queue<W>,
 }
 
-impl<W> Default for UsingQueue<W> {
+impl<W> Default for QueueWithUsage<W> {
     fn default() -> Self {
-        Self { used: Used::default(), waiters: Queue::default() }
+        Self { used: QueueUsage::default(), waiters: Queue::default() }
     }
 }
 
 /// Usage of a queue. The usage of slots is measured by time, in nanoseconds.
 #[derive(Debug, Default)]
-struct Used {
+struct QueueUsage {
     settled: u128,
     seats: u128,
     /// Sum of the start times of all occupied slots, in nanoseconds since `origin`.
     since: u128,
 }
 
-impl Used {
+impl QueueUsage {
     fn until(&self, now: u128) -> u128 {
         self.settled + (self.seats * now).saturating_sub(self.since)
     }
 
     /// Returns the usage, with the advance of occupied slots. The queue with the smallest result is served next.
-    fn ahead(&self, now: u128) -> u128 {
-        self.until(now) + self.seats * AHEAD
+    fn with_advance(&self, now: u128) -> u128 {
+        self.until(now) + self.seats * ADVANCE_USAGE
     }
 }
 
@@ -100,7 +100,7 @@ impl<W> FairQueues<W> {
 
     pub(crate) fn push(&mut self, at: usize, waiter: Waiter<W>, now: Instant) {
         if self.queues.get(&at).is_none_or(|queue| queue.waiters.is_empty()) {
-            self.begin_anew(at, now);
+            self.restart_queue(at, now);
         }
         self.queues.entry(at).or_default().waiters.push(waiter);
         self.waiting += 1;
@@ -108,7 +108,7 @@ impl<W> FairQueues<W> {
 
     /// Gives an empty queue the least usage of all queues with waiting requests. Removes the empty queues whose usage
     /// is not above this minimum.
-    fn begin_anew(&mut self, at: usize, now: Instant) {
+    fn restart_queue(&mut self, at: usize, now: Instant) {
         let now = self.elapsed(now);
         let waiting = self.queues.values().filter(|queue| !queue.waiters.is_empty());
         let least = waiting.map(|queue| queue.used.until(now)).min().unwrap_or(0);
@@ -121,11 +121,11 @@ impl<W> FairQueues<W> {
     /// Returns the index of the queue to serve next, and the number of seats of its first request.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(usize, u32)> {
         self.turn = self.turn.or_else(|| self.least_used(now));
-        Some((self.turn?, self.awaited()?))
+        Some((self.turn?, self.next_seats()?))
     }
 
     /// Returns the number of seats of the request to serve next.
-    pub(crate) fn awaited(&self) -> Option<u32> {
+    pub(crate) fn next_seats(&self) -> Option<u32> {
         Some(self.queues.get(&self.turn?)?.waiters.first()?.seats)
     }
 
@@ -134,7 +134,7 @@ impl<W> FairQueues<W> {
     fn least_used(&self, now: Instant) -> Option<usize> {
         let now = self.elapsed(now);
         let waiting = self.queues.iter().filter_map(|(at, queue)| Some((*at, queue, queue.waiters.first()?)));
-        let least = waiting.min_by_key(|(_, queue, first)| (queue.used.ahead(now), first.ticket));
+        let least = waiting.min_by_key(|(_, queue, first)| (queue.used.with_advance(now), first.ticket));
         least.map(|(at, ..)| at)
     }
 
@@ -162,7 +162,7 @@ impl<W> FairQueues<W> {
     /// Counts the slots that a request from this queue occupies after its admission.
     pub(crate) fn begin(&mut self, at: usize, seats: u32, now: Instant) {
         let now = self.elapsed(now);
-        if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
+        if let Some(QueueWithUsage { used, .. }) = self.queues.get_mut(&at) {
             used.seats += u128::from(seats);
             used.since += u128::from(seats) * now;
         }
@@ -172,7 +172,7 @@ impl<W> FairQueues<W> {
     pub(crate) fn end(&mut self, at: usize, seats: u32, since: Instant, now: Instant) {
         let (since, now) = (self.elapsed(since), self.elapsed(now));
         // A queue is not removed while its requests occupy slots.
-        if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
+        if let Some(QueueWithUsage { used, .. }) = self.queues.get_mut(&at) {
             used.seats -= u128::from(seats);
             used.since -= u128::from(seats) * since;
             used.settled += u128::from(seats) * now.saturating_sub(since);
@@ -181,8 +181,8 @@ impl<W> FairQueues<W> {
 
     /// Counts the tokens that a request from this queue has spent.
     pub(crate) fn spend(&mut self, at: usize, seats: u32) {
-        if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
-            used.settled += u128::from(seats) * AHEAD;
+        if let Some(QueueWithUsage { used, .. }) = self.queues.get_mut(&at) {
+            used.settled += u128::from(seats) * ADVANCE_USAGE;
         }
     }
 
@@ -212,12 +212,12 @@ mod tests {
     fn flow_stays_in_one_queue_and_other_flows_avoid_it() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, Deck::default(), now);
-        let flood = Flow::numbered(0x5EED_0123_4567_89AB);
+        let flood = Flow::from_hash(0x5EED_0123_4567_89AB);
         let taken: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
         assert!(taken.iter().all(|at| *at == taken[0]));
         // A flow whose first candidate queue is the same and whose other candidates differ. The last digit of the hash
         // selects the first candidate.
-        let other = Flow::numbered(flood.turn() - flood.turn() % 64 + taken[0] as u64 + 64);
+        let other = Flow::from_hash(flood.turn() - flood.turn() % 64 + taken[0] as u64 + 64);
         assert_eq!(Deck::default().deal(other.turn()).next(), Some(taken[0]));
         assert_ne!(push(&mut queues, other, 20, now), taken[0]);
         assert_eq!(queues.waiting(), 21);
@@ -228,7 +228,7 @@ mod tests {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {
-            push(&mut queues, Flow::numbered(if ticket < 20 { 1 } else { 2 }), ticket, now);
+            push(&mut queues, Flow::from_hash(if ticket < 20 { 1 } else { 2 }), ticket, now);
         }
         let mut served = Vec::new();
         while let Some((at, seats)) = queues.next(now) {
@@ -248,10 +248,10 @@ mod tests {
         let mut ends: BTreeMap<(u64, usize), (Flow, Instant)> = BTreeMap::new();
         let mut held: BTreeMap<Flow, u64> = BTreeMap::new();
         let (mut free, mut clock) = (10, 0_u64);
-        let takes = |flow: Flow| if flow == Flow::numbered(1) { 1000 } else { 10 };
+        let takes = |flow: Flow| if flow == Flow::from_hash(1) { 1000 } else { 10 };
         while clock < 60_000 {
             let now = start + Duration::from_millis(clock);
-            for flow in [Flow::numbered(1), Flow::numbered(2)] {
+            for flow in [Flow::from_hash(1), Flow::from_hash(2)] {
                 while queues.length_for(queues.choose(flow), flow) < 20 {
                     push(&mut queues, flow, ticket, now);
                     ticket += 1;
@@ -271,7 +271,7 @@ mod tests {
             *held.entry(flow).or_default() += takes(flow);
             free += 1;
         }
-        let [long, short] = [held[&Flow::numbered(1)], held[&Flow::numbered(2)]];
+        let [long, short] = [held[&Flow::from_hash(1)], held[&Flow::from_hash(2)]];
         assert!(long.abs_diff(short) * 10 < long, "{held:?}");
     }
 
@@ -280,7 +280,7 @@ mod tests {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..100 {
-            push(&mut queues, Flow::numbered(1), ticket, now);
+            push(&mut queues, Flow::from_hash(1), ticket, now);
         }
         for _ in 0..50 {
             let (at, seats) = queues.next(now).unwrap();
@@ -288,7 +288,7 @@ mod tests {
             queues.spend(at, seats);
         }
         for ticket in 100..150 {
-            push(&mut queues, Flow::numbered(2), ticket, now);
+            push(&mut queues, Flow::from_hash(2), ticket, now);
         }
         let served: Vec<_> = (0..20)
             .map(|_| {
@@ -306,21 +306,21 @@ mod tests {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(1_024, 1), now);
         for ticket in 0..1_000 {
-            let at = push(&mut queues, Flow::numbered(ticket), ticket, now);
+            let at = push(&mut queues, Flow::from_hash(ticket), ticket, now);
             queues.pop(at);
             assert_eq!(queues.queues.len(), 1);
         }
         // A queue whose request occupies a slot remains until the slot is free.
-        let at = push(&mut queues, Flow::numbered(1), 1_000, now);
+        let at = push(&mut queues, Flow::from_hash(1), 1_000, now);
         queues.pop(at);
         queues.begin(at, 1, now);
         for ticket in 2..1_000 {
-            let other = push(&mut queues, Flow::numbered(ticket), 1_000 + ticket, now);
+            let other = push(&mut queues, Flow::from_hash(ticket), 1_000 + ticket, now);
             queues.pop(other);
         }
         assert_eq!(queues.queues.len(), 2);
         queues.end(at, 1, now, now);
-        push(&mut queues, Flow::numbered(2), 3_000, now);
+        push(&mut queues, Flow::from_hash(2), 3_000, now);
         assert_eq!(queues.queues.len(), 1);
     }
 
@@ -330,12 +330,12 @@ mod tests {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {
-            queues.push(1, Waiter { ticket, flow: Flow::numbered(1), seats: 1, waker: () }, now);
+            queues.push(1, Waiter { ticket, flow: Flow::from_hash(1), seats: 1, waker: () }, now);
         }
         let mut spent = [0_u32; 2];
         for ticket in 30..60 {
-            if queues.length_for(2, Flow::numbered(2)) == 0 {
-                queues.push(2, Waiter { ticket, flow: Flow::numbered(2), seats: 3, waker: () }, now);
+            if queues.length_for(2, Flow::from_hash(2)) == 0 {
+                queues.push(2, Waiter { ticket, flow: Flow::from_hash(2), seats: 3, waker: () }, now);
             }
             let (at, seats) = queues.next(now).unwrap();
             queues.pop(at);
@@ -349,8 +349,8 @@ mod tests {
     fn cancelled_request_is_removed_from_its_queue() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
-        let at = push(&mut queues, Flow::numbered(1), 3, now);
-        push(&mut queues, Flow::numbered(1), 5, now);
+        let at = push(&mut queues, Flow::from_hash(1), 3, now);
+        push(&mut queues, Flow::from_hash(1), 5, now);
         assert!(queues.remove(at, 4).is_none());
         assert_eq!(queues.remove(at, 3).map(|waiter| waiter.ticket), Some(3));
         assert_eq!((queues.waiting(), queues.pop(at).map(|waiter| waiter.ticket)), (1, Some(5)));

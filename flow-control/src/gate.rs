@@ -19,23 +19,23 @@ use crate::schema::Queueing;
 /// flight refer to the gate, too.
 #[derive(Debug)]
 pub(crate) struct Gate<A: Allowance> {
-    limiter: Mutex<Limiter<A, oneshot::Sender<Held<A>>>>,
+    limiter: Mutex<Limiter<A, oneshot::Sender<GatePermit<A>>>>,
     /// After a change of the limit, wakes the tasks that wait for tokens.
     changed: Notify,
 }
 
 /// Seats of an admitted request. Dropping this value frees the seats.
 #[derive(Debug)]
-pub(crate) struct Held<A: Allowance> {
+pub(crate) struct GatePermit<A: Allowance> {
     gate: Arc<Gate<A>>,
-    place: Option<LimiterPermit>,
+    permit: Option<LimiterPermit>,
 }
 
 /// A waiting request. Dropping this value removes the request from the queue.
 struct Waiting<'a, A: Allowance> {
     gate: &'a Arc<Gate<A>>,
     ticket: Ticket,
-    turn: oneshot::Receiver<Held<A>>,
+    granted_permit: oneshot::Receiver<GatePermit<A>>,
 }
 
 impl<A: Allowance> Gate<A> {
@@ -55,22 +55,22 @@ impl<A: Allowance> Gate<A> {
         self: &Arc<Self>,
         candidate: Candidate,
         queueing: Option<Queueing>,
-    ) -> Result<Held<A>, RefusalCause> {
-        let mut turn = None;
+    ) -> Result<GatePermit<A>, RefusalCause> {
+        let mut granted_permit = None;
         let waker = || {
             let (give, taken) = oneshot::channel();
-            turn = Some(taken);
+            granted_permit = Some(taken);
             give
         };
         let decision = self.with(|limiter, now, granted| limiter.admit(candidate, now, waker, granted));
-        match (decision, turn) {
-            (LimiterDecision::Admitted(place), _) => Ok(self.hold_permit(place)),
-            (LimiterDecision::Waits { ticket, is_first }, Some(turn)) => {
+        match (decision, granted_permit) {
+            (LimiterDecision::Admitted(permit), _) => Ok(self.new_permit(permit)),
+            (LimiterDecision::Waits { ticket, is_first }, Some(granted_permit)) => {
                 if is_first {
-                    self.follow_time(ticket.account, ticket.generation);
+                    self.grant_as_tokens_refill(ticket.account, ticket.generation);
                 }
                 let wait_max = queueing.unwrap_or_default().wait_max;
-                Waiting { gate: self, ticket, turn }.within(wait_max).await
+                Waiting { gate: self, ticket, granted_permit }.within(wait_max).await
             }
             (LimiterDecision::Closed, _) => Err(RefusalCause::Closed),
             (LimiterDecision::QueueFull, _) => Err(RefusalCause::QueueFull),
@@ -90,8 +90,8 @@ impl<A: Allowance> Gate<A> {
         (limiter.waiting(), limiter.keys())
     }
 
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.limiter.lock().is_at_rest(Instant::now())
+    pub(crate) fn is_unused(&self) -> bool {
+        self.limiter.lock().is_unused(Instant::now())
     }
 
     pub(crate) fn limit(&self) -> A::Limit {
@@ -102,24 +102,28 @@ impl<A: Allowance> Gate<A> {
     /// request was dropped, the request's seats are freed at once.
     fn with<T>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut Limiter<A, oneshot::Sender<Held<A>>>, Instant, &mut Granted<oneshot::Sender<Held<A>>>) -> T,
+        change: impl FnOnce(
+            &mut Limiter<A, oneshot::Sender<GatePermit<A>>>,
+            Instant,
+            &mut Granted<oneshot::Sender<GatePermit<A>>>,
+        ) -> T,
     ) -> T {
         let mut granted = Vec::new();
         let done = change(&mut self.limiter.lock(), Instant::now(), &mut granted);
-        for (give, place) in granted {
-            drop(give.send(self.hold_permit(place)));
+        for (give, permit) in granted {
+            drop(give.send(self.new_permit(permit)));
         }
         done
     }
 
-    fn hold_permit(self: &Arc<Self>, place: LimiterPermit) -> Held<A> {
-        Held { gate: Arc::clone(self), place: Some(place) }
+    fn new_permit(self: &Arc<Self>, permit: LimiterPermit) -> GatePermit<A> {
+        GatePermit { gate: Arc::clone(self), permit: Some(permit) }
     }
 
     /// Admits waiting requests of an account whenever enough tokens have refilled, until the account's queues are
     /// empty. Spawns one task for each account with queues. For slots, no task is necessary.
-    fn follow_time(self: &Arc<Self>, account: AccountId, generation: u64) {
-        if A::HELD {
+    fn grant_as_tokens_refill(self: &Arc<Self>, account: AccountId, generation: u64) {
+        if A::IS_FREED_AT_END {
             return;
         }
         let gate = Arc::clone(self);
@@ -143,26 +147,26 @@ impl<A: Allowance> Gate<A> {
 }
 
 impl<A: Allowance> Waiting<'_, A> {
-    async fn within(mut self, wait_max: Duration) -> Result<Held<A>, RefusalCause> {
-        match tokio::time::timeout(wait_max, &mut self.turn).await {
-            Ok(Ok(held)) => Ok(held),
+    async fn within(mut self, wait_max: Duration) -> Result<GatePermit<A>, RefusalCause> {
+        match tokio::time::timeout(wait_max, &mut self.granted_permit).await {
+            Ok(Ok(permit)) => Ok(permit),
             // The permit may arrive at the same moment as the timeout.
-            _ => self.turn.try_recv().map_err(|_| RefusalCause::TimedOut(wait_max)),
+            _ => self.granted_permit.try_recv().map_err(|_| RefusalCause::TimedOut(wait_max)),
         }
     }
 }
 
-impl Held<SpentTokens> {
+impl GatePermit<SpentTokens> {
     /// Marks the tokens as spent. After this call, only the passage of time refills the tokens.
     pub(crate) fn spend(mut self) {
-        self.place = None;
+        self.permit = None;
     }
 }
 
-impl<A: Allowance> Drop for Held<A> {
+impl<A: Allowance> Drop for GatePermit<A> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.gate.with(|limiter, now, granted| limiter.give_back(place, now, granted));
+        if let Some(permit) = self.permit.take() {
+            self.gate.with(|limiter, now, granted| limiter.give_back(permit, now, granted));
         }
     }
 }

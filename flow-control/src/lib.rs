@@ -1,7 +1,7 @@
 //! Flow control: admits, delays or refuses requests by configured limits.
 //!
 //! A [`Schema`] limits requests in flight, or requests per second, for each user, group, client address, verb or
-//! resource. [`FlowControl`] has the schemas of one configuration. [`GovernedSchema::admit`] admits a request.
+//! resource. [`FlowControl`] has the schemas of one configuration. [`SchemaLimiter::admit`] admits a request.
 //! `limiter.rs` makes the decisions, as a state machine that gets the time as an argument. `accounts.rs` counts the
 //! usage of each key. `fair_queues.rs` and `queue.rs` order the waiting requests. `gate.rs` waits for the decisions. If
 //! Tributary has several replicas, each replica has a [part](Schema::divided_among) of each limit.
@@ -26,7 +26,7 @@ mod schema;
 
 pub use admitted::AdmittedRequest;
 pub use attributes::{Attributes, Dimension, Flow, FlowResource, FlowUser};
-pub use control::{DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};
+pub use control::{DuplicateSchema, FlowControl, SchemaLimiter, SchemaUsage};
 pub use hand::{Deck, DeckError, HAND_MAX};
 pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 pub use schema::{Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket};

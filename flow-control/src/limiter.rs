@@ -48,11 +48,11 @@ pub(crate) struct LimiterPermit {
     pub(crate) seats: u32,
     since: Instant,
     /// Queue in which the request waited before its admission; `None` if the request did not wait.
-    turn: Option<Turn>,
+    from_queue: Option<QueueRef>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Turn {
+struct QueueRef {
     generation: u64,
     queue: usize,
 }
@@ -103,8 +103,8 @@ impl<A: Allowance, W> Limiter<A, W> {
     }
 
     /// Returns whether every account is unused and no request waits. Cost: linear in the number of accounts.
-    pub(crate) fn is_at_rest(&mut self, now: Instant) -> bool {
-        self.accounts.all_mut().all(|(_, account)| account.is_at_rest(now))
+    pub(crate) fn is_unused(&mut self, now: Instant) -> bool {
+        self.accounts.all_mut().all(|(_, account)| account.is_unused(now))
     }
 
     /// Decides about a request. Calls `waker` only if the request waits. Without queues, the cost is two map lookups.
@@ -118,7 +118,7 @@ impl<A: Allowance, W> Limiter<A, W> {
         let Candidate { key, flow, width } = candidate;
         let Some(seats) = A::seats(self.limit, width) else { return LimiterDecision::Closed };
         let id = match self.try_admit(key, seats, now, granted) {
-            Ok(place) => return LimiterDecision::Admitted(place),
+            Ok(permit) => return LimiterDecision::Admitted(permit),
             Err(id) => id,
         };
         let (Some(queueing), Some(account)) = (self.queueing, self.accounts.get_mut(id)) else {
@@ -159,21 +159,21 @@ impl<A: Allowance, W> Limiter<A, W> {
         self.advance(id, now, granted);
         let account = self.accounts.get_mut(id).filter(|account| account.queues.is_none());
         match account.is_some_and(|account| account.allowance.try_spend(self.limit, seats, now)) {
-            true => Ok(LimiterPermit { account: id, seats, since: now, turn: None }),
+            true => Ok(LimiterPermit { account: id, seats, since: now, from_queue: None }),
             false => Err(id),
         }
     }
 
     /// Frees the seats of a request that has ended, or whose future was dropped after its admission.
-    pub(crate) fn give_back(&mut self, place: LimiterPermit, now: Instant, granted: &mut Granted<W>) {
-        let LimiterPermit { account: id, seats, since, turn } = place;
+    pub(crate) fn give_back(&mut self, permit: LimiterPermit, now: Instant, granted: &mut Granted<W>) {
+        let LimiterPermit { account: id, seats, since, from_queue } = permit;
         let Some(account) = self.accounts.get_mut(id) else { return };
         account.allowance.give_back(self.limit, seats, since, now);
-        if let (Some(turn), Some(queues)) = (turn, &mut account.queues)
-            && A::HELD
-            && queues.generation == turn.generation
+        if let (Some(from_queue), Some(queues)) = (from_queue, &mut account.queues)
+            && A::IS_FREED_AT_END
+            && queues.generation == from_queue.generation
         {
-            queues.end(turn.queue, seats, since, now);
+            queues.end(from_queue.queue, seats, since, now);
         }
         self.advance(id, now, granted);
         self.accounts.close(id, now);
@@ -195,7 +195,7 @@ impl<A: Allowance, W> Limiter<A, W> {
     /// Admits waiting requests of an account as long as seats are free.
     pub(crate) fn advance(&mut self, id: AccountId, now: Instant, granted: &mut Granted<W>) {
         if let Some(account) = self.accounts.get_mut(id) {
-            account.give_turns(id, self.limit, now, &mut self.waiting, granted);
+            account.grant_permits(id, self.limit, now, &mut self.waiting, granted);
         }
     }
 
@@ -204,7 +204,7 @@ impl<A: Allowance, W> Limiter<A, W> {
     pub(crate) fn due(&self, id: AccountId, generation: u64, now: Instant) -> Option<Instant> {
         let account = self.accounts.get(id)?;
         let queues = account.queues.as_ref().filter(|queues| queues.generation == generation)?;
-        account.allowance.due(self.limit, A::seats(self.limit, queues.awaited()?)?, now)
+        account.allowance.due(self.limit, A::seats(self.limit, queues.next_seats()?)?, now)
     }
 
     /// Changes the limit. Slots in use stay in use, even above the new limit, and token buckets become full.
@@ -221,14 +221,14 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
         for (id, account) in self.accounts.all_mut() {
             account.allowance.change_limit();
-            account.give_turns(id, limit, now, &mut self.waiting, granted);
+            account.grant_permits(id, limit, now, &mut self.waiting, granted);
         }
         self.limit = limit;
     }
 }
 
 impl<A: Allowance, W> KeyAccount<A, W> {
-    fn give_turns(
+    fn grant_permits(
         &mut self,
         id: AccountId,
         limit: A::Limit,
@@ -244,13 +244,14 @@ impl<A: Allowance, W> KeyAccount<A, W> {
             && self.allowance.try_spend(limit, seats, now)
             && let Some(waiter) = queues.pop(queue)
         {
-            match A::HELD {
+            match A::IS_FREED_AT_END {
                 true => queues.begin(queue, seats, now),
                 false => queues.spend(queue, seats),
             }
-            let turn = Turn { generation: queues.generation, queue };
+            let from_queue = QueueRef { generation: queues.generation, queue };
             waiting.remove(waiter.flow, 1);
-            granted.push((waiter.waker, LimiterPermit { account: id, seats, since: now, turn: Some(turn) }));
+            granted
+                .push((waiter.waker, LimiterPermit { account: id, seats, since: now, from_queue: Some(from_queue) }));
         }
         if queues.waiting() == 0 {
             self.queues = None;

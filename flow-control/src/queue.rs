@@ -55,7 +55,7 @@ impl<W> Queue<W> {
 
     /// Returns whether a request of this flow waits.
     pub(crate) fn has(&self, flow: Flow) -> bool {
-        self.queued.iter().any(|one| one.waiter.flow.takes_turn_of(flow))
+        self.queued.iter().any(|one| one.waiter.flow.is_same_flow(flow))
     }
 
     /// Returns the number of requests that count against the maximal length of the queue for this flow: requests of the
@@ -73,7 +73,7 @@ impl<W> Queue<W> {
     /// Adds a request. The first request of the queue stays first. Cost: linear in the length of the queue.
     pub(crate) fn push(&mut self, waiter: Waiter<W>) {
         let flow = waiter.flow;
-        let of_flow = |one: &&Queued<W>| one.waiter.flow.takes_turn_of(flow);
+        let of_flow = |one: &&Queued<W>| one.waiter.flow.is_same_flow(flow);
         let own = |one: &&Queued<W>| one.waiter.flow == flow;
         let queued = &self.queued;
         let first = queued.front().map(|one| one.round);
@@ -95,7 +95,7 @@ impl<W> Queue<W> {
         let mut at = last;
         for before in (0..last).rev() {
             let one = &self.queued[before];
-            if !one.waiter.flow.takes_turn_of(flow) {
+            if !one.waiter.flow.is_same_flow(flow) {
                 continue;
             }
             if one.within <= within {
@@ -176,7 +176,7 @@ mod tests {
     /// fourth user has a separate flow.
     #[test]
     fn users_of_a_shared_flow_are_served_alternately() {
-        let of_eu = |who: &str| Flow::of_one_among(&"eu", &who);
+        let of_eu = |who: &str| Flow::from_shared_identity(&"eu", &who);
         let mut queue = Queue::default();
         push(&mut queue, of_eu("storm"), 0..6);
         push(&mut queue, of_eu("robot"), 6..8);
@@ -186,7 +186,7 @@ mod tests {
         assert!(queue.next_within.is_empty());
         // All ServiceAccounts of a member share one flow. The queue serves this flow and a different user alternately.
         for who in 0..100_u64 {
-            push(&mut queue, Flow::of_one_among(&"eu", &who), who..who + 1);
+            push(&mut queue, Flow::from_shared_identity(&"eu", &who), who..who + 1);
         }
         push(&mut queue, Flow::from_identity(&"ann"), 100..103);
         assert_eq!(order(&mut queue)[..7], [0, 100, 1, 101, 2, 102, 3]);
@@ -198,9 +198,9 @@ mod tests {
     fn immediately_repeated_request_does_not_delay_other_clients() {
         for (eve, ann) in [
             (Flow::from_identity(&"eve"), Flow::from_identity(&"ann")),
-            (Flow::of_one_among(&"eu", &"eve"), Flow::of_one_among(&"eu", &"ann")),
+            (Flow::from_shared_identity(&"eu", &"eve"), Flow::from_shared_identity(&"eu", &"ann")),
         ] {
-            let bob = Flow::of_one_among(&"eu", &"bob");
+            let bob = Flow::from_shared_identity(&"eu", &"bob");
             let mut queue = Queue::default();
             push(&mut queue, ann, 0..20);
             push(&mut queue, eve, 100..101);
@@ -221,11 +221,11 @@ mod tests {
     #[test]
     fn queue_length_limit_ignores_other_users_of_a_shared_flow() {
         let mut queue = Queue::default();
-        push(&mut queue, Flow::of_one_among(&"eu", &"storm"), 0..50);
+        push(&mut queue, Flow::from_shared_identity(&"eu", &"storm"), 0..50);
         push(&mut queue, Flow::from_identity(&"ann"), 50..53);
         let lengths = [
-            queue.length_for(Flow::of_one_among(&"eu", &"storm")),
-            queue.length_for(Flow::of_one_among(&"eu", &"robot")),
+            queue.length_for(Flow::from_shared_identity(&"eu", &"storm")),
+            queue.length_for(Flow::from_shared_identity(&"eu", &"robot")),
             queue.length_for(Flow::from_identity(&"ann")),
             queue.length_for(Flow::from_identity(&"bob")),
         ];

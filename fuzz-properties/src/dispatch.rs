@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::RequestInfo;
 use tributary_policy::{
-    Action, DispatchAttributes, DispatchPolicies, Mode, Outcome, Policy, PolicyScope, Rule, RuleField, RulePlace,
+    Action, DispatchAttributes, DispatchPolicies, Mode, Outcome, Policy, PolicyScope, Rule, RuleField, RulePosition,
     Verdict, can_match, examine,
 };
 
@@ -24,14 +24,14 @@ pub fn dispatch_policies(data: &[u8]) {
         let asked = DispatchAttributes::from_request(&info, user, &groups, "kubectl/v1.36");
         let decision = compiled.decide(&asked);
         let taken = match decision.verdict {
-            Verdict::Taken { place, outcome } => {
+            Verdict::Matched { place, outcome } => {
                 assert_eq!(outcome, &policies[place.policy].outcome);
                 Some(place)
             }
             Verdict::Ungoverned | Verdict::Unmatched => None,
         };
         let matching = compiled.explain(&asked).rules.into_iter().filter(|(_, verdict)| verdict.matches());
-        let matching: Vec<RulePlace> = matching.map(|(place, _)| place).collect();
+        let matching: Vec<RulePosition> = matching.map(|(place, _)| place).collect();
         let of = |mode: Mode| matching.iter().copied().find(|place| policies[place.policy].mode == mode);
         assert_eq!(taken, of(Mode::Enforce));
         assert_eq!(decision.audited, of(Mode::Audit));

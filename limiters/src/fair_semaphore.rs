@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::fair_share::{FairShare, ShareHolder, Shares, Shortage};
+use crate::fair_share::{FairShare, GroupedShareKey, Shares, Shortage};
 
 /// Metrics of a semaphore. Several semaphores may share these metrics.
 #[derive(Clone, Debug, Default)]
@@ -33,9 +33,9 @@ pub struct FairSemaphore<H> {
 
 /// The amount that one holder acquired. The amount may grow and shrink. Dropping the portion returns the amount to the
 /// semaphore.
-pub struct Portion<H: ShareHolder> {
+pub struct FairPermit<H: GroupedShareKey> {
     semaphore: Arc<FairSemaphore<H>>,
-    holder: H,
+    share_key: H,
     amount: usize,
 }
 
@@ -45,7 +45,7 @@ pub struct Portion<H: ShareHolder> {
     "too many {what}: of {}{}, other clients hold {} and this one holds {}; \
      a client may hold at most half of what others do not hold",
     .shortage.max,
-    whose(.shortage),
+    format_group_limit(.shortage),
     .shortage.others,
     .shortage.own
 )]
@@ -54,18 +54,18 @@ pub struct Exceeded {
     shortage: Shortage,
 }
 
-fn whose(shortage: &Shortage) -> &'static str {
-    if shortage.is_of_group { " for all users for whom the same cluster alone vouches" } else { "" }
+fn format_group_limit(shortage: &Shortage) -> &'static str {
+    if shortage.is_group_limit { " for all users for whom the same cluster alone vouches" } else { "" }
 }
 
-impl<H: ShareHolder> FairSemaphore<H> {
+impl<H: GroupedShareKey> FairSemaphore<H> {
     /// Creates a semaphore with an amount of `max`, at least 2.
     pub fn new(what: &'static str, max: usize, metrics: ShareMetrics) -> Arc<Self> {
-        Self::in_pieces(what, max, 1, metrics)
+        Self::with_piece_size(what, max, 1, metrics)
     }
 
     /// Creates a semaphore whose holders take multiples of `piece`. Its amount is at least two pieces.
-    pub fn in_pieces(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
+    pub fn with_piece_size(what: &'static str, max: usize, piece: usize, metrics: ShareMetrics) -> Arc<Self> {
         Arc::new(Self { what, max: AtomicUsize::new(max), piece, metrics, shares: Mutex::default() })
     }
 
@@ -97,17 +97,17 @@ impl<H: ShareHolder> FairSemaphore<H> {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub fn acquire(self: &Arc<Self>, holder: H, amount: usize) -> Result<Portion<H>, Exceeded> {
-        let mut portion = Portion { semaphore: Arc::clone(self), holder, amount: 0 };
-        portion.grow(amount)?;
-        Ok(portion)
+    pub fn acquire(self: &Arc<Self>, share_key: H, amount: usize) -> Result<FairPermit<H>, Exceeded> {
+        let mut permit = FairPermit { semaphore: Arc::clone(self), share_key, amount: 0 };
+        permit.grow(amount)?;
+        Ok(permit)
     }
 }
 
-impl<H: ShareHolder> Portion<H> {
+impl<H: GroupedShareKey> FairPermit<H> {
     /// Returns the holder of this portion.
-    pub fn holder(&self) -> H {
-        self.holder
+    pub fn share_key(&self) -> H {
+        self.share_key
     }
 
     /// Returns the amount, in the units of the semaphore.
@@ -135,9 +135,9 @@ impl<H: ShareHolder> Portion<H> {
         }
         let FairSemaphore { what, metrics, shares, .. } = &*self.semaphore;
         let mut shares = shares.lock();
-        let checked = shares.check(self.semaphore.share(), self.holder, more);
+        let checked = shares.check(self.semaphore.share(), self.share_key, more);
         checked.map_err(|shortage| Exceeded { what, shortage })?;
-        shares.add(self.holder, more);
+        shares.add(self.share_key, more);
         metrics.used.inc_by(to_gauge(more));
         self.amount += more;
         Ok(())
@@ -169,7 +169,7 @@ impl<H: ShareHolder> Portion<H> {
         if less > 0 {
             let FairSemaphore { metrics, shares, .. } = &*self.semaphore;
             let mut shares = shares.lock();
-            shares.remove(self.holder, less);
+            shares.remove(self.share_key, less);
             metrics.used.dec_by(to_gauge(less));
             self.amount = amount;
         }
@@ -180,13 +180,13 @@ fn to_gauge(amount: usize) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-impl<H: ShareHolder> Drop for Portion<H> {
+impl<H: GroupedShareKey> Drop for FairPermit<H> {
     fn drop(&mut self) {
         self.shrink_to(0);
     }
 }
 
-impl<H: ShareHolder> fmt::Debug for Portion<H> {
+impl<H: GroupedShareKey> fmt::Debug for FairPermit<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Portion")
             .field("of", &self.semaphore.what)
@@ -202,7 +202,7 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct User(u32);
 
-    impl ShareHolder for User {
+    impl GroupedShareKey for User {
         fn group(self) -> Option<u64> {
             (self.0 >= 100).then_some(1)
         }
@@ -211,11 +211,11 @@ mod tests {
     #[test]
     fn portion_counts_as_used_until_it_is_dropped() {
         let semaphore = FairSemaphore::new("requests in flight", 16, ShareMetrics::default());
-        let held: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(1), 1).ok()).collect();
-        assert_eq!((held.len(), semaphore.used(), semaphore.refused()), (6, 6, 1));
+        let in_use: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(1), 1).ok()).collect();
+        assert_eq!((in_use.len(), semaphore.used(), semaphore.refused()), (6, 6, 1));
         semaphore.resize(4);
         assert!(semaphore.acquire(User(9), 1).is_err(), "more than the new bound is held");
-        drop(held);
+        drop(in_use);
         assert!(semaphore.acquire(User(9), 1).is_ok());
         assert!(semaphore.shares.lock().is_empty());
         assert_eq!((semaphore.metrics.used.get(), semaphore.refused()), (0, 2));
@@ -224,28 +224,28 @@ mod tests {
     #[test]
     fn portion_grows_and_shrinks_within_the_semaphore() {
         let semaphore = FairSemaphore::new("bytes", 1_024, ShareMetrics::default());
-        let mut portion = semaphore.acquire(User(1), 0).unwrap();
-        assert!(portion.grow_in_steps_to(5, 100).is_ok() && portion.grow_in_steps_to(70, 100).is_ok());
-        assert_eq!((portion.amount(), semaphore.used()), (100, 100));
+        let mut permit = semaphore.acquire(User(1), 0).unwrap();
+        assert!(permit.grow_in_steps_to(5, 100).is_ok() && permit.grow_in_steps_to(70, 100).is_ok());
+        assert_eq!((permit.amount(), semaphore.used()), (100, 100));
         // The full step exceeds the maximum, but the requested amount does not.
-        assert!(portion.grow_in_steps_to(384, 1_000).is_ok());
-        assert_eq!((portion.amount(), semaphore.refused()), (384, 0));
-        assert!(portion.grow_to(385).is_err() && portion.grow_to(384).is_ok());
-        portion.shrink_to(10);
-        portion.shrink_to(20);
-        assert_eq!((portion.amount(), semaphore.used(), semaphore.metrics.used.get()), (10, 10, 10));
+        assert!(permit.grow_in_steps_to(384, 1_000).is_ok());
+        assert_eq!((permit.amount(), semaphore.refused()), (384, 0));
+        assert!(permit.grow_to(385).is_err() && permit.grow_to(384).is_ok());
+        permit.shrink_to(10);
+        permit.shrink_to(20);
+        assert_eq!((permit.amount(), semaphore.used(), semaphore.metrics.used.get()), (10, 10, 10));
     }
 
     #[test]
     fn semaphore_refusal_names_the_limit() {
         let semaphore = FairSemaphore::new("requests in flight", 10, ShareMetrics::default());
-        let mut held = semaphore.acquire(User(1), 4).unwrap();
+        let mut in_use = semaphore.acquire(User(1), 4).unwrap();
         assert_eq!(
-            held.grow(1).unwrap_err().to_string(),
+            in_use.grow(1).unwrap_err().to_string(),
             "too many requests in flight: of 10, other clients hold 0 and this one holds 4; \
              a client may hold at most half of what others do not hold"
         );
-        drop(held);
+        drop(in_use);
         let grouped: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(100), 1).ok()).collect();
         let refused = semaphore.acquire(User(100), 1).unwrap_err().to_string();
         let expected = "too many requests in flight: of 3 for all users for whom the same cluster alone vouches, other \

@@ -20,7 +20,7 @@ const RESERVE_PART: usize = 4;
 
 /// A holder with at most a 256th of the amount may use the reserve: 15 requests of 4,000, or 512 KiB of 128 MiB. People
 /// and controllers usually have fewer requests in flight. The reserve suffices for 64 such holders.
-const LITTLE_PART: usize = 256;
+const SMALL_PART: usize = 256;
 
 /// The groups together leave one quarter of the amount to holders without a group: 1,000 requests of 4,000, enough for
 /// 64 small holders. A larger part would waste capacity on platforms where nearly all clients are ServiceAccounts in
@@ -64,9 +64,9 @@ impl FairShare {
 
     /// Returns the maximal amount of one holder while all other holders together have `others`. This is half of the
     /// remaining amount, or the small amount that the reserve allows.
-    pub fn room(self, others: usize) -> usize {
+    pub fn capacity(self, others: usize) -> usize {
         let shared = (self.max - self.reserved()).saturating_sub(others);
-        (shared / 2).max(self.little().min(self.max.saturating_sub(others)))
+        (shared / 2).max(self.small_amount().min(self.max.saturating_sub(others)))
     }
 
     fn reserved(self) -> usize {
@@ -76,26 +76,26 @@ impl FairShare {
         }
     }
 
-    fn little(self) -> usize {
-        let little = match self.reserve {
+    fn small_amount(self) -> usize {
+        let small_amount = match self.reserve {
             Reserve::None => 0,
-            Reserve::Quarter => self.max / LITTLE_PART,
+            Reserve::Quarter => self.max / SMALL_PART,
         };
-        little.max(self.piece)
+        small_amount.max(self.piece)
     }
 
     /// Returns the maximal amount of a group while all other groups together have `other_groups`. This is half of the
     /// remaining amount, and at least a small amount.
-    fn part_of_group(self, other_groups: usize) -> Self {
+    fn group_share(self, other_groups: usize) -> Self {
         // An amount of a single piece reserves nothing for holders without a group.
         let ungrouped = if self.max < 2 * self.piece { 0 } else { self.max.div_ceil(UNGROUPED_PART) };
         let free = (self.max - ungrouped).saturating_sub(other_groups);
-        Self { max: (free / 2).max(self.little().min(free)), ..self }
+        Self { max: (free / 2).max(self.small_amount().min(free)), ..self }
     }
 }
 
 /// A holder of a part of a shared amount, for example a user.
-pub trait ShareHolder: Copy + Eq + Hash {
+pub trait GroupedShareKey: Copy + Eq + Hash {
     /// The group whose share also limits this holder. `None` for a holder that a person cannot create in large numbers.
     fn group(self) -> Option<u64>;
 }
@@ -107,15 +107,15 @@ pub trait ShareHolder: Copy + Eq + Hash {
 /// connections of one person.
 #[derive(Clone, Debug)]
 pub struct Shares<H> {
-    held: usize,
-    by_holder: HashMap<H, usize>,
+    in_use: usize,
+    by_share_key: HashMap<H, usize>,
     grouped: usize,
     by_group: HashMap<u64, usize>,
 }
 
 impl<H> Default for Shares<H> {
     fn default() -> Self {
-        Self { held: 0, by_holder: HashMap::default(), grouped: 0, by_group: HashMap::default() }
+        Self { in_use: 0, by_share_key: HashMap::default(), grouped: 0, by_group: HashMap::default() }
     }
 }
 
@@ -125,66 +125,66 @@ pub struct Shortage {
     /// The maximal amount of all holders, or of the holder's group.
     pub max: usize,
     /// Whether `max` is the share of the holder's group.
-    pub is_of_group: bool,
+    pub is_group_limit: bool,
     /// The amount of this holder.
     pub own: usize,
     /// The amount of all other holders that the limit `max` concerns.
     pub others: usize,
 }
 
-impl<H: ShareHolder> Shares<H> {
+impl<H: GroupedShareKey> Shares<H> {
     /// Returns the amount of all holders together.
     pub fn total(&self) -> usize {
-        self.held
+        self.in_use
     }
 
     /// Returns the amount of one holder.
-    pub fn held_by(&self, holder: H) -> usize {
-        self.by_holder.get(&holder).copied().unwrap_or(0)
+    pub fn amount_for(&self, share_key: H) -> usize {
+        self.by_share_key.get(&share_key).copied().unwrap_or(0)
     }
 
     /// Returns whether every holder's amount is 0.
     pub fn is_empty(&self) -> bool {
-        self.held == 0 && self.by_holder.is_empty() && self.grouped == 0 && self.by_group.is_empty()
+        self.in_use == 0 && self.by_share_key.is_empty() && self.grouped == 0 && self.by_group.is_empty()
     }
 
     /// Checks whether a holder may take `more`, without taking it.
     ///
     /// # Errors
     /// [`Shortage`] if the holder may not take `more`.
-    pub fn check(&self, share: FairShare, holder: H, more: usize) -> Result<(), Shortage> {
-        let own = self.held_by(holder);
-        let (wanted, others) = (own.saturating_add(more), self.held - own);
-        if wanted > share.room(others) {
-            return Err(Shortage { max: share.max, is_of_group: false, own, others });
+    pub fn check(&self, share: FairShare, share_key: H, more: usize) -> Result<(), Shortage> {
+        let own = self.amount_for(share_key);
+        let (wanted, others) = (own.saturating_add(more), self.in_use - own);
+        if wanted > share.capacity(others) {
+            return Err(Shortage { max: share.max, is_group_limit: false, own, others });
         }
-        let Some(group) = holder.group() else { return Ok(()) };
+        let Some(group) = share_key.group() else { return Ok(()) };
         let of_group = self.by_group.get(&group).copied().unwrap_or(0);
-        let (part, others) = (share.part_of_group(self.grouped - of_group), of_group - own);
-        if wanted > part.room(others) {
-            return Err(Shortage { max: part.max, is_of_group: true, own, others });
+        let (part, others) = (share.group_share(self.grouped - of_group), of_group - own);
+        if wanted > part.capacity(others) {
+            return Err(Shortage { max: part.max, is_group_limit: true, own, others });
         }
         Ok(())
     }
 
     /// Adds `more` to the amount of a holder.
-    pub fn add(&mut self, holder: H, more: usize) {
+    pub fn add(&mut self, share_key: H, more: usize) {
         if more == 0 {
             return;
         }
-        self.held += more;
-        *self.by_holder.entry(holder).or_default() += more;
-        if let Some(group) = holder.group() {
+        self.in_use += more;
+        *self.by_share_key.entry(share_key).or_default() += more;
+        if let Some(group) = share_key.group() {
             self.grouped += more;
             *self.by_group.entry(group).or_default() += more;
         }
     }
 
     /// Subtracts `less` from the amount of a holder. `less` must not exceed the amount.
-    pub fn remove(&mut self, holder: H, less: usize) {
-        self.held -= less;
-        lower(&mut self.by_holder, holder, less);
-        if let Some(group) = holder.group() {
+    pub fn remove(&mut self, share_key: H, less: usize) {
+        self.in_use -= less;
+        lower(&mut self.by_share_key, share_key, less);
+        if let Some(group) = share_key.group() {
             self.grouped -= less;
             lower(&mut self.by_group, group, less);
         }
@@ -214,7 +214,7 @@ mod tests {
         name: u32,
     }
 
-    impl ShareHolder for User {
+    impl GroupedShareKey for User {
         fn group(self) -> Option<u64> {
             (self.group > 0).then_some(self.group)
         }
@@ -226,11 +226,11 @@ mod tests {
 
     /// Takes pieces for a user until the rule refuses one. Returns the amount.
     fn take_all(shares: &mut Shares<User>, share: FairShare, user: User) -> usize {
-        let before = shares.held_by(user);
+        let before = shares.amount_for(user);
         while shares.check(share, user, share.piece).is_ok() {
             shares.add(user, share.piece);
         }
-        shares.held_by(user) - before
+        shares.amount_for(user) - before
     }
 
     fn shares() -> impl Strategy<Value = FairShare> {
@@ -253,7 +253,7 @@ mod tests {
         ) {
             let mut shares = Shares::default();
             for (user, takes, pieces) in steps {
-                let own = shares.held_by(user);
+                let own = shares.amount_for(user);
                 if !takes {
                     shares.remove(user, own.min(pieces * share.piece));
                     continue;
@@ -266,20 +266,20 @@ mod tests {
                 if taken == 0 {
                     continue;
                 }
-                let (own, held) = (shares.held_by(user), shares.total());
-                prop_assert!(held <= share.max);
-                let left = (share.max - share.reserved()).saturating_sub(held);
-                prop_assert!(own <= left || own <= share.little(), "{own} where {left} are left");
+                let (own, in_use) = (shares.amount_for(user), shares.total());
+                prop_assert!(in_use <= share.max);
+                let left = (share.max - share.reserved()).saturating_sub(in_use);
+                prop_assert!(own <= left || own <= share.small_amount(), "{own} where {left} are left");
                 let groups_max = share.max - share.max.div_ceil(UNGROUPED_PART);
                 prop_assert!(share.max < 2 * share.piece || shares.grouped <= groups_max);
                 // A new holder can take one piece while the reserve is not exhausted.
                 let newcomer = User { group: 0, name: 1_000 };
-                if own > share.little() {
+                if own > share.small_amount() {
                     prop_assert!(shares.check(share, newcomer, share.piece).is_ok());
                 }
             }
-            let by_holder = shares.by_holder.clone();
-            for (user, own) in by_holder {
+            let by_share_key = shares.by_share_key.clone();
+            for (user, own) in by_share_key {
                 shares.remove(user, own);
             }
             prop_assert!(shares.is_empty());
@@ -288,12 +288,12 @@ mod tests {
 
     #[test]
     fn each_user_gets_half_of_the_remaining_amount() {
-        let (share, mut held) = (FairShare::without_reserve(200), Shares::default());
-        assert_eq!([1, 2, 3, 4].map(|name| take_all(&mut held, share, user(name))), [100, 50, 25, 12]);
-        let last: usize = (5..100).map(|name| take_all(&mut held, share, user(name))).sum();
-        assert_eq!((last, held.total()), (13, 200), "users of nothing take the last ones");
-        let (share, mut held) = (FairShare::with_reserve(1_200, 1), Shares::default());
-        assert_eq!([1, 2].map(|name| take_all(&mut held, share, user(name))), [450, 225], "of three quarters");
+        let (share, mut in_use) = (FairShare::without_reserve(200), Shares::default());
+        assert_eq!([1, 2, 3, 4].map(|name| take_all(&mut in_use, share, user(name))), [100, 50, 25, 12]);
+        let last: usize = (5..100).map(|name| take_all(&mut in_use, share, user(name))).sum();
+        assert_eq!((last, in_use.total()), (13, 200), "users of nothing take the last ones");
+        let (share, mut in_use) = (FairShare::with_reserve(1_200, 1), Shares::default());
+        assert_eq!([1, 2].map(|name| take_all(&mut in_use, share, user(name))), [450, 225], "of three quarters");
         assert_eq!(
             [1, 2, 3, 4].map(|max| { take_all(&mut Shares::default(), FairShare::without_reserve(max), user(1)) }),
             [1, 1, 1, 2]
@@ -302,47 +302,47 @@ mod tests {
 
     #[test]
     fn users_of_one_group_together_get_the_share_of_the_group() {
-        let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
+        let (share, mut in_use) = (FairShare::with_reserve(4_000, 1), Shares::default());
         let grouped = |group, name| User { group, name };
-        assert_eq!(take_all(&mut held, share, grouped(1, 0)), 562, "one user leaves some to its group");
-        let others: usize = (1..1_000).map(|name| take_all(&mut held, share, grouped(1, name))).sum();
+        assert_eq!(take_all(&mut in_use, share, grouped(1, 0)), 562, "one user leaves some to its group");
+        let others: usize = (1..1_000).map(|name| take_all(&mut in_use, share, grouped(1, name))).sum();
         assert_eq!(562 + others, 1_500, "as much as one user without a group has alone");
         assert_eq!(
-            held.check(share, grouped(1, 1_000), 1),
-            Err(Shortage { max: 1_500, is_of_group: true, own: 0, others: 1_500 })
+            in_use.check(share, grouped(1, 1_000), 1),
+            Err(Shortage { max: 1_500, is_group_limit: true, own: 0, others: 1_500 })
         );
-        assert_eq!(take_all(&mut held, share, user(1)), 750, "half of the rest of three quarters");
-        assert!(take_all(&mut held, share, grouped(2, 0)) > 0);
+        assert_eq!(take_all(&mut in_use, share, user(1)), 750, "half of the rest of three quarters");
+        assert!(take_all(&mut in_use, share, grouped(2, 0)) > 0);
         for max in [2, 8, 16, 4_000] {
-            let (share, mut held) = (FairShare::with_reserve(max, 1), Shares::default());
+            let (share, mut in_use) = (FairShare::with_reserve(max, 1), Shares::default());
             for group in 1..64 {
-                let taken: usize = (0..200).map(|name| take_all(&mut held, share, grouped(group, name))).sum();
+                let taken: usize = (0..200).map(|name| take_all(&mut in_use, share, grouped(group, name))).sum();
                 assert!(group > 1 || taken > 0, "of {max}");
             }
-            assert!(held.total() > 0 && take_all(&mut held, share, user(1)) > 0, "of {max}");
+            assert!(in_use.total() > 0 && take_all(&mut in_use, share, user(1)) > 0, "of {max}");
         }
     }
 
     #[test]
     fn users_in_groups_may_use_the_reserve_of_an_exhausted_amount() {
-        let (share, mut held) = (FairShare::with_reserve(4_000, 1), Shares::default());
-        let others: usize = (0..32).map(|name| take_all(&mut held, share, user(name))).sum();
+        let (share, mut in_use) = (FairShare::with_reserve(4_000, 1), Shares::default());
+        let others: usize = (0..32).map(|name| take_all(&mut in_use, share, user(name))).sum();
         assert!(others >= 3_000);
-        assert!((0..8).all(|name| take_all(&mut held, share, User { group: 1, name }) == share.little()));
+        assert!((0..8).all(|name| take_all(&mut in_use, share, User { group: 1, name }) == share.small_amount()));
     }
 
     #[test]
     fn single_large_piece_always_counts_as_a_small_amount() {
         const PIECE: usize = 256 << 10;
-        let (share, mut held) = (FairShare::with_reserve(128 * PIECE, PIECE), Shares::default());
-        assert!((1..=16).map(|name| take_all(&mut held, share, user(name))).sum::<usize>() >= 96 * PIECE);
+        let (share, mut in_use) = (FairShare::with_reserve(128 * PIECE, PIECE), Shares::default());
+        assert!((1..=16).map(|name| take_all(&mut in_use, share, user(name))).sum::<usize>() >= 96 * PIECE);
         for newcomer in (17..=32).map(user).chain([User { group: 1, name: 0 }]) {
-            assert_eq!(take_all(&mut held, share, newcomer), PIECE);
+            assert_eq!(take_all(&mut in_use, share, newcomer), PIECE);
         }
         for max in [0, 1_000, PIECE - 1, PIECE, 2 * PIECE, 3 * PIECE] {
-            let (share, mut held) = (FairShare::with_reserve(max, PIECE), Shares::default());
+            let (share, mut in_use) = (FairShare::with_reserve(max, PIECE), Shares::default());
             for one in [User { group: 1, name: 0 }, user(1)] {
-                assert_eq!(take_all(&mut held, share, one), PIECE, "of {max}");
+                assert_eq!(take_all(&mut in_use, share, one), PIECE, "of {max}");
             }
         }
     }

@@ -118,11 +118,11 @@ impl ContinueToken {
         let rest = text
             .strip_prefix(PREFIX)
             .ok_or(ContinueError::Invalid("server does not recognize this encoded version"))?;
-        let (place, version) = match rest.split_once('.') {
-            Some((place, version)) => (place, Some(version)),
+        let (position_text, version) = match rest.split_once('.') {
+            Some((position_text, version)) => (position_text, Some(version)),
             None => (rest, None),
         };
-        let (position, remaining) = decode_place(place)?;
+        let (position, remaining) = decode_position(position_text)?;
         let version = version.map(|text| CompositeResourceVersion::decode_for(text, epochs, may_know)).transpose();
         match version {
             Ok(version) => Ok(Self { position, remaining, version }),
@@ -134,8 +134,9 @@ impl ContinueToken {
     }
 }
 
-fn decode_place(place: &str) -> Result<(Position, Option<u64>), ContinueError> {
-    let json = URL_SAFE_NO_PAD.decode(place).map_err(|_| ContinueError::Invalid("it is not unpadded base64url"))?;
+fn decode_position(position_text: &str) -> Result<(Position, Option<u64>), ContinueError> {
+    let json =
+        URL_SAFE_NO_PAD.decode(position_text).map_err(|_| ContinueError::Invalid("it is not unpadded base64url"))?;
     let text: ContinueTokenFields =
         serde_json::from_slice(&json).map_err(|_| ContinueError::Invalid("it does not say where to continue"))?;
     if text.after.is_empty() {

@@ -23,7 +23,7 @@ pub trait ObjectFilter {
     /// Walks are split into steps of bounded cost.
     fn cost(&self, object: &Object) -> usize {
         let _ = object;
-        Filter::LOOK_COST
+        Filter::COST_PER_OBJECT
     }
 
     /// Returns a scope that contains all matching objects. A smaller scope makes walks shorter and decides no match.
@@ -34,7 +34,7 @@ pub trait ObjectFilter {
     /// Returns a key behind which the cluster's next matching object lies, if many unwanted objects are between. The
     /// walk then jumps behind that key. A jump makes walks shorter and decides no match; it costs about as much as
     /// evaluating 16 objects.
-    fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+    fn skip_to_key(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let _ = (cluster, unwanted);
         None
     }
@@ -85,8 +85,8 @@ impl<F: ObjectFilter + ?Sized> ObjectFilter for Arc<F> {
         (**self).scope()
     }
 
-    fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
-        (**self).leap(cluster, unwanted)
+    fn skip_to_key(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+        (**self).skip_to_key(cluster, unwanted)
     }
 
     fn is_whole_namespace(&self) -> bool {

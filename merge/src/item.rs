@@ -77,8 +77,8 @@ pub fn item(cluster: &ClusterName, version: ResourceVersion) -> String {
 /// Writes a number in decimal to the front of `out` and returns its length.
 fn write_digits(mut number: u64, out: &mut [u8]) -> usize {
     let length = number.checked_ilog10().unwrap_or(0) as usize + 1;
-    for place in out[..length].iter_mut().rev() {
-        *place = b'0' + (number % 10) as u8;
+    for digit in out[..length].iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
         number /= 10;
     }
     length

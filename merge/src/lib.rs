@@ -77,7 +77,7 @@ pub use filter::ObjectFilter;
 pub use integer::{ClusterIndex, IntegerError, IntegerResourceVersion};
 pub use item::{ItemEncoder, item};
 pub use list::{ListCursor, ListPage, OpeningList};
-pub use log::{Heads, Log, LogConfig, LogVersion, Past, SnapshotError, TooOld};
+pub use log::{ClusterSnapshots, Log, LogConfig, LogVersion, PastState, SnapshotError, TooOld};
 pub use opaque::OpaqueVersion;
 pub use scope_text::{scope_prefix, split_scope};
 pub use watch::{BatchOutcome, EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent, Watcher, concerns};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, Object, Scope, Snapshot};
 
-use crate::{Heads, ObjectFilter, Position};
+use crate::{ClusterSnapshots, ObjectFilter, Position};
 
 /// The range of a list that a request selects.
 #[derive(Clone, Debug, Default)]
@@ -30,9 +30,9 @@ pub struct ListPage {
 /// Reads a merged list in chunks.
 #[derive(Clone)]
 pub struct ListCursor<F> {
-    snapshots: Heads,
+    snapshots: ClusterSnapshots,
     filter: F,
-    place: SnapshotPosition,
+    position: SnapshotPosition,
     /// The number of objects that the page may still contain.
     left: usize,
     continue_at: Option<Position>,
@@ -50,19 +50,19 @@ struct SnapshotPosition {
 enum Visited {
     Next,
     /// The walk jumps behind this key.
-    Leap(Box<str>),
+    Skip(Box<str>),
     Last,
 }
 
 impl Visited {
     /// Returns the continuation after an object that the filter does not match.
     fn unwanted(filter: &impl ObjectFilter, cluster: &ClusterName, object: &Object) -> Self {
-        filter.leap(cluster, object).map_or(Self::Next, Self::Leap)
+        filter.skip_to_key(cluster, object).map_or(Self::Next, Self::Skip)
     }
 }
 
 impl SnapshotPosition {
-    fn at_start(start: &Position, snapshots: &Heads) -> Self {
+    fn at_start(start: &Position, snapshots: &ClusterSnapshots) -> Self {
         let at = snapshots.partition_point(|(cluster, _)| *cluster < start.cluster);
         let is_there = snapshots.get(at).is_some_and(|(cluster, _)| *cluster == start.cluster);
         Self { at, after: is_there.then(|| start.after.clone()) }
@@ -72,7 +72,7 @@ impl SnapshotPosition {
     /// [`Visited::Last`].
     fn walk<'a>(
         &mut self,
-        snapshots: &'a Heads,
+        snapshots: &'a ClusterSnapshots,
         scope: &Scope<'_>,
         mut visit: impl FnMut(&'a ClusterName, &'a Arc<Object>) -> Visited,
     ) -> ControlFlow<()> {
@@ -86,7 +86,7 @@ impl SnapshotPosition {
     /// cluster.
     fn walk_cluster<'a>(
         &mut self,
-        snapshots: &'a Heads,
+        snapshots: &'a ClusterSnapshots,
         scope: &Scope<'_>,
         mut visit: impl FnMut(&'a ClusterName, &'a Arc<Object>) -> Visited,
     ) -> ControlFlow<()> {
@@ -95,10 +95,10 @@ impl SnapshotPosition {
             while let Some(object) = walk.next() {
                 match visit(cluster, object) {
                     Visited::Next => {}
-                    Visited::Leap(after) if *after > *object.key().as_str() => {
+                    Visited::Skip(after) if *after > *object.key().as_str() => {
                         walk = snapshot.range(scope, Some(&after));
                     }
-                    Visited::Leap(_) => {}
+                    Visited::Skip(_) => {}
                     Visited::Last => {
                         self.after = Some(object.key().as_str().into());
                         return ControlFlow::Break(());
@@ -146,7 +146,7 @@ pub struct OpeningList<F> {
     limit: usize,
     /// The number of objects behind the page's start, if the continue token contains it.
     total: Option<u64>,
-    place: SnapshotPosition,
+    position: SnapshotPosition,
     goal: SearchGoal,
 }
 
@@ -164,12 +164,14 @@ impl<F: ObjectFilter> OpeningList<F> {
     ///
     /// A cluster that has left since the continue token was issued is skipped, and the list resumes in the next
     /// cluster.
-    pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
-        let place = page.start.as_ref().map(|start| SnapshotPosition::at_start(start, &snapshots)).unwrap_or_default();
+    pub fn new(snapshots: ClusterSnapshots, filter: F, page: ListPage) -> Self {
+        let position =
+            page.start.as_ref().map(|start| SnapshotPosition::at_start(start, &snapshots)).unwrap_or_default();
         let left = if page.limit > 0 { page.limit } else { usize::MAX };
-        let cursor = ListCursor { snapshots, filter, place: place.clone(), left, continue_at: None, remaining: None };
+        let cursor =
+            ListCursor { snapshots, filter, position: position.clone(), left, continue_at: None, remaining: None };
         let goal = SearchGoal::Last { left: page.limit.saturating_sub(1) };
-        Self { cursor, limit: page.limit, total: page.remaining, place, goal }
+        Self { cursor, limit: page.limit, total: page.remaining, position, goal }
     }
 
     /// Continues the search. Returns the list when the search is complete, which is immediate without a limit. A page
@@ -191,7 +193,7 @@ impl<F: ObjectFilter> OpeningList<F> {
             if !self.cursor.filter.is_whole_namespace() {
                 return ControlFlow::Break(self.cursor);
             }
-            (self.place, self.goal) = (self.cursor.place.clone(), SearchGoal::Total { counted: 0 });
+            (self.position, self.goal) = (self.cursor.position.clone(), SearchGoal::Total { counted: 0 });
         }
         match self.total.or_else(|| self.count(&mut left)) {
             None => ControlFlow::Continue(self),
@@ -205,8 +207,8 @@ impl<F: ObjectFilter> OpeningList<F> {
     /// Searches for the last object of the page and for an object behind it. Breaks when both objects are found or the
     /// budget `left` is spent.
     fn seek_end(&mut self, left: &mut usize) -> ControlFlow<()> {
-        let Self { cursor: ListCursor { snapshots, filter, continue_at, .. }, place, goal, .. } = self;
-        place.walk(snapshots, &filter.scope(), |cluster, object| {
+        let Self { cursor: ListCursor { snapshots, filter, continue_at, .. }, position, goal, .. } = self;
+        position.walk(snapshots, &filter.scope(), |cluster, object| {
             *left = left.saturating_sub(filter.cost(object));
             if filter.matches(cluster, object) {
                 match goal {
@@ -231,19 +233,20 @@ impl<F: ObjectFilter> OpeningList<F> {
     /// Counts the objects of the namespace from the page's start on. Returns `None` if the budget `left` is spent
     /// before the end.
     fn count(&mut self, left: &mut usize) -> Option<u64> {
-        let Self { cursor: ListCursor { snapshots, filter, .. }, place, goal: SearchGoal::Total { counted }, .. } =
-            self
+        let Self {
+            cursor: ListCursor { snapshots, filter, .. }, position, goal: SearchGoal::Total { counted }, ..
+        } = self
         else {
             return None;
         };
         let scope = filter.scope();
-        while let Some((_, snapshot)) = snapshots.get(place.at) {
-            if scope.namespace.is_none() && place.after.is_none() {
+        while let Some((_, snapshot)) = snapshots.get(position.at) {
+            if scope.namespace.is_none() && position.after.is_none() {
                 *counted += snapshot.len() as u64;
-                place.at += 1;
+                position.at += 1;
                 continue;
             }
-            let walked = place.walk_cluster(snapshots, &scope, |_, object| {
+            let walked = position.walk_cluster(snapshots, &scope, |_, object| {
                 *counted += 1;
                 *left = left.saturating_sub(filter.cost(object));
                 if *left == 0 { Visited::Last } else { Visited::Next }
@@ -261,7 +264,7 @@ impl<F: ObjectFilter> ListCursor<F> {
     ///
     /// Cost: none without a limit. With a limit, a walk to the end of the page and, with selectors, to the next
     /// matching object. [`OpeningList`] splits this walk into steps.
-    pub fn new(snapshots: Heads, filter: F, page: ListPage) -> Self {
+    pub fn new(snapshots: ClusterSnapshots, filter: F, page: ListPage) -> Self {
         let mut opening = OpeningList::new(snapshots, filter, page);
         loop {
             match opening.step(usize::MAX) {
@@ -307,9 +310,9 @@ impl<F: ObjectFilter> ListCursor<F> {
     ///
     /// The cost of evaluating the filter counts too, so that a chunk with few matching objects does not take long.
     pub fn next_chunk(&mut self, bytes_max: usize, mut visit: impl FnMut(&ClusterName, &Arc<Object>)) -> bool {
-        let Self { snapshots, filter, place, left, .. } = self;
+        let Self { snapshots, filter, position, left, .. } = self;
         let (mut bytes, mut wanted) = (0, FilterExtent::new(filter));
-        let walked = place.walk(snapshots, &filter.scope(), |cluster, object| {
+        let walked = position.walk(snapshots, &filter.scope(), |cluster, object| {
             bytes += filter.cost(object);
             if wanted.contains(cluster, object) {
                 visit(cluster, object);
@@ -324,7 +327,7 @@ impl<F: ObjectFilter> ListCursor<F> {
     }
 
     fn remaining_objects(&self) -> impl Iterator<Item = (&ClusterName, &Arc<Object>)> {
-        let SnapshotPosition { at: first, after } = &self.place;
+        let SnapshotPosition { at: first, after } = &self.position;
         self.snapshots.iter().enumerate().skip(*first).flat_map(move |(at, (cluster, snapshot))| {
             let after = after.as_deref().filter(|_| at == *first);
             snapshot.range(&self.filter.scope(), after).map(move |object| (cluster, object))

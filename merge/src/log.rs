@@ -34,13 +34,13 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, CollectionVersion,
 
 use crate::CompositeResourceVersion;
 pub(crate) use entry::{Boundary, BoundaryKind, LogEntry};
-use entry::{Departure, EntryKind, OtherObject, Others};
+use entry::{Departure, EntryKind, OtherObject, OtherObjects};
 use history::{DeletionCountScope, History, Mark};
 use names::Names;
-pub use past::Past;
+pub use past::PastState;
 
 /// Each cluster's latest snapshot, in the order of the clusters' names. A clone increments one reference count.
-pub type Heads = Arc<Vec<(ClusterName, Snapshot)>>;
+pub type ClusterSnapshots = Arc<Vec<(ClusterName, Snapshot)>>;
 
 /// The limits of each cluster's history in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub enum SnapshotError {
 #[derive(Default)]
 pub struct Log {
     config: LogConfig,
-    head: Heads,
+    latest: ClusterSnapshots,
     entries: BTreeMap<u64, LogEntry>,
     next: u64,
     /// The position behind the newest entry; later marks are progress without a change.
@@ -120,7 +120,7 @@ pub struct Log {
     /// The number of keys (`namespace/name`) that exist in several clusters.
     repeated_names: usize,
     /// The position behind the newest evicted event.
-    forgotten_before: u64,
+    evicted_before: u64,
     /// The position behind the newest event of all clusters that left and were dropped.
     dropped_before: u64,
     /// The number of clusters that left and were dropped.
@@ -133,7 +133,7 @@ pub struct Log {
 
 /// The maximum number of changes in a search for a deleted object. 10,000 changes take well below a millisecond and
 /// cover the last seconds of a busy fleet. Writes that refer to a deleted object arrive within that time.
-const DELETIONS_LOOKED_AT: usize = 10_000;
+const DELETION_SEARCH_MAX: usize = 10_000;
 
 impl Log {
     /// Creates an empty log without clusters.
@@ -148,18 +148,18 @@ impl Log {
     /// in other namespaces. After a part of a revision, this log therefore repeats all its deletions of that revision,
     /// even a single one. The reverse direction is safe: a number of deletions in one namespace implies at least that
     /// number in all namespaces.
-    pub fn of_namespace(config: LogConfig) -> Self {
+    pub fn for_namespace(config: LogConfig) -> Self {
         Self { counts: DeletionCountScope::AllNamespaces, ..Self::new(config) }
     }
 
     /// Returns each cluster's latest snapshot, in the order of the clusters' names.
-    pub fn head(&self) -> &Heads {
-        &self.head
+    pub fn latest(&self) -> &ClusterSnapshots {
+        &self.latest
     }
 
     /// Returns a cluster's latest snapshot.
     pub fn snapshot(&self, cluster: &ClusterName) -> Option<&Snapshot> {
-        self.head.binary_search_by(|(name, _)| name.cmp(cluster)).ok().map(|at| &self.head[at].1)
+        self.latest.binary_search_by(|(name, _)| name.cmp(cluster)).ok().map(|at| &self.latest[at].1)
     }
 
     /// Returns the position after the last entry. The position grows with each event; watches wait for a higher
@@ -176,7 +176,7 @@ impl Log {
 
     /// Returns the composite version of the latest snapshots.
     pub fn resource_version(&self) -> CompositeResourceVersion {
-        CompositeResourceVersion::from_snapshots(&self.head)
+        CompositeResourceVersion::from_snapshots(&self.latest)
     }
 
     /// Returns the number of entries.
@@ -220,7 +220,7 @@ impl Log {
     pub fn find_deleted(&self, key: &str, is_meant: impl Fn(&Object) -> bool) -> Option<(ClusterName, Arc<Object>)> {
         let changes =
             self.entries.values().rev().flat_map(|entry| entry.changes().iter().map(|it| (&entry.cluster, it)));
-        let mut deletions = changes.take(DELETIONS_LOOKED_AT).filter(|(_, change)| {
+        let mut deletions = changes.take(DELETION_SEARCH_MAX).filter(|(_, change)| {
             change.change_type == ChangeType::Deleted && change.object.key().as_str() == key && is_meant(&change.object)
         });
         deletions.next().map(|(cluster, change)| (cluster.clone(), change.object.clone()))
@@ -230,7 +230,7 @@ impl Log {
     ///
     /// Cost: O(clusters) near the head.
     pub fn vector(&self, version: LogVersion) -> Option<CompositeResourceVersion> {
-        if version.position < self.forgotten_before {
+        if version.position < self.evicted_before {
             return None;
         }
         let components = self
@@ -289,14 +289,14 @@ impl Log {
     /// Returns the clusters with evicted events at or after this position, and the position after the newest such
     /// event. `None` if that is unknown: a cluster was dropped since `drops`, and may have left at or after this
     /// position.
-    pub(crate) fn forgotten_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
-        if position >= self.forgotten_before {
+    pub(crate) fn evicted_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
+        if position >= self.evicted_before {
             return Some(Vec::new());
         }
         if position < self.dropped_before && drops != self.drops {
             return None;
         }
-        let clusters = self.histories.iter().map(|(cluster, history)| (cluster, history.forgotten_before()));
+        let clusters = self.histories.iter().map(|(cluster, history)| (cluster, history.evicted_before()));
         Some(clusters.filter(|(_, before)| *before > position).collect())
     }
 }
@@ -358,9 +358,9 @@ impl Log {
             self.push(entry, Some(component), now);
         }
         let version = snapshot.resource_version().max(component);
-        self.set_head(cluster, Some(snapshot));
+        self.set_latest(cluster, Some(snapshot));
         self.progress(cluster, version, now);
-        self.forget_surplus(cluster, now);
+        self.evict_surplus(cluster, now);
     }
 
     /// Appends the differences to a new list of the cluster, deletions first. The caller has checked that revisions did
@@ -393,10 +393,10 @@ impl Log {
     /// Records that a cluster reached a version without a change.
     pub fn progress(&mut self, cluster: &ClusterName, version: impl Into<CollectionVersion>, now: Duration) {
         let version = version.into();
-        let Ok(at) = self.head.binary_search_by(|(name, _)| name.cmp(cluster)) else { return };
+        let Ok(at) = self.latest.binary_search_by(|(name, _)| name.cmp(cluster)) else { return };
         let known = self.component_before(cluster, self.next);
-        if self.head[at].1.resource_version() < version {
-            Arc::make_mut(&mut self.head)[at].1.set_resource_version(version);
+        if self.latest[at].1.resource_version() < version {
+            Arc::make_mut(&mut self.latest)[at].1.set_resource_version(version);
         }
         if known < Some(version)
             && let Some(history) = self.histories.get_mut(cluster)
@@ -412,7 +412,7 @@ impl Log {
     pub fn trim(&mut self, now: Duration) {
         for history in self.histories.values_mut() {
             forget(&self.config, history, &mut self.entries, now);
-            self.forgotten_before = self.forgotten_before.max(history.forgotten_before());
+            self.evicted_before = self.evicted_before.max(history.evicted_before());
         }
         self.drop_departed();
     }
@@ -430,17 +430,17 @@ impl Log {
         for change in differences.all() {
             self.index(cluster, change);
         }
-        self.set_head(cluster, after);
+        self.set_latest(cluster, after);
         let boundary = Boundary { kind, before, differences, component_before, component };
         let entry = LogEntry { cluster: cluster.clone(), kind: EntryKind::Boundary(Box::new(boundary)), others };
         self.push(entry, component, now);
-        self.forget_surplus(cluster, now);
+        self.evict_surplus(cluster, now);
     }
 
-    fn forget_surplus(&mut self, cluster: &ClusterName, now: Duration) {
+    fn evict_surplus(&mut self, cluster: &ClusterName, now: Duration) {
         if let Some(history) = self.histories.get_mut(cluster) {
             forget(&self.config, history, &mut self.entries, now);
-            self.forgotten_before = self.forgotten_before.max(history.forgotten_before());
+            self.evicted_before = self.evicted_before.max(history.evicted_before());
         }
     }
 
@@ -454,12 +454,12 @@ impl Log {
         self.quiet_since = self.next;
     }
 
-    fn set_head(&mut self, cluster: &ClusterName, snapshot: Option<Snapshot>) {
-        let head = Arc::make_mut(&mut self.head);
-        match (head.binary_search_by(|(name, _)| name.cmp(cluster)), snapshot) {
-            (Ok(at), Some(snapshot)) => head[at].1 = snapshot,
-            (Ok(at), None) => drop(head.remove(at)),
-            (Err(at), Some(snapshot)) => head.insert(at, (cluster.clone(), snapshot)),
+    fn set_latest(&mut self, cluster: &ClusterName, snapshot: Option<Snapshot>) {
+        let latest = Arc::make_mut(&mut self.latest);
+        match (latest.binary_search_by(|(name, _)| name.cmp(cluster)), snapshot) {
+            (Ok(at), Some(snapshot)) => latest[at].1 = snapshot,
+            (Ok(at), None) => drop(latest.remove(at)),
+            (Err(at), Some(snapshot)) => latest.insert(at, (cluster.clone(), snapshot)),
             (Err(_), None) => {}
         }
     }
@@ -487,7 +487,7 @@ impl Log {
     }
 
     /// For changes that may remove objects from a selection, returns the same-named objects of other clusters.
-    fn same_names_elsewhere(&self, cluster: &ClusterName, changes: &[Change]) -> Others {
+    fn same_names_elsewhere(&self, cluster: &ClusterName, changes: &[Change]) -> OtherObjects {
         let leaving = changes.iter().filter(|change| difference::may_leave_selection(change));
         let objects = leaving.flat_map(|change| {
             let found = self.find(change.object.key().as_str()).into_iter().filter(move |(other, _)| other != cluster);
@@ -497,11 +497,11 @@ impl Log {
                 object: Arc::downgrade(&object),
             })
         });
-        Others::new(objects.collect())
+        OtherObjects::new(objects.collect())
     }
 
     /// Drops clusters that left and have no entries. A watch that was connected before such a cluster left lags
-    /// ([`forgotten_from`](Self::forgotten_from)). A later version with a dropped cluster is refused, and a version
+    /// ([`evicted_from`](Self::evicted_from)). A later version with a dropped cluster is refused, and a version
     /// without the cluster belongs to a client without its objects.
     fn drop_departed(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
@@ -509,7 +509,7 @@ impl Log {
             let gone =
                 history.events.queue.is_empty() && history.events.base.is_some_and(|base| base.component.is_none());
             if gone {
-                *dropped_before = (*dropped_before).max(history.forgotten_before());
+                *dropped_before = (*dropped_before).max(history.evicted_before());
                 *drops += 1;
                 names.forget(cluster);
             }

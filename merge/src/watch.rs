@@ -118,17 +118,17 @@ impl<F: ObjectFilter> Watcher<F> {
         let mut watcher = Self { drops: 0, ..Self::live(log, seq, filter) };
         let named = log.entry(seq)?;
         let key = named.changes().first()?.object.key().as_str();
-        if watcher.other_object_behind(log, seq, named, key).is_none() {
+        if watcher.find_following_object(log, seq, named, key).is_none() {
             watcher.position = seq + 1;
         }
         let is_named = |other: &ClusterName, object: &Object| other == cluster && object.resource_version() == version;
         let is_told_again = |(seq, entry): (u64, &LogEntry)| {
             entry.others.with_key(key).any(|(_, other, object)| object.upgrade().is_some_and(|it| is_named(other, &it)))
                 && watcher
-                    .other_object_behind(log, seq, entry, key)
+                    .find_following_object(log, seq, entry, key)
                     .is_some_and(|(other, object)| is_named(&other, &object))
         };
-        (!log.entries_from(seq + 1).any(is_told_again) && !watcher.lags(log)).then_some(watcher)
+        (!log.entries_from(seq + 1).any(is_told_again) && !watcher.is_lagging(log)).then_some(watcher)
     }
 
     /// Returns the filter that selects the objects of the watch.
@@ -163,7 +163,7 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// Returns the other cluster's object that is sent after a DELETED of this key, if the entry has one.
-    fn other_object_behind(
+    fn find_following_object(
         &self,
         log: &Log,
         seq: u64,
@@ -176,9 +176,9 @@ impl<F: ObjectFilter> Watcher<F> {
             told.is_some_and(|(told, _)| told == ChangeType::Deleted && entry.emits(*part, told))
         });
         let (_, change) = deleted.next()?;
-        match self.announcement(log, &At { seq, entry, change }) {
-            Announcement::Object(_, cluster, object) => Some((cluster, object)),
-            Announcement::None | Announcement::Unknown(..) => None,
+        match self.following_object(log, &EventContext { seq, entry, change }) {
+            FollowingObject::Object(_, cluster, object) => Some((cluster, object)),
+            FollowingObject::None | FollowingObject::Unknown(..) => None,
         }
     }
 
@@ -213,7 +213,7 @@ impl<F: ObjectFilter> Watcher<F> {
         match &self.phase {
             WatcherPhase::Initial(_) => None,
             WatcherPhase::Missing(missing) => Some(EventVersion::Vector(missing.vector())),
-            WatcherPhase::Live if self.lags(log) => None,
+            WatcherPhase::Live if self.is_lagging(log) => None,
             WatcherPhase::Live => {
                 let entry = log.entry(self.position);
                 let component = entry.and_then(|entry| entry.component_after(self.part.checked_sub(1)?));
@@ -241,7 +241,7 @@ impl<F: ObjectFilter> Watcher<F> {
 
     fn next_live(&mut self, log: &Log, batch: &mut WatchBatch<'_>) -> Progress {
         self.awaited = None;
-        if self.lags(log) {
+        if self.is_lagging(log) {
             return Progress::Lagged;
         }
         if let Err(too_old) = self.pending.settle(log, self.position) {
@@ -254,7 +254,7 @@ impl<F: ObjectFilter> Watcher<F> {
             if batch.is_over() {
                 return Progress::More;
             }
-            batch.add_filter_cost(Filter::LOOK_COST);
+            batch.add_filter_cost(Filter::COST_PER_OBJECT);
             if !self.pending.skips(&entry.cluster, seq) {
                 self.pending.apply_boundary(entry);
                 if let Some(progress) = self.next_parts(log, seq, entry, batch) {
@@ -282,13 +282,13 @@ impl<F: ObjectFilter> Watcher<F> {
             if let Some((change_type, object)) = classify(&self.filter, &entry.cluster, change)
                 && entry.emits(self.part, change_type)
             {
-                let at = At { seq, entry, change };
+                let at = EventContext { seq, entry, change };
                 let other = match change_type {
                     ChangeType::Deleted if self.pending.ahead().is_some() => return Some(Progress::CaughtUp),
-                    ChangeType::Deleted => self.announcement(log, &at),
-                    ChangeType::Added | ChangeType::Modified => Announcement::None,
+                    ChangeType::Deleted => self.following_object(log, &at),
+                    ChangeType::Added | ChangeType::Modified => FollowingObject::None,
                 };
-                if let Announcement::Unknown(cluster, component) = other {
+                if let FollowingObject::Unknown(cluster, component) = other {
                     self.awaited = Some((cluster, component));
                     return Some(Progress::CaughtUp);
                 }
@@ -304,14 +304,21 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Sends a change and, after a DELETED, the object of a different cluster with the same name: a client that keys
     /// objects by name would lose that object otherwise. Only the last of these events carries the version of this
     /// position, because the change includes both events.
-    fn emit(&self, log: &Log, at: &At<'_>, own: Emission<'_>, other: Announcement, batch: &mut WatchBatch<'_>) {
+    fn emit(
+        &self,
+        log: &Log,
+        at: &EventContext<'_>,
+        own: Emission<'_>,
+        other: FollowingObject,
+        batch: &mut WatchBatch<'_>,
+    ) {
         let before = LogVersion { position: at.seq, component: at.entry.component_at(self.part) };
         let after = if self.part + 1 == at.entry.changes().len() {
             LogVersion { position: at.seq + 1, component: None }
         } else {
             LogVersion { position: at.seq, component: at.entry.component_after(self.part) }
         };
-        let Announcement::Object(index, cluster, object) = other else {
+        let FollowingObject::Object(index, cluster, object) = other else {
             return self.push(log, at, own, after, batch);
         };
         self.push(log, at, Emission { is_followed: true, ..own }, before, batch);
@@ -326,7 +333,14 @@ impl<F: ObjectFilter> Watcher<F> {
         self.push(log, at, again, after, batch);
     }
 
-    fn push(&self, log: &Log, at: &At<'_>, emission: Emission<'_>, version: LogVersion, batch: &mut WatchBatch<'_>) {
+    fn push(
+        &self,
+        log: &Log,
+        at: &EventContext<'_>,
+        emission: Emission<'_>,
+        version: LogVersion,
+        batch: &mut WatchBatch<'_>,
+    ) {
         let Emission { change_type, cluster, object, native, other, is_followed } = emission;
         if let Some(end) = self.pending.seen_until(log, at.seq, &self.filter) {
             batch.record_private(end);
@@ -343,7 +357,7 @@ impl<F: ObjectFilter> Watcher<F> {
             object: object.clone(),
             cluster: cluster.clone(),
             native_version: native,
-            version: if is_followed { self.version_of_followed(log, at, version) } else { self.version(log, version) },
+            version: if is_followed { self.followed_version(log, at, version) } else { self.version(log, version) },
             is_repeat: other.is_some(),
             shared,
         }));
@@ -354,7 +368,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// If the client has received more events of that cluster, the client's state counts. If that state stays unknown,
     /// the result is `None`: the watch sends that cluster's object, or its deletion, later at its own position. Objects
     /// of dropped clusters are excluded: their deletion was before the watch started, and would never be sent.
-    fn announcement(&self, log: &Log, at: &At<'_>) -> Announcement {
+    fn following_object(&self, log: &Log, at: &EventContext<'_>) -> FollowingObject {
         let key = at.change.object.key().as_str();
         let mut here = at.entry.others.with_key(key).filter_map(|(index, cluster, object)| {
             let is_here = !self.pending.skips(cluster, at.seq) && log.component_before(cluster, at.seq).is_some();
@@ -362,17 +376,19 @@ impl<F: ObjectFilter> Watcher<F> {
             object.filter(|object| self.filter.matches(cluster, object)).map(|object| (index, cluster, object))
         });
         if let Some((index, cluster, object)) = here.next() {
-            return Announcement::Object(index, cluster.clone(), object);
+            return FollowingObject::Object(index, cluster.clone(), object);
         }
-        let mut unknown = Announcement::None;
-        for SeenBeyond { cluster, component, has, has_more_of_revision } in self.pending.seen_beyond(at.seq) {
-            let object = log.object_before(cluster, key, has).filter(|object| self.filter.matches(cluster, object));
+        let mut unknown = FollowingObject::None;
+        for SeenBeyond { cluster, component, received_until, has_more_of_revision } in self.pending.seen_beyond(at.seq)
+        {
+            let object =
+                log.object_before(cluster, key, received_until).filter(|object| self.filter.matches(cluster, object));
             match (object, component) {
                 (Some(_), Some(component)) if has_more_of_revision => {
-                    unknown = Announcement::Unknown(cluster.clone(), component)
+                    unknown = FollowingObject::Unknown(cluster.clone(), component)
                 }
-                (Some(object), Some(component)) if !log.certainly_has(cluster, component, has, &object) => {}
-                (Some(object), _) => return Announcement::Object(0, cluster.clone(), object),
+                (Some(object), Some(component)) if !log.certainly_has(cluster, component, received_until, &object) => {}
+                (Some(object), _) => return FollowingObject::Object(0, cluster.clone(), object),
                 (None, _) => {}
             }
         }
@@ -391,7 +407,7 @@ impl<F: ObjectFilter> Watcher<F> {
     /// Converts the point of a DELETED that a different cluster's object follows. The component of the deletion's
     /// cluster is the log's, even if the client has seen more of that cluster: a client that is cut between the two
     /// events receives both again, at any replica.
-    fn version_of_followed(&self, log: &Log, at: &At<'_>, version: LogVersion) -> EventVersion {
+    fn followed_version(&self, log: &Log, at: &EventContext<'_>, version: LogVersion) -> EventVersion {
         if self.pending.is_empty() {
             return EventVersion::Log(version);
         }
@@ -404,8 +420,8 @@ impl<F: ObjectFilter> Watcher<F> {
     }
 
     /// Returns whether the log has evicted an event that this client has not received.
-    fn lags(&self, log: &Log) -> bool {
-        match log.forgotten_from(self.position, self.drops) {
+    fn is_lagging(&self, log: &Log) -> bool {
+        match log.evicted_from(self.position, self.drops) {
             None => true,
             Some(clusters) => {
                 // The newest evicted event of the cluster is at `before - 1`.
@@ -420,13 +436,13 @@ pub fn concerns(filter: &impl ObjectFilter, cluster: &ClusterName, change: &Chan
     classify(filter, cluster, change).is_some()
 }
 
-struct At<'a> {
+struct EventContext<'a> {
     seq: u64,
     entry: &'a LogEntry,
     change: &'a Change,
 }
 
-impl At<'_> {
+impl EventContext<'_> {
     /// Returns the native version of the change for an event of this type.
     ///
     /// - For a leaving cluster, the version is [`LEFT`]: an object's own version would claim that the client still has
@@ -449,7 +465,7 @@ impl At<'_> {
 }
 
 /// The other cluster's object that follows a DELETED of the same name.
-enum Announcement {
+enum FollowingObject {
     /// No object, or an object that the watch sends later at its own position.
     None,
     /// The index among the entry's same-named objects, the cluster and the object.

@@ -13,8 +13,8 @@ use tributary_apimachinery::{
     Scope, SelectableResource, Snapshot, selectable_fields,
 };
 use tributary_merge::{
-    CompositeResourceVersion, Heads, ListCursor, ListPage, Log, LogConfig, ObjectFilter, OpeningList, Progress,
-    WatchEvent, Watcher,
+    ClusterSnapshots, CompositeResourceVersion, ListCursor, ListPage, Log, LogConfig, ObjectFilter, OpeningList,
+    Progress, WatchEvent, Watcher,
 };
 
 const CLUSTERS: [&str; 3] = ["c1", "c2", "c3"];
@@ -73,7 +73,7 @@ fn listed_object(cluster: &ClusterName, object: &Object) -> ListedObject {
     (cluster.to_string(), object.key().to_string(), object.resource_version().0)
 }
 
-fn open_in_steps(heads: &Heads, filter: Box<dyn ObjectFilter>, page: ListPage) -> ListCursor<Boxed> {
+fn open_in_steps(heads: &ClusterSnapshots, filter: Box<dyn ObjectFilter>, page: ListPage) -> ListCursor<Boxed> {
     let mut opening = OpeningList::new(heads.clone(), Boxed(filter), page);
     loop {
         match opening.step(1) {
@@ -84,7 +84,11 @@ fn open_in_steps(heads: &Heads, filter: Box<dyn ObjectFilter>, page: ListPage) -
 }
 
 /// Returns all pages of a list, each read in chunks of a few bytes.
-fn pages(heads: &Heads, filter: &impl Fn() -> Box<dyn ObjectFilter>, limit: usize) -> Vec<Vec<ListedObject>> {
+fn pages(
+    heads: &ClusterSnapshots,
+    filter: &impl Fn() -> Box<dyn ObjectFilter>,
+    limit: usize,
+) -> Vec<Vec<ListedObject>> {
     let (mut pages, mut start) = (Vec::new(), None);
     loop {
         let page = ListPage { start: start.take(), limit, remaining: None };
@@ -130,8 +134,8 @@ impl ObjectFilter for Boxed {
         self.0.scope()
     }
 
-    fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
-        self.0.leap(cluster, unwanted)
+    fn skip_to_key(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+        self.0.skip_to_key(cluster, unwanted)
     }
 
     fn is_whole_namespace(&self) -> bool {
@@ -155,7 +159,7 @@ impl ObjectFilter for Within {
         self.namespaces.contains(&object.namespace()) && is_even == self.even
     }
 
-    fn leap(&self, _: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+    fn skip_to_key(&self, _: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let at = BY_KEY.iter().position(|own| *own == unwanted.namespace())?;
         if self.namespaces.contains(&unwanted.namespace()) {
             // The list must ignore a jump to an earlier key or to the same key.
@@ -193,7 +197,8 @@ fn list_of_a_namespace_evaluates_its_filter_once_per_cluster() {
     // Each namespace has two objects with different names.
     let history: History =
         (0..NAMESPACES.len()).flat_map(|namespace| [(namespace, 1, Some(0)), (namespace, 2, Some(1))]).collect();
-    let heads: Heads = Arc::new(clusters.iter().map(|cluster| (cluster.clone(), snapshot(&history))).collect());
+    let heads: ClusterSnapshots =
+        Arc::new(clusters.iter().map(|cluster| (cluster.clone(), snapshot(&history))).collect());
     let mut cursor = ListCursor::new(heads, Whole, ListPage::default());
     let mut listed = Vec::new();
     while cursor.next_chunk(1, |cluster, object| listed.push(format!("{cluster} {}", object.key()))) {}
@@ -209,7 +214,7 @@ proptest! {
         limit in 0..20_usize,
     ) {
         let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
-        let heads: Heads = Arc::new(clusters.iter().cloned().zip(histories.iter().map(snapshot)).collect());
+        let heads: ClusterSnapshots = Arc::new(clusters.iter().cloned().zip(histories.iter().map(snapshot)).collect());
         let within = Within { namespaces, even };
         let leaping = || -> Box<dyn ObjectFilter> { Box::new(within.clone()) };
         let scanned = || -> Box<dyn ObjectFilter> {
@@ -226,7 +231,7 @@ proptest! {
         limit in 0..20_usize,
     ) {
         let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
-        let heads: Heads = Arc::new(clusters.iter().cloned().zip(histories.iter().map(snapshot)).collect());
+        let heads: ClusterSnapshots = Arc::new(clusters.iter().cloned().zip(histories.iter().map(snapshot)).collect());
         let mut log = Log::new(LogConfig::default());
         for (cluster, snapshot) in heads.iter() {
             log.join(cluster, snapshot.clone(), Duration::ZERO);

@@ -7,7 +7,7 @@ use tributary_apimachinery::{
     RequestInfo, RequestTarget, RequestedResource, SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount, Verb,
 };
 
-use crate::connections::connects;
+use crate::connections::is_connecting;
 
 /// Maximal length of a user agent that policies compare, in bytes. kube-apiserver's audit log has the same limit
 /// (`maxUserAgentLength`). The text stays in memory for the duration of the request.
@@ -71,7 +71,7 @@ impl<'a> DispatchAttributes<'a> {
 /// Returns the verb that policies compare for a request with this RBAC verb. The result is `create` for subresources
 /// that connect to a workload.
 pub fn dispatched_verb<'a>(resource: &RequestedResource<'_>, verb: &'a str) -> &'a str {
-    if connects(resource.subresource) { Verb::Create.as_str() } else { verb }
+    if is_connecting(resource.subresource) { Verb::Create.as_str() } else { verb }
 }
 
 #[cfg(test)]

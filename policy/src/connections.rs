@@ -11,7 +11,7 @@ use crate::pattern::{Pattern, ResourcePattern, Word};
 
 const CONNECTING: [&str; 3] = ["attach", "exec", "portforward"];
 
-pub(crate) fn connects(subresource: &str) -> bool {
+pub(crate) fn is_connecting(subresource: &str) -> bool {
     CONNECTING.contains(&subresource)
 }
 
@@ -36,7 +36,7 @@ impl MissedConnections {
         match FieldEntries::<ResourcePattern>::parse(resources, Empty::Nothing) {
             FieldEntries::Any(_) => Self::Some,
             FieldEntries::Only(entries) => {
-                let connecting = entries.iter().filter(|entry| connects(&entry.pattern.subresource)).count();
+                let connecting = entries.iter().filter(|entry| is_connecting(&entry.pattern.subresource)).count();
                 match connecting {
                     0 => Self::Nothing,
                     _ if connecting == entries.len() => Self::All,

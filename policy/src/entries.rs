@@ -1,7 +1,7 @@
 //! The entries of one field of a policy rule, for example `verbs`.
 
 use crate::explanation::Reason;
-use crate::names::{Name, is_of_spelling};
+use crate::names::{Name, is_spelling};
 use crate::pattern::{Pattern, TextPattern};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +60,8 @@ impl<P: Pattern> FieldEntries<P> {
     }
 
     /// Returns whether the field accepts the values of a request, with the index of the entry that decides.
-    pub(crate) fn verdict<'a>(&self, asked: impl Iterator<Item = P::Asked<'a>> + Clone) -> Reason {
-        let is_match = |pattern: &P| asked.clone().any(|value| pattern.matches(value));
+    pub(crate) fn verdict<'a>(&self, values: impl Iterator<Item = P::Value<'a>> + Clone) -> Reason {
+        let is_match = |pattern: &P| values.clone().any(|value| pattern.matches(value));
         self.verdict_by(is_match, is_match)
     }
 
@@ -98,7 +98,7 @@ impl<P: Pattern> FieldEntries<P> {
 
 impl FieldEntries<TextPattern> {
     /// Like [`verdict`](Self::verdict), for the name of an object. The name may have several spellings in a path.
-    pub(crate) fn verdict_of_name(&self, name: Name<'_>, denies: bool) -> Reason {
+    pub(crate) fn name_verdict(&self, name: Name<'_>, denies: bool) -> Reason {
         let (wide, narrow) = (|entry: &TextPattern| name.is_wide(entry), |entry: &TextPattern| name.is_narrow(entry));
         match denies {
             true => self.verdict_by(wide, narrow),
@@ -112,7 +112,7 @@ impl FieldEntries<TextPattern> {
         match self {
             Self::Any(_) => false,
             Self::Only(entries) | Self::AllBut(entries) => {
-                entries.iter().any(|entry| is_of_spelling(entry.pattern.text()))
+                entries.iter().any(|entry| is_spelling(entry.pattern.text()))
             }
         }
     }

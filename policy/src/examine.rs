@@ -1,25 +1,25 @@
 //! Checks of policies when they are loaded. The result reports errors and parts without effect, with their paths in the
 //! configuration.
 
+mod created_by_name;
 mod fields;
-mod made_by_name;
 mod unknown_names;
 
 use tributary_apimachinery::{METHODS, Verb};
 
 use crate::connections::MissedConnections;
 use crate::explanation::RuleField;
-use crate::hidden::{Denials, Hidden, hidden, take_everything};
 use crate::outcome::Action;
-use crate::place::{PolicyList, RulePlace};
+use crate::place::{PolicyList, RulePosition};
 use crate::policy::{Mode, Policy};
 use crate::rule::{Matcher, Rule};
+use crate::shadowed::{Denials, ShadowedRule, match_everything, shadowed};
 
 /// Maximal number of rules in all policies of one configuration object. Loading compares each pair of rules.
 pub const RULES_MAX: usize = 4_096;
 
 fn resource_verbs() -> [&'static str; 8] {
-    Verb::OF_RESOURCES.map(Verb::as_str)
+    Verb::RESOURCE_VERBS.map(Verb::as_str)
 }
 
 fn path_verbs() -> [&'static str; METHODS.len()] {
@@ -95,24 +95,24 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
         findings.error(list.path(), message);
         return findings.0;
     }
-    let (mut hidden, denials) = (hidden(policies, list), Denials::from_policies(policies));
+    let (mut shadowed, denials) = (shadowed(policies, list), Denials::from_policies(policies));
     for (number, policy) in policies.iter().enumerate() {
         if policy.rules.is_empty() {
             let message = "is empty, so the policy matches no request; give at least one rule";
             findings.error(format!("{}.rules", list.policy_path(number)), message);
         }
         for (rule, written) in policy.rules.iter().enumerate() {
-            let place = RulePlace { list, policy: number, rule };
+            let place = RulePosition { list, policy: number, rule };
             fields::examine(written, (place, scope), &mut findings);
             whole_rule(written, place, &mut findings);
             unknown_names::examine(written, place, &mut findings);
             if matches!(policy.outcome.action, Action::Deny { .. }) {
-                what_passes_a_denial(written, place, &mut findings);
-                made_by_name::examine(written, (place, policy.mode), &denials, &mut findings);
+                warn_of_evaded_denial(written, place, &mut findings);
+                created_by_name::examine(written, (place, policy.mode), &denials, &mut findings);
             }
         }
-        let own = hidden.extract_if(.., |hidden| hidden.rule.policy == number).collect::<Vec<_>>();
-        tell_hidden(policy, (list, number), &own, &mut findings);
+        let own = shadowed.extract_if(.., |shadowed| shadowed.rule.policy == number).collect::<Vec<_>>();
+        report_shadowed(policy, (list, number), &own, &mut findings);
     }
     if list == PolicyList::Dispatch {
         warn_of_final_denial(policies, &mut findings);
@@ -125,7 +125,7 @@ pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
 fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
     let last = policies.iter().enumerate().rfind(|(_, policy)| policy.mode == Mode::Enforce);
     let Some((number, _)) = last.filter(|(_, policy)| policy.denies()) else { return };
-    if take_everything(policies) {
+    if match_everything(policies) {
         return;
     }
     let message = format!(
@@ -138,7 +138,7 @@ fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
 }
 
 /// Reports combinations of fields because of which the whole rule, or its resources or paths, can match no request.
-fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
+fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let path = |field: RuleField| format!("{place}.{}", field.as_str());
     if rule.verbs.is_empty() {
@@ -170,13 +170,13 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     // An invalid verb is reported by its own finding.
     let is_told = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
     let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
-    if matcher.takes_resources() && !has_verb(&resource_verbs()) {
+    if matcher.matches_resources() && !has_verb(&resource_verbs()) {
         let message = format!(
             "has no verb of requests for resources, so the rule's resources never match; add one of {}",
             resource_verbs().join(", ")
         );
         findings.error(path(RuleField::Verbs), message);
-    } else if matcher.takes_resources()
+    } else if matcher.matches_resources()
         && !is_told
         && MissedConnections::from_rule(&rule.verbs, &rule.resources) == MissedConnections::All
     {
@@ -184,7 +184,7 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
                        resources never match; add it";
         findings.error(path(RuleField::Verbs), message);
     }
-    if matcher.takes_paths() && !has_verb(&path_verbs()) {
+    if matcher.matches_paths() && !has_verb(&path_verbs()) {
         let message = format!(
             "has no verb of requests for no resource, so the rule's nonResourceURLs never match; add one of {}",
             path_verbs().join(", ")
@@ -195,10 +195,10 @@ fn whole_rule(rule: &Rule, place: RulePlace, findings: &mut Findings) {
 
 /// Warns of a denial by name or namespace. A request for many objects, or for all namespaces, has no name or no
 /// namespace, and so evades the denial.
-fn what_passes_a_denial(rule: &Rule, place: RulePlace, findings: &mut Findings) {
+fn warn_of_evaded_denial(rule: &Rule, place: RulePosition, findings: &mut Findings) {
     let matcher = Matcher::new(rule);
     let accepts = |verb: &&&str| matcher.verbs.verdict(std::iter::once(**verb)).accepts();
-    let Some(verb) = ["list", "watch", "deletecollection"].iter().find(accepts).filter(|_| matcher.takes_resources())
+    let Some(verb) = ["list", "watch", "deletecollection"].iter().find(accepts).filter(|_| matcher.matches_resources())
     else {
         return;
     };
@@ -217,9 +217,17 @@ fn what_passes_a_denial(rule: &Rule, place: RulePlace, findings: &mut Findings) 
     }
 }
 
-fn tell_hidden(policy: &Policy, (list, number): (PolicyList, usize), hidden: &[Hidden], findings: &mut Findings) {
-    if !hidden.is_empty() && hidden.len() == policy.rules.len() && hidden.iter().all(|one| one.by.policy != number) {
-        let mut by: Vec<_> = hidden.iter().map(|hidden| hidden.by).collect();
+fn report_shadowed(
+    policy: &Policy,
+    (list, number): (PolicyList, usize),
+    shadowed: &[ShadowedRule],
+    findings: &mut Findings,
+) {
+    if !shadowed.is_empty()
+        && shadowed.len() == policy.rules.len()
+        && shadowed.iter().all(|one| one.by.policy != number)
+    {
+        let mut by: Vec<_> = shadowed.iter().map(|shadowed| shadowed.by).collect();
         by.sort_unstable();
         by.dedup();
         let by = by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -227,7 +235,7 @@ fn tell_hidden(policy: &Policy, (list, number): (PolicyList, usize), hidden: &[H
             format!("matches no request, because {by} matches each of them first; move it before that, or remove it");
         return findings.warning(list.policy_path(number), message);
     }
-    for Hidden { rule, by } in hidden {
+    for ShadowedRule { rule, by } in shadowed {
         let message =
             format!("matches no request, because {by} matches each of them first; move it before that, or remove it");
         findings.warning(rule.to_string(), message);

@@ -1,6 +1,6 @@
 //! Explanation of the reasons for which a policy rule matches a request or not.
 
-use crate::place::RulePlace;
+use crate::place::RulePosition;
 
 /// A field of a policy rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +106,7 @@ impl RuleVerdict {
     }
 
     /// Returns the fields that reject the request.
-    pub fn against(&self) -> impl Iterator<Item = &FieldVerdict> {
+    pub fn rejecting_fields(&self) -> impl Iterator<Item = &FieldVerdict> {
         self.fields.iter().filter(|verdict| !verdict.reason.accepts())
     }
 }
@@ -115,5 +115,5 @@ impl RuleVerdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The verdict of each rule, in the order of the rules.
-    pub rules: Vec<(RulePlace, RuleVerdict)>,
+    pub rules: Vec<(RulePosition, RuleVerdict)>,
 }

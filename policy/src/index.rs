@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::attributes::{DispatchAttributes, DispatchTarget};
 use crate::entries::FieldEntries;
-use crate::names::{Name, is_of_spelling};
+use crate::names::{Name, is_spelling};
 use crate::pattern::{ResourcePattern, ServiceAccountPattern, TextPattern, Word};
 use crate::policy::Mode;
 use crate::rule::Matcher;
@@ -60,34 +60,34 @@ impl RuleIndex {
                     bits[rule_bit.block] |= rule_bit.mask;
                 }
             }
-            index.verbs.add(&rule.verbs, rule_bit, |Word(word)| (word, Extent::Whole));
-            index.users.add(&rule.users, rule_bit, extent);
-            index.service_accounts.add(&rule.service_accounts, rule_bit, |ServiceAccountPattern(text)| extent(text));
-            index.user_groups.add(&rule.user_groups, rule_bit, extent);
-            index.user_agents.add(&rule.user_agents, rule_bit, extent);
-            index.api_groups.add(&rule.api_groups, rule_bit, |Word(word)| (word, Extent::Whole));
+            index.verbs.add(&rule.verbs, rule_bit, |Word(word)| (word, TextKind::Whole));
+            index.users.add(&rule.users, rule_bit, text_kind);
+            index.service_accounts.add(&rule.service_accounts, rule_bit, |ServiceAccountPattern(text)| text_kind(text));
+            index.user_groups.add(&rule.user_groups, rule_bit, text_kind);
+            index.user_agents.add(&rule.user_agents, rule_bit, text_kind);
+            index.api_groups.add(&rule.api_groups, rule_bit, |Word(word)| (word, TextKind::Whole));
             index.resources.add(&rule.resources, rule_bit);
-            index.resource_names.add(&rule.resource_names, rule_bit, extent);
-            index.namespaces.add(&rule.namespaces, rule_bit, extent);
-            index.non_resource_urls.add(&rule.non_resource_urls, rule_bit, extent);
+            index.resource_names.add(&rule.resource_names, rule_bit, text_kind);
+            index.namespaces.add(&rule.namespaces, rule_bit, text_kind);
+            index.non_resource_urls.add(&rule.non_resource_urls, rule_bit, text_kind);
         }
         index
     }
 
-    pub(crate) fn first(&self, asked: &DispatchAttributes<'_>) -> FirstRules {
-        let verb = self.verbs.match_values([asked.verb]);
-        let user = self.users.match_values([asked.user]);
-        let account = asked.service_account().map(|account| self.service_accounts.match_values([account]));
-        let groups = self.user_groups.match_values(asked.groups.iter().map(String::as_str));
-        let agent = self.user_agents.match_values([asked.user_agent]);
-        let (target, name) = match &asked.target {
+    pub(crate) fn first(&self, attributes: &DispatchAttributes<'_>) -> FirstRules {
+        let verb = self.verbs.match_values([attributes.verb]);
+        let user = self.users.match_values([attributes.user]);
+        let account = attributes.service_account().map(|account| self.service_accounts.match_values([account]));
+        let groups = self.user_groups.match_values(attributes.groups.iter().map(String::as_str));
+        let agent = self.user_agents.match_values([attributes.user_agent]);
+        let (target, name) = match &attributes.target {
             DispatchTarget::Resource(resource) => {
                 let target = [
                     self.api_groups.match_values([resource.group]),
                     self.resources.match_resource(resource.resource, resource.subresource),
                     self.namespaces.match_values([resource.namespace]),
                 ];
-                (SmallVec::<[FieldMatches<'_>; 3]>::from(target), Some(self.asked_name(Name::from_resource(resource))))
+                (SmallVec::<[FieldMatches<'_>; 3]>::from(target), Some(self.match_name(Name::from_resource(resource))))
             }
             DispatchTarget::NonResource(path) => {
                 (SmallVec::from_iter([self.non_resource_urls.match_values([&**path])]), None)
@@ -117,17 +117,17 @@ impl RuleIndex {
     }
 
     /// Returns the rules whose `resourceNames` match the object's name, with all its spellings.
-    fn asked_name(&self, name: Name<'_>) -> AskedName<'_> {
+    fn match_name(&self, name: Name<'_>) -> NameMatches<'_> {
         let Some(own) = name.own else {
-            return AskedName { wide: self.resource_names.match_values([name.written]), narrow: None };
+            return NameMatches { wide: self.resource_names.match_values([name.written]), narrow: None };
         };
         let wide = self.resource_names.match_values([name.written, own]);
         // An entry with a colon is compared with the name in the path. A prefix without a colon must also match the
         // object's own name.
         let mut narrow = self.resource_names.match_values([]);
-        let is_match = |text: &str| is_of_spelling(text) || own.starts_with(text);
+        let is_match = |text: &str| is_spelling(text) || own.starts_with(text);
         narrow.hits.extend(self.resource_names.hits(name.written, is_match));
-        AskedName { wide, narrow: Some((narrow, &self.denying[..])) }
+        NameMatches { wide, narrow: Some((narrow, &self.denying[..])) }
     }
 }
 
@@ -189,15 +189,15 @@ enum Mention {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+enum TextKind {
     Whole,
-    Beginning,
+    Prefix,
 }
 
-fn extent(text: &TextPattern) -> (&str, Extent) {
+fn text_kind(text: &TextPattern) -> (&str, TextKind) {
     match text {
-        TextPattern::Exact(text) => (text, Extent::Whole),
-        TextPattern::Prefix(prefix) => (prefix, Extent::Beginning),
+        TextPattern::Exact(text) => (text, TextKind::Whole),
+        TextPattern::Prefix(prefix) => (prefix, TextKind::Prefix),
     }
 }
 
@@ -213,9 +213,9 @@ fn mentions<P>(entries: &FieldEntries<P>) -> (bool, impl Iterator<Item = (&P, Me
 
 /// One bit per rule, which is set if the rule's field accepts a text that no entry matches.
 #[derive(Clone, Debug, Default)]
-struct ByDefault(Vec<u64>);
+struct DefaultMatches(Vec<u64>);
 
-impl ByDefault {
+impl DefaultMatches {
     fn add(&mut self, rule: Bit, accepts: bool) {
         self.0.resize(rule.block + 1, 0);
         if accepts {
@@ -227,26 +227,26 @@ impl ByDefault {
 /// Index of a field with texts, for example `verbs`.
 #[derive(Clone, Debug, Default)]
 struct Texts {
-    by_default: ByDefault,
+    by_default: DefaultMatches,
     whole: HashMap<Box<str>, Mentions>,
-    beginnings: HashMap<Box<str>, Mentions>,
+    prefixes: HashMap<Box<str>, Mentions>,
     /// Distinct lengths of the prefixes, sorted.
     lengths: Vec<usize>,
 }
 
 impl Texts {
-    fn add<P>(&mut self, entries: &FieldEntries<P>, rule: Bit, text_of: impl Fn(&P) -> (&str, Extent)) {
+    fn add<P>(&mut self, entries: &FieldEntries<P>, rule: Bit, text_of: impl Fn(&P) -> (&str, TextKind)) {
         let (accepts, mentioned) = mentions(entries);
         self.by_default.add(rule, accepts);
         for (pattern, mention) in mentioned {
-            let (text, extent) = text_of(pattern);
-            let texts = match extent {
-                Extent::Whole => &mut self.whole,
-                Extent::Beginning => {
+            let (text, text_kind) = text_of(pattern);
+            let texts = match text_kind {
+                TextKind::Whole => &mut self.whole,
+                TextKind::Prefix => {
                     if let Err(at) = self.lengths.binary_search(&text.len()) {
                         self.lengths.insert(at, text.len());
                     }
-                    &mut self.beginnings
+                    &mut self.prefixes
                 }
             };
             texts.entry(text.into()).or_default().add(rule, mention);
@@ -267,20 +267,20 @@ impl Texts {
     fn hits<'a, F: Fn(&str) -> bool>(&'a self, value: &str, is_match: F) -> impl Iterator<Item = &'a Mentions> {
         let whole = Some(value).filter(|value| is_match(value)).and_then(|value| self.whole.get(value));
         let lengths = self.lengths.iter().take_while(move |length| **length <= value.len());
-        let beginnings = lengths.filter_map(move |length| value.get(..*length));
-        let beginnings = beginnings.filter(move |beginning| is_match(beginning));
-        whole.into_iter().chain(beginnings.filter_map(move |beginning| self.beginnings.get(beginning)))
+        let prefixes = lengths.filter_map(move |length| value.get(..*length));
+        let prefixes = prefixes.filter(move |beginning| is_match(beginning));
+        whole.into_iter().chain(prefixes.filter_map(move |beginning| self.prefixes.get(beginning)))
     }
 }
 
 /// Index of the field `resources`, with subresources.
 #[derive(Clone, Debug, Default)]
 struct Resources {
-    by_default: ByDefault,
+    by_default: DefaultMatches,
     /// Entries by resource, then by subresource.
     named: HashMap<Box<str>, HashMap<Box<str>, Mentions>>,
     /// Entries for all resources (`*/status`), by subresource.
-    of_all: HashMap<Box<str>, Mentions>,
+    any_resource: HashMap<Box<str>, Mentions>,
 }
 
 impl Resources {
@@ -290,7 +290,7 @@ impl Resources {
         for (pattern, mention) in mentioned {
             let subresources = match &pattern.resource {
                 Some(resource) => self.named.entry(resource.clone()).or_default(),
-                None => &mut self.of_all,
+                None => &mut self.any_resource,
             };
             subresources.entry(pattern.subresource.clone()).or_default().add(rule, mention);
         }
@@ -298,14 +298,14 @@ impl Resources {
 
     fn match_resource(&self, resource: &str, subresource: &str) -> FieldMatches<'_> {
         let named = self.named.get(resource).and_then(|subresources| subresources.get(subresource));
-        let hits = named.into_iter().chain(self.of_all.get(subresource)).collect();
+        let hits = named.into_iter().chain(self.any_resource.get(subresource)).collect();
         FieldMatches { by_default: &self.by_default, hits }
     }
 }
 
 /// The rules whose entries in one field match a request.
 struct FieldMatches<'a> {
-    by_default: &'a ByDefault,
+    by_default: &'a DefaultMatches,
     hits: Hits<'a>,
 }
 
@@ -329,7 +329,7 @@ impl FieldMatches<'_> {
 }
 
 /// The rules that match the name of an object. The name may have several spellings.
-struct AskedName<'a> {
+struct NameMatches<'a> {
     /// Rules with an entry that matches at least one spelling of the name.
     wide: FieldMatches<'a>,
     /// For a name with several spellings: the rules with an entry that matches all spellings, and one bit for each
@@ -337,7 +337,7 @@ struct AskedName<'a> {
     narrow: Option<(FieldMatches<'a>, &'a [u64])>,
 }
 
-impl AskedName<'_> {
+impl NameMatches<'_> {
     /// Returns those rules of a block that accept the name.
     fn block(&self, block: usize) -> u64 {
         let Some((narrow, denying)) = &self.narrow else { return self.wide.block(block) };

@@ -41,7 +41,7 @@ const SHORT_NAMES: [(&str, &str, &str); 27] = [
 /// Returns a text that explains why no cluster can have an API group of this name, and suggests a name. `None` if a
 /// cluster may have the group: groups of custom resources contain a dot (apiextensions-apiserver
 /// `pkg/apis/apiextensions/validation/validation.go`).
-pub fn group_doubt(group: &str) -> Option<String> {
+pub fn explain_unknown_group(group: &str) -> Option<String> {
     if let Some((group, _)) = group.split_once('/') {
         return Some(format!("a group is written without its version; write {group:?}"));
     }
@@ -56,10 +56,10 @@ pub fn group_doubt(group: &str) -> Option<String> {
 }
 
 /// Returns a text that explains why no cluster can have a resource of this name in one of these groups, and suggests
-/// names. `None` if a cluster may have the resource. A misspelled group counts as the group that [`group_doubt`]
-/// suggests.
-pub fn resource_doubt(groups: &[&str], resource: &str, subresource: &str) -> Option<String> {
-    let groups: Vec<_> = groups.iter().map(|group| meant_group(group)).collect();
+/// names. `None` if a cluster may have the resource. A misspelled group counts as the group that
+/// [`explain_unknown_group`] suggests.
+pub fn explain_unknown_resource(groups: &[&str], resource: &str, subresource: &str) -> Option<String> {
+    let groups: Vec<_> = groups.iter().map(|group| resolve_group(group)).collect();
     if groups.is_empty() || !groups.iter().all(|group| is_built_in(group)) {
         return None;
     }
@@ -86,7 +86,7 @@ pub fn resource_doubt(groups: &[&str], resource: &str, subresource: &str) -> Opt
     Some(format!("Kubernetes' {resource} have no subresource {subresource:?}; known are: {has}"))
 }
 
-fn meant_group(group: &str) -> &str {
+fn resolve_group(group: &str) -> &str {
     match group.split_once('/').map_or(group, |(group, _)| group) {
         "core" | "v1" => "",
         group => group,
@@ -131,7 +131,7 @@ mod tests {
             (&[""], "configmaps/status", "configmaps have no subresource \"status\"; known are: none"),
         ] {
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            let told = resource_doubt(groups, resource, subresource).unwrap_or_default();
+            let told = explain_unknown_resource(groups, resource, subresource).unwrap_or_default();
             assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{groups:?} {resource}: {told}");
         }
     }
@@ -148,7 +148,7 @@ mod tests {
             ("apps/v1", "write \"apps\""),
             ("extensions", "no such API group"),
         ] {
-            let told = group_doubt(group).unwrap_or_default();
+            let told = explain_unknown_group(group).unwrap_or_default();
             assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{group}: {told}");
         }
     }

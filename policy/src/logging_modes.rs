@@ -18,14 +18,14 @@ const SLOW_LIST: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggingModes {
     /// Setting of the merged view; `None` if the configuration has no MergedEndpoint object.
-    pub merged: Option<PlaceLogging>,
+    pub merged: Option<AccessLogSetting>,
     /// Setting of each cluster that has an UpstreamCluster object.
-    pub clusters: BTreeMap<ClusterName, PlaceLogging>,
+    pub clusters: BTreeMap<ClusterName, AccessLogSetting>,
 }
 
 /// Access-log setting of one configuration object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlaceLogging {
+pub struct AccessLogSetting {
     /// `spec.logging.mode`; `None` if the field is absent.
     pub mode: Option<LogMode>,
 }
@@ -55,7 +55,7 @@ impl LoggingModes {
             Some(cluster) => self.clusters.get(cluster),
             None => self.merged.as_ref(),
         };
-        let Some(PlaceLogging { mode }) = place.copied() else { return policy != Some(LogMode::Disabled) };
+        let Some(AccessLogSetting { mode }) = place.copied() else { return policy != Some(LogMode::Disabled) };
         let is_forbidden = [mode, policy].contains(&Some(LogMode::Disabled));
         LogMode::is_logged(mode, policy) || (!is_forbidden && outcome.is_remarkable())
     }
@@ -89,7 +89,7 @@ mod tests {
             (None, on, true, true),
             (None, off, false, false),
         ] {
-            let modes = LoggingModes { clusters: [(eu.clone(), PlaceLogging { mode })].into(), merged: None };
+            let modes = LoggingModes { clusters: [(eu.clone(), AccessLogSetting { mode })].into(), merged: None };
             let said = [FINE, failed].map(|outcome| modes.is_written(Some(&eu), policy, outcome));
             assert_eq!(said, [is_written, if_it_fails], "{mode:?} {policy:?}");
             assert!(modes.is_written(None, None, FINE), "no object describes the merged view");
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn slow_requests_are_logged_unless_they_are_long_running() {
-        let modes = LoggingModes { merged: Some(PlaceLogging::default()), ..LoggingModes::default() };
+        let modes = LoggingModes { merged: Some(AccessLogSetting::default()), ..LoggingModes::default() };
         let is_written = |seconds, is_list, is_long_running| {
             let took = Duration::from_secs(seconds);
             modes.is_written(None, None, AnswerOutcome { took, is_list, is_long_running, ..FINE })

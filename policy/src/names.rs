@@ -47,13 +47,13 @@ impl<'a> Name<'a> {
     /// Returns whether an entry matches the name in the path. If the entry has no colon, it must also match the
     /// object's own name. For example `http*` does not match `http:web:80`.
     pub(crate) fn is_narrow(self, entry: &TextPattern) -> bool {
-        entry.matches(self.written) && self.own.is_none_or(|own| is_of_spelling(entry.text()) || entry.matches(own))
+        entry.matches(self.written) && self.own.is_none_or(|own| is_spelling(entry.text()) || entry.matches(own))
     }
 }
 
 /// Returns whether an entry is compared with the spelling in the path. Only such entries contain a colon, because names
 /// of objects have none.
-pub(crate) fn is_of_spelling(entry: &str) -> bool {
+pub(crate) fn is_spelling(entry: &str) -> bool {
     entry.contains(COLON)
 }
 

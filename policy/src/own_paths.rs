@@ -14,13 +14,13 @@ pub fn is_health_check(path: &str) -> bool {
 }
 
 /// Returns whether Tributary answers this path of the merged view itself, without policies.
-pub fn passes_no_policies(path: &str) -> bool {
+pub fn is_exempt_from_policies(path: &str) -> bool {
     is_health_check(path) || OWN_PATHS.contains(&path)
 }
 
 /// Returns whether Tributary answers itself, without policies, every path of the merged view that begins with this
 /// prefix.
-pub(crate) fn all_below_pass_no_policies(beginning: &str) -> bool {
+pub(crate) fn is_exempt_prefix(beginning: &str) -> bool {
     is_health_check(beginning) && beginning.trim_start_matches('/').contains('/')
 }
 
@@ -43,7 +43,7 @@ mod tests {
             ("/version", false),
             ("/", false),
         ] {
-            assert_eq!(passes_no_policies(path), expected, "{path}");
+            assert_eq!(is_exempt_from_policies(path), expected, "{path}");
         }
     }
 
@@ -60,7 +60,7 @@ mod tests {
             ("/", false),
             ("//", false),
         ] {
-            assert_eq!(all_below_pass_no_policies(beginning), expected, "{beginning}");
+            assert_eq!(is_exempt_prefix(beginning), expected, "{beginning}");
         }
     }
 }

@@ -2,10 +2,10 @@
 
 /// A pattern that matches values and can be compared with another pattern.
 pub(crate) trait Pattern: Sized {
-    type Asked<'a>: Copy;
+    type Value<'a>: Copy;
     /// Parses an entry. The caller handles the entry `*`, because `*` matches every value.
     fn parse(text: &str) -> Self;
-    fn matches(&self, asked: Self::Asked<'_>) -> bool;
+    fn matches(&self, value: Self::Value<'_>) -> bool;
     /// Returns whether this pattern matches all values of `other`.
     fn covers(&self, other: &Self) -> bool;
     /// Returns whether some value may match both patterns.
@@ -17,14 +17,14 @@ pub(crate) trait Pattern: Sized {
 pub(crate) struct Word(pub(crate) Box<str>);
 
 impl Pattern for Word {
-    type Asked<'a> = &'a str;
+    type Value<'a> = &'a str;
 
     fn parse(text: &str) -> Self {
         Self(text.into())
     }
 
-    fn matches(&self, asked: &str) -> bool {
-        *self.0 == *asked
+    fn matches(&self, value: &str) -> bool {
+        *self.0 == *value
     }
 
     fn covers(&self, other: &Self) -> bool {
@@ -53,7 +53,7 @@ impl TextPattern {
 }
 
 impl Pattern for TextPattern {
-    type Asked<'a> = &'a str;
+    type Value<'a> = &'a str;
 
     fn parse(text: &str) -> Self {
         match text.ends_with('*') {
@@ -62,10 +62,10 @@ impl Pattern for TextPattern {
         }
     }
 
-    fn matches(&self, asked: &str) -> bool {
+    fn matches(&self, value: &str) -> bool {
         match self {
-            Self::Exact(text) => **text == *asked,
-            Self::Prefix(prefix) => asked.starts_with(&**prefix),
+            Self::Exact(text) => **text == *value,
+            Self::Prefix(prefix) => value.starts_with(&**prefix),
         }
     }
 
@@ -88,14 +88,14 @@ impl Pattern for TextPattern {
 pub(crate) struct ServiceAccountPattern(pub(crate) TextPattern);
 
 impl Pattern for ServiceAccountPattern {
-    type Asked<'a> = &'a str;
+    type Value<'a> = &'a str;
 
     fn parse(text: &str) -> Self {
         Self(TextPattern::parse(&text.replacen('/', ":", 1)))
     }
 
-    fn matches(&self, asked: &str) -> bool {
-        self.0.matches(asked)
+    fn matches(&self, value: &str) -> bool {
+        self.0.matches(value)
     }
 
     fn covers(&self, other: &Self) -> bool {
@@ -117,7 +117,7 @@ pub(crate) struct ResourcePattern {
 }
 
 impl Pattern for ResourcePattern {
-    type Asked<'a> = (&'a str, &'a str);
+    type Value<'a> = (&'a str, &'a str);
 
     fn parse(text: &str) -> Self {
         let (resource, subresource) = text.split_once('/').unwrap_or((text, ""));

@@ -28,7 +28,7 @@ impl PolicyList {
 
 /// Position of a policy rule in its configuration object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RulePlace {
+pub struct RulePosition {
     /// The list that contains the policy.
     pub list: PolicyList,
     /// Index of the policy in the list.
@@ -37,7 +37,7 @@ pub struct RulePlace {
     pub rule: usize,
 }
 
-impl fmt::Display for RulePlace {
+impl fmt::Display for RulePosition {
     /// Formats the path of the rule, for example `spec.dispatchPolicies[2].rules[0]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.rules[{}]", self.list.policy_path(self.policy), self.rule)

@@ -4,7 +4,7 @@ use crate::attributes::DispatchAttributes;
 use crate::explanation::Explanation;
 use crate::index::RuleIndex;
 use crate::outcome::Outcome;
-use crate::place::{PolicyList, RulePlace};
+use crate::place::{PolicyList, RulePosition};
 use crate::policy::{Mode, Policy};
 use crate::rule::Matcher;
 
@@ -15,7 +15,7 @@ pub struct PolicyDecision<'a> {
     pub verdict: Verdict<'a>,
     /// The rule of a policy in [`Mode::Audit`] that would decide about the request if the policy were enforced. Metrics
     /// count such rules.
-    pub audited: Option<RulePlace>,
+    pub audited: Option<RulePosition>,
 }
 
 /// Decision of the enforced policies about a request.
@@ -24,9 +24,9 @@ pub enum Verdict<'a> {
     /// The request passes, because no policy is enforced or no global policy matches.
     Ungoverned,
     /// A rule matches, and its policy decides.
-    Taken {
+    Matched {
         /// The rule that matches the request.
-        place: RulePlace,
+        place: RulePosition,
         /// Outcome of the rule's policy.
         outcome: &'a Outcome,
     },
@@ -42,7 +42,7 @@ pub enum Verdict<'a> {
 pub struct DispatchPolicies {
     policies: Vec<Policy>,
     list: PolicyList,
-    places: Vec<RulePlace>,
+    places: Vec<RulePosition>,
     index: RuleIndex,
     is_governed: bool,
 }
@@ -51,20 +51,20 @@ impl DispatchPolicies {
     /// Compiles the policies of the merged view or of a cluster. If [`crate::examine`] reports a rule as an error, the
     /// rule matches nothing.
     pub fn new(policies: Vec<Policy>) -> Self {
-        Self::of_list(PolicyList::Dispatch, policies)
+        Self::from_list(PolicyList::Dispatch, policies)
     }
 
     /// Compiles global policies. If no global policy matches a request, the verdict is [`Verdict::Ungoverned`].
     pub fn global(policies: Vec<Policy>) -> Self {
-        Self::of_list(PolicyList::Global, policies)
+        Self::from_list(PolicyList::Global, policies)
     }
 
-    fn of_list(list: PolicyList, policies: Vec<Policy>) -> Self {
+    fn from_list(list: PolicyList, policies: Vec<Policy>) -> Self {
         let mut places = Vec::new();
         let mut rules = Vec::new();
         for (number, policy) in policies.iter().enumerate() {
             for (rule, written) in policy.rules.iter().enumerate() {
-                places.push(RulePlace { list, policy: number, rule });
+                places.push(RulePosition { list, policy: number, rule });
                 rules.push((Matcher::new(written), policy.mode, policy.denies()));
             }
         }
@@ -83,11 +83,11 @@ impl DispatchPolicies {
     }
 
     /// Decides about a request.
-    pub fn decide(&self, asked: &DispatchAttributes<'_>) -> PolicyDecision<'_> {
-        let first = self.index.first(asked);
+    pub fn decide(&self, attributes: &DispatchAttributes<'_>) -> PolicyDecision<'_> {
+        let first = self.index.first(attributes);
         let audited = first.audited.map(|rule| self.places[rule]);
         let verdict = match first.enforced.map(|rule| self.places[rule]) {
-            Some(place) => Verdict::Taken { place, outcome: &self.policies[place.policy].outcome },
+            Some(place) => Verdict::Matched { place, outcome: &self.policies[place.policy].outcome },
             None if self.is_governed && self.list == PolicyList::Dispatch => Verdict::Unmatched,
             None => Verdict::Ungoverned,
         };
@@ -96,11 +96,11 @@ impl DispatchPolicies {
 
     /// Explains the decision about a request, rule by rule, for people. Slow, because the request is compared with
     /// every entry.
-    pub fn explain(&self, asked: &DispatchAttributes<'_>) -> Explanation {
+    pub fn explain(&self, attributes: &DispatchAttributes<'_>) -> Explanation {
         let mut rules = Vec::new();
         for place in &self.places {
             let policy = &self.policies[place.policy];
-            let verdict = Matcher::new(&policy.rules[place.rule]).explain(asked, policy.denies());
+            let verdict = Matcher::new(&policy.rules[place.rule]).explain(attributes, policy.denies());
             let is_last = verdict.matches() && policy.mode == Mode::Enforce;
             rules.push((*place, verdict));
             if is_last {

@@ -95,39 +95,40 @@ impl Matcher {
         }
     }
 
-    pub(crate) fn takes_resources(&self) -> bool {
+    pub(crate) fn matches_resources(&self) -> bool {
         !self.api_groups.is_nothing() && !self.resources.is_nothing()
     }
 
-    pub(crate) fn takes_paths(&self) -> bool {
+    pub(crate) fn matches_paths(&self) -> bool {
         !self.non_resource_urls.is_nothing()
     }
 
     /// Returns whether the rule can match requests to the subresource `proxy`.
-    pub(crate) fn takes_proxied(&self) -> bool {
+    pub(crate) fn matches_proxied(&self) -> bool {
         let is_named = |resource: &&str| self.resources.verdict(one((*resource, PROXY))).accepts();
         self.api_groups.verdict(one("")).accepts() && PROXIED.iter().any(is_named)
     }
 
     /// Compares each field of the rule with a request. `denies` is true if the rule's policy denies requests. The index
     /// in `index.rs` gives the same result for many rules at once.
-    pub(crate) fn explain(&self, asked: &DispatchAttributes<'_>, denies: bool) -> RuleVerdict {
-        let user = self.users.verdict(one(asked.user));
-        let account = self.service_accounts.verdict(asked.service_account().into_iter());
-        let account = if asked.service_account().is_none() { Reason::NoEntry } else { account };
-        let mut fields = vec![FieldVerdict { field: RuleField::Verbs, reason: self.verbs.verdict(one(asked.verb)) }];
+    pub(crate) fn explain(&self, attributes: &DispatchAttributes<'_>, denies: bool) -> RuleVerdict {
+        let user = self.users.verdict(one(attributes.user));
+        let account = self.service_accounts.verdict(attributes.service_account().into_iter());
+        let account = if attributes.service_account().is_none() { Reason::NoEntry } else { account };
+        let mut fields =
+            vec![FieldVerdict { field: RuleField::Verbs, reason: self.verbs.verdict(one(attributes.verb)) }];
         // It suffices that `users` or `serviceAccounts` matches. The explanation shows the field that matches.
         fields.push(match account.accepts() && !user.accepts() {
             true => FieldVerdict { field: RuleField::ServiceAccounts, reason: account },
             false => FieldVerdict { field: RuleField::Users, reason: user },
         });
-        let groups = asked.groups.iter().map(String::as_str);
+        let groups = attributes.groups.iter().map(String::as_str);
         fields.push(FieldVerdict { field: RuleField::UserGroups, reason: self.user_groups.verdict(groups) });
         fields.push(FieldVerdict {
             field: RuleField::UserAgents,
-            reason: self.user_agents.verdict(one(asked.user_agent)),
+            reason: self.user_agents.verdict(one(attributes.user_agent)),
         });
-        match &asked.target {
+        match &attributes.target {
             DispatchTarget::Resource(resource) => {
                 let asked_resource = (resource.resource, resource.subresource);
                 fields.extend(
@@ -136,7 +137,7 @@ impl Matcher {
                         (RuleField::Resources, self.resources.verdict(one(asked_resource))),
                         (
                             RuleField::ResourceNames,
-                            self.resource_names.verdict_of_name(Name::from_resource(resource), denies),
+                            self.resource_names.name_verdict(Name::from_resource(resource), denies),
                         ),
                         (RuleField::Namespaces, self.namespaces.verdict(one(resource.namespace))),
                     ]

@@ -67,9 +67,9 @@ impl Row {
         self.cell(|out| write_json_string(text, out));
     }
 
-    /// Appends a string cell with `text`, or with `otherwise` if the text is empty.
-    pub(crate) fn text_or(&mut self, text: &str, otherwise: &str) {
-        self.text(if text.is_empty() { otherwise } else { text });
+    /// Appends a string cell with `text`, or with `fallback` if the text is empty.
+    pub(crate) fn text_or(&mut self, text: &str, fallback: &str) {
+        self.text(if text.is_empty() { fallback } else { text });
     }
 
     /// Appends a string cell from format arguments.

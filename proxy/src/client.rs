@@ -28,10 +28,10 @@ use crate::forward_context::ForwardContext;
 use crate::health::observer::Observer;
 use crate::health::reachability::Reachability;
 use crate::member::ClientInner;
-use crate::places::Asker;
+use crate::permit_pool::RequestOrigin;
 use crate::pool::dial::Connector;
-use crate::pool::proofs::ServerProofs;
-use crate::pool::{LaneKind, PoolStatistics};
+use crate::pool::server_identities::ServerIdentities;
+use crate::pool::{PoolStatistics, StreamClass};
 use crate::probing;
 use crate::retry_budget::{RetryBudget, RetryStatistics};
 use crate::target::{Address, targets, without_user_info};
@@ -128,12 +128,12 @@ impl ClusterClient {
         Self::new(name, config, further, tuning, Some(connector)).await
     }
 
-    /// Enables requests with users' own tokens ([`RequestIdentity::Own`]), on separate connections. The arguments must
-    /// be the arguments of this client; the configuration's user is ignored.
+    /// Enables requests with users' own tokens ([`RequestIdentity::UserToken`]), on separate connections. The arguments
+    /// must be the arguments of this client; the configuration's user is ignored.
     ///
     /// # Errors
     /// [`ConnectError`] for a cluster without https, or with an unchecked certificate.
-    pub async fn passing_tokens(
+    pub async fn enable_user_tokens(
         self,
         config: &kube::Config,
         further: &[Address],
@@ -183,14 +183,14 @@ impl ClusterClient {
         let user: CurrentUser = Arc::new(ArcSwap::from_pointee(user));
         let observer = Arc::new(Observer::new(name.clone(), tuning.breaker.clone()));
         let targets = targets(&name, &config, further)?;
-        let proofs = Arc::new(ServerProofs::new(&targets));
+        let server_identities = Arc::new(ServerIdentities::new(&targets));
         let maker = EndpointMaker {
             cluster: &name,
             config: &config,
             tuning: &tuning,
             certificate: &certificate,
             uid: known.as_ref().zip(Some(&user)),
-            proofs: &proofs,
+            server_identities: &server_identities,
             connector: connector.as_ref(),
             member: &observer,
             is_one_of_several: !further.is_empty(),
@@ -210,7 +210,7 @@ impl ClusterClient {
             user,
             observer,
             retries,
-            proofs,
+            server_identities,
             passes_tokens,
             upgrades: UpgradeLimiter::new(),
             connector,
@@ -238,7 +238,7 @@ impl ClusterClient {
             endpoint.pool.check(user.credentials.configured_certificate()).await?;
         }
         self.member.user.store(Arc::new(user));
-        before.credentials.note_renewal();
+        before.credentials.count_renewal();
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl ClusterClient {
     }
 
     /// Closes all connections with their streams: watches, logs and tunnels.
-    pub fn break_off(&self) {
+    pub fn close_connections(&self) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
             member.endpoints.cut();
         }
@@ -356,20 +356,20 @@ impl ClusterClient {
     /// Read responses without delay, because responses share a connection's flow-control window. The class of the
     /// request determines the time limit.
     pub fn transport(&self) -> Transport {
-        self.transport_for(Asker::Ourselves, RequestIdentity::Member, None)
+        self.transport_for(RequestOrigin::Ourselves, RequestIdentity::Member, None)
     }
 
     /// Like [`transport`](Self::transport), for cachers of single namespaces. Clients can cause any number of such
     /// cachers. So these cachers have separate connections over HTTP/2, and over HTTP/1.1 a separate quarter of the
     /// connections.
     pub fn transport_for_namespaces(&self) -> Transport {
-        self.transport_for(Asker::Namespaces, RequestIdentity::Member, None)
+        self.transport_for(RequestOrigin::Namespaces, RequestIdentity::Member, None)
     }
 
     /// Like [`transport`](Self::transport), to the endpoint with this index in the configuration, in any state. For
     /// facts that differ between the servers of a cluster.
     pub fn transport_to(&self, endpoint: usize) -> Transport {
-        self.transport_for(Asker::Ourselves, RequestIdentity::Member, Some(endpoint))
+        self.transport_for(RequestOrigin::Ourselves, RequestIdentity::Member, Some(endpoint))
     }
 
     /// Returns whether a server URL has a path. Then a gateway in front of the cluster may apply its own authorization.
@@ -379,22 +379,22 @@ impl ClusterClient {
 
     /// Returns evidence of the servers behind the addresses: the addresses themselves, and certificates of checked
     /// handshakes. The evidence shows whether two members share a server.
-    pub fn proofs(&self) -> &ServerProofs {
-        &self.member.proofs
+    pub fn server_identities(&self) -> &ServerIdentities {
+        &self.member.server_identities
     }
 
-    /// Like [`transport_to`](Self::transport_to), with the [nameless identity](RequestIdentity::Nameless).
-    pub fn nameless_to(&self, endpoint: usize) -> Transport {
-        self.transport_for(Asker::Ourselves, RequestIdentity::Nameless, Some(endpoint))
+    /// Like [`transport_to`](Self::transport_to), with the [nameless identity](RequestIdentity::UidOnly).
+    pub fn transport_with_uid_only(&self, endpoint: usize) -> Transport {
+        self.transport_for(RequestOrigin::Ourselves, RequestIdentity::UidOnly, Some(endpoint))
     }
 
-    fn transport_for(&self, asker: Asker, identity: RequestIdentity, endpoint: Option<usize>) -> Transport {
+    fn transport_for(&self, origin: RequestOrigin, identity: RequestIdentity, endpoint: Option<usize>) -> Transport {
         let client = self.clone();
         BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
             let (client, identity, uri) = (client.clone(), identity.clone(), request.uri());
             let info = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query());
             let class = info.map(|info| info.class()).unwrap_or_default();
-            let context = ForwardContext { identity, class, asker, endpoint, ..ForwardContext::default() };
+            let context = ForwardContext { identity, class, origin, endpoint, ..ForwardContext::default() };
             async move { client.forward(request, context).await.map_err(BoxError::from) }
         }))
     }
@@ -416,7 +416,7 @@ impl ClusterClient {
     /// goes to a second endpoint. A request with a body is retried if at most 64 KiB of the body were sent.
     ///
     /// Cancellation: dropping the future or the response body cancels the request at the cluster. Over HTTP/2, a short
-    /// request is cancelled only if its response does not end within [`ClientTuning::given_up_patience`]. Until then
+    /// request is cancelled only if its response does not end within [`ClientTuning::abandoned_read_time`]. Until then
     /// the request occupies the permit of the context.
     ///
     /// # Errors
@@ -437,14 +437,14 @@ impl ClusterClient {
     ) -> Result<Response<Body>, ForwardError> {
         // The request uses one user to its end, even after a replacement of the user.
         let (member, user) = match &context.identity {
-            RequestIdentity::Own(token) => {
+            RequestIdentity::UserToken(token) => {
                 let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
                 (member, Arc::new(member.user.load().with_token(token)))
             }
             _ => (&self.member, self.member.user.load_full()),
         };
         let result = Self::forward_to(member, request, &mut context, user).await;
-        result.inspect_err(|error| member.observer.failed(error))
+        result.inspect_err(|error| member.observer.record_failure(error))
     }
 
     async fn forward_to(
@@ -471,12 +471,12 @@ impl ClusterClient {
     ///
     /// # Errors
     /// The errors of [`forward`](Self::forward).
-    pub async fn send_question(
+    pub async fn send_own_request(
         &self,
         request: Request<Body>,
         identity: RequestIdentity,
     ) -> Result<Response<Body>, ForwardError> {
-        self.forward(request, ForwardContext::for_ourselves(identity)).await
+        self.forward(request, ForwardContext::for_own_request(identity)).await
     }
 
     /// Requests the member's `/readyz`, with a time limit of 10 s.
@@ -487,7 +487,7 @@ impl ClusterClient {
         let mut request = Request::new(body::empty());
         *request.method_mut() = Method::GET;
         *request.uri_mut() = Uri::from_static("/readyz");
-        let context = ForwardContext::for_ourselves(RequestIdentity::Member);
+        let context = ForwardContext::for_own_request(RequestIdentity::Member);
         let timed_out = || ForwardError::HeadTimeout { cluster: self.member.name.clone(), after: HEALTH_TIMEOUT };
         let deadline = Instant::now() + HEALTH_TIMEOUT;
         let response =
@@ -549,25 +549,25 @@ impl ClusterClient {
     /// Returns how many long-running requests of clients the connections to the cluster can carry at once: followed
     /// logs, and watches without separate connections. An estimate, which depends on the cluster's HTTP version.
     pub fn long_running_for_clients(&self) -> usize {
-        self.for_clients(LaneKind::Opaque)
+        self.for_clients(StreamClass::Streamed)
     }
 
     /// Like [`long_running_for_clients`](Self::long_running_for_clients), for watches. `None` over HTTP/1.1, where
     /// watches share the connections of other long-running requests.
     pub fn watches_for_clients(&self) -> Option<usize> {
         let have_their_own = self.member.endpoints.all().iter().all(|endpoint| !endpoint.pool.speaks_http1());
-        have_their_own.then(|| self.for_clients(LaneKind::Watch))
+        have_their_own.then(|| self.for_clients(StreamClass::Watch))
     }
 
     /// Like [`long_running_for_clients`](Self::long_running_for_clients), for short requests. At most the limit of
     /// requests in flight ([`BreakerTuning`](crate::BreakerTuning)). Changes with the endpoints and their state.
     pub fn short_for_clients(&self) -> usize {
-        let carried = self.for_clients(LaneKind::Short);
+        let carried = self.for_clients(StreamClass::Short);
         self.member.endpoints.short_max().map_or(carried, |max| max.min(carried))
     }
 
-    fn for_clients(&self, lane: LaneKind) -> usize {
-        self.member.endpoints.all().iter().map(|endpoint| endpoint.pool.for_clients(lane)).sum()
+    fn for_clients(&self, stream_class: StreamClass) -> usize {
+        self.member.endpoints.all().iter().map(|endpoint| endpoint.pool.for_clients(stream_class)).sum()
     }
 
     /// Returns the current status of the member's endpoints, in the order of the configuration.
@@ -624,16 +624,16 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        two.note_answer();
+        two.record_response();
         one.observer.unreachable("refused".to_owned());
         settled().await;
         assert!(!is_lost());
-        one.note_answer();
+        one.record_response();
         two.observer.unreachable("refused".to_owned());
         one.observer.unreachable("refused".to_owned());
         settled().await;
         assert!(is_lost(), "nothing is left");
-        one.note_answer();
+        one.record_response();
         settled().await;
         assert!(!is_lost());
     }
@@ -649,9 +649,9 @@ mod tests {
         let all = endpoints.all();
         let say = |ready: [bool; 2]| {
             for (endpoint, ready) in all.iter().zip(ready) {
-                endpoint.note_answer();
+                endpoint.record_response();
                 endpoint.ready(ready);
-                endpoints.note_ready(&client.member.observer);
+                endpoints.record_readiness(&client.member.observer);
             }
         };
         let unready = || client.reachability().borrow().unready_since;

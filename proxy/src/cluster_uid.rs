@@ -2,7 +2,7 @@
 //!
 //! An address can start to lead to a different cluster: a standby cluster takes over, or a cluster is created anew
 //! under the same name. The new cluster's rights must not apply to objects, tokens and versions of the previous
-//! cluster. So each new connection reads the uid before its first request (`pool/uid_question.rs`). A connection to a
+//! cluster. So each new connection reads the uid before its first request (`pool/uid_request.rs`). A connection to a
 //! different cluster is never used. The caller is notified ([`ClusterChanges`](crate::ClusterChanges)), forgets the
 //! previous cluster, and then expects the new cluster
 //! ([`ClusterClient::expect_cluster`](crate::ClusterClient::expect_cluster)).
@@ -54,7 +54,7 @@ pub(crate) struct KnownCluster(watch::Sender<UidState>);
 #[derive(Clone, Debug, Default)]
 struct UidState {
     /// Whether new connections read the uid. False until the first `expect`.
-    is_asked: bool,
+    is_uid_required: bool,
     /// Whether every connection is refused, because the name will refer to another cluster.
     is_closed: bool,
     uid: Option<ClusterUid>,
@@ -71,20 +71,20 @@ impl KnownCluster {
     pub(crate) fn expect(&self, uid: Option<ClusterUid>) {
         self.0.send_modify(|known| {
             let generation = known.generation;
-            *known = UidState { is_asked: true, uid, generation, ..UidState::default() };
+            *known = UidState { is_uid_required: true, uid, generation, ..UidState::default() };
         });
     }
 
     /// Refuses every connection until the next [`expect`](Self::expect).
     pub(crate) fn close(&self) {
         self.0.send_modify(|known| {
-            (known.is_asked, known.is_closed) = (true, true);
+            (known.is_uid_required, known.is_closed) = (true, true);
             known.generation += 1;
         });
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
-        self.0.borrow().is_asked
+    pub(crate) fn is_uid_required(&self) -> bool {
+        self.0.borrow().is_uid_required
     }
 
     /// Returns how often the name has started to refer to another cluster.
@@ -136,7 +136,7 @@ impl KnownCluster {
         compared
     }
 
-    pub(crate) fn note_withheld(&self) {
+    pub(crate) fn record_withheld(&self) {
         self.0.send_if_modified(|known| {
             if known.uid.is_none() || known.is_closed || known.successor.is_some() {
                 return false;
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn cluster_with_another_uid_counts_as_a_new_cluster() {
         let known = KnownCluster::default();
-        assert!(!known.is_asked());
+        assert!(!known.is_uid_required());
         known.expect(None);
         let (a, b): (ClusterUid, ClusterUid) = (Arc::new("a".to_owned()), Arc::new("b".to_owned()));
         assert_eq!((known.compare(&a), known.uid()), (UidMatch::Same, Some(a.clone())));
@@ -199,19 +199,19 @@ mod tests {
     async fn cluster_that_withholds_its_uid_for_minutes_counts_as_new() {
         let known = KnownCluster::default();
         known.expect(None);
-        known.note_withheld();
+        known.record_withheld();
         assert_eq!(known.successor(), None, "nothing is known of it");
         let a: ClusterUid = Arc::new("a".to_owned());
         known.compare(&a);
-        known.note_withheld();
+        known.record_withheld();
         tokio::time::advance(WITHHELD_MAX / 2).await;
         known.compare(&a);
-        known.note_withheld();
+        known.record_withheld();
         tokio::time::advance(WITHHELD_MAX / 2).await;
-        known.note_withheld();
+        known.record_withheld();
         assert_eq!(known.successor(), None, "it has told its uid meanwhile");
         tokio::time::advance(WITHHELD_MAX / 2).await;
-        known.note_withheld();
+        known.record_withheld();
         assert_eq!(known.successor(), Some(Successor::Withheld));
     }
 

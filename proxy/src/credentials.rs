@@ -4,10 +4,10 @@
 //! A renewal runs before the expiry, and after a 401. A request usually only loads a pointer.
 
 pub(crate) mod certificate;
-mod chosen;
+pub(crate) mod credential_check;
+mod credential_method;
 pub(crate) mod exec_plugin;
 pub(crate) mod identity;
-pub(crate) mod last_question;
 pub(crate) mod pass_through;
 pub(crate) mod plugins;
 mod remedy;
@@ -31,7 +31,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 
 use crate::credentials::certificate::Certificate;
-use crate::credentials::chosen::Chosen;
+use crate::credentials::credential_method::CredentialMethod;
 use crate::credentials::exec_plugin::bearer;
 use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Plugins, Rejections};
 use crate::error::ConnectError;
@@ -52,7 +52,7 @@ enum CredentialSource {
     Provider(AuthLayer),
 }
 
-pub(crate) struct Current {
+pub(crate) struct CurrentCredentials {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Certificate,
     /// Number that changes when the client certificate may have changed. Connections with an older number take no new
@@ -65,7 +65,7 @@ pub(crate) struct Current {
     run: Option<u64>,
 }
 
-impl Current {
+impl CurrentCredentials {
     /// Sets Tributary's own `Authorization` header.
     pub(crate) fn authorize(&self, headers: &mut HeaderMap) {
         match &self.authorization {
@@ -90,14 +90,14 @@ impl Current {
 
 /// Reason for a renewal of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum RenewalReason {
     /// The credentials are missing or expire soon.
     Due,
     Rejected,
 }
 
 #[derive(Default)]
-struct LastTry {
+struct LastRenewal {
     at: Option<Instant>,
     error: Option<String>,
     rejections: Rejections,
@@ -124,10 +124,10 @@ pub(crate) struct UserCredentials {
     /// The client certificate of the configuration, and its version.
     configured: (Certificate, u64),
     /// The certificate of connections that were opened for the previous user.
-    shown_before: Option<(Certificate, u64)>,
+    previous_connection_certificate: Option<(Certificate, u64)>,
     counters: Arc<Counters>,
-    current: ArcSwapOption<Current>,
-    renewing: Mutex<LastTry>,
+    current: ArcSwapOption<CurrentCredentials>,
+    renewing: Mutex<LastRenewal>,
     renewing_in_background: AtomicBool,
     token_file_interval: Duration,
     retry_interval: Duration,
@@ -155,21 +155,32 @@ impl UserCredentials {
         let error = |message: String| ConnectError::Credentials { cluster: cluster.clone(), message };
         let (source, authorization) = source(config, tuning).await.map_err(error)?;
         let counters = before.map_or_else(Arc::default, |before| before.counters.clone());
-        let shown_before = before.map(Self::shown);
+        let previous_connection_certificate = before.map(Self::connection_certificate);
         let certificate = Certificate::configured(&config.auth_info);
-        let version = match &shown_before {
-            Some((shown, version)) if *shown == certificate && !certificate.is_in_files() => *version,
+        let version = match &previous_connection_certificate {
+            Some((connection_certificate, version))
+                if *connection_certificate == certificate && !certificate.is_in_files() =>
+            {
+                *version
+            }
             _ => counters.next_version(),
         };
         let current = authorization.map(|authorization| {
             let certificate = certificate.clone();
-            Arc::new(Current { authorization, certificate, version, renew_at: None, expires: None, run: None })
+            Arc::new(CurrentCredentials {
+                authorization,
+                certificate,
+                version,
+                renew_at: None,
+                expires: None,
+                run: None,
+            })
         });
         Ok(Arc::new(Self {
             source,
             remedy: remedy::remedy(&config.auth_info),
             configured: (certificate, version),
-            shown_before,
+            previous_connection_certificate,
             counters,
             current: ArcSwapOption::new(current),
             renewing: Mutex::default(),
@@ -181,9 +192,9 @@ impl UserCredentials {
 
     /// Returns a copy with this `Authorization` header.
     pub(crate) fn with_authorization(&self, authorization: HeaderValue) -> Arc<Self> {
-        let (certificate, version) = self.shown();
-        let shown = certificate.clone();
-        let current = Current {
+        let (certificate, version) = self.connection_certificate();
+        let connection_certificate = certificate.clone();
+        let current = CurrentCredentials {
             authorization: Some(authorization),
             certificate,
             version,
@@ -194,8 +205,8 @@ impl UserCredentials {
         Arc::new(Self {
             source: CredentialSource::Static,
             remedy: self.remedy,
-            configured: (shown, version),
-            shown_before: None,
+            configured: (connection_certificate, version),
+            previous_connection_certificate: None,
             counters: Arc::clone(&self.counters),
             current: ArcSwapOption::from_pointee(current),
             renewing: Mutex::default(),
@@ -206,10 +217,10 @@ impl UserCredentials {
     }
 
     /// Returns the certificate of current connections, with its version.
-    fn shown(&self) -> (Certificate, u64) {
+    fn connection_certificate(&self) -> (Certificate, u64) {
         match &*self.current.load() {
             Some(current) => (current.certificate.clone(), current.version),
-            None => self.shown_before.clone().unwrap_or_else(|| self.configured.clone()),
+            None => self.previous_connection_certificate.clone().unwrap_or_else(|| self.configured.clone()),
         }
     }
 
@@ -221,7 +232,7 @@ impl UserCredentials {
         self.counters.renewals.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn note_renewal(&self) {
+    pub(crate) fn count_renewal(&self) {
         self.counters.renewals.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -242,7 +253,7 @@ impl UserCredentials {
     ///
     /// # Errors
     /// The reason for missing credentials, for people.
-    pub(crate) async fn get(self: &Arc<Self>) -> Result<Arc<Current>, String> {
+    pub(crate) async fn get(self: &Arc<Self>) -> Result<Arc<CurrentCredentials>, String> {
         if let Some(current) = self.current.load_full() {
             if current.is_fresh() {
                 return Ok(current);
@@ -252,27 +263,27 @@ impl UserCredentials {
                 return Ok(current);
             }
         }
-        self.renew(Why::Due, None).await
+        self.renew(RenewalReason::Due, None).await
     }
 
     /// Requests credentials other than `seen` after a 401, unless the last attempt was a moment ago. Returns whether
     /// other credentials are available.
-    pub(crate) async fn renew_after_unauthorized(self: &Arc<Self>, seen: &Arc<Current>) -> bool {
+    pub(crate) async fn renew_after_unauthorized(self: &Arc<Self>, seen: &Arc<CurrentCredentials>) -> bool {
         if matches!(self.source, CredentialSource::Static) && !self.configured.0.is_in_files() {
             return false;
         }
-        match self.renew(Why::Rejected, Some(seen)).await {
+        match self.renew(RenewalReason::Rejected, Some(seen)).await {
             Ok(renewed) => !Arc::ptr_eq(&renewed, seen),
             Err(_) => false,
         }
     }
 
-    fn renew_in_background(self: &Arc<Self>, seen: &Arc<Current>) {
+    fn renew_in_background(self: &Arc<Self>, seen: &Arc<CurrentCredentials>) {
         if !self.renewing_in_background.swap(true, Ordering::AcqRel) {
             let (credentials, seen) = (self.clone(), seen.clone());
             tokio::spawn(async move {
                 // The plugin logs its failure, and the old credentials are still valid.
-                let _ = credentials.renew(Why::Due, Some(&seen)).await;
+                let _ = credentials.renew(RenewalReason::Due, Some(&seen)).await;
                 credentials.renewing_in_background.store(false, Ordering::Release);
             });
         }
@@ -280,28 +291,38 @@ impl UserCredentials {
 
     /// Renews the credentials. Concurrent callers wait for one renewal. With `seen`, renews only if `seen` are the
     /// current credentials.
-    async fn renew(self: &Arc<Self>, why: Why, seen: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
+    async fn renew(
+        self: &Arc<Self>,
+        why: RenewalReason,
+        seen: Option<&Arc<CurrentCredentials>>,
+    ) -> Result<Arc<CurrentCredentials>, String> {
         // In a task, because a plugin may wait for a person after the request was dropped.
         let (credentials, seen) = (self.clone(), seen.cloned());
         let task = tokio::spawn(async move { credentials.renew_now(why, seen.as_ref()).await });
         task.await.unwrap_or_else(|error| Err(format!("renewing was interrupted: {error}")))
     }
 
-    async fn renew_now(&self, why: Why, seen: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
+    async fn renew_now(
+        &self,
+        why: RenewalReason,
+        seen: Option<&Arc<CurrentCredentials>>,
+    ) -> Result<Arc<CurrentCredentials>, String> {
         let mut last = self.renewing.lock().await;
         let current = self.current.load_full();
         if let Some(current) = &current {
             let replaced = seen.is_some_and(|seen| !Arc::ptr_eq(seen, current));
-            if replaced || (why == Why::Due && current.is_fresh()) {
+            if replaced || (why == RenewalReason::Due && current.is_fresh()) {
                 return Ok(current.clone());
             }
         }
-        if let Some(current) = current.as_ref().filter(|_| why == Why::Rejected && last.rejections.pauses()) {
+        if let Some(current) = current.as_ref().filter(|_| why == RenewalReason::Rejected && last.rejections.pauses()) {
             return Ok(current.clone());
         }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
         // A plugin has a separate rule for the time of the next run.
-        if recent && !matches!(self.source, CredentialSource::Exec(_)) && (why == Why::Rejected || last.error.is_some())
+        if recent
+            && !matches!(self.source, CredentialSource::Exec(_))
+            && (why == RenewalReason::Rejected || last.error.is_some())
         {
             return match (&last.error, current) {
                 (None, Some(current)) => Ok(current),
@@ -312,21 +333,24 @@ impl UserCredentials {
         last.at = Some(Instant::now());
         last.error = fetched.as_ref().err().cloned();
         let fetched = fetched?;
-        if why == Why::Rejected && fetched.run.is_some() && current.as_ref().map(|old| old.run) != Some(fetched.run) {
+        if why == RenewalReason::Rejected
+            && fetched.run.is_some()
+            && current.as_ref().map(|old| old.run) != Some(fetched.run)
+        {
             last.rejections.add_rejection(self.retry_interval);
         }
         if current.is_some_and(|old| !old.is_same(&fetched)) {
-            self.note_renewal();
+            self.count_renewal();
         }
         self.current.store(Some(fetched.clone()));
         Ok(fetched)
     }
 
-    async fn fetch(&self, old: Option<&Arc<Current>>) -> Result<Arc<Current>, String> {
+    async fn fetch(&self, old: Option<&Arc<CurrentCredentials>>) -> Result<Arc<CurrentCredentials>, String> {
         let (certificate, first_version) = &self.configured;
         let version = old.map_or(*first_version, |old| old.version);
         let own = |authorization, version, interval: Option<Duration>| {
-            Arc::new(Current {
+            Arc::new(CurrentCredentials {
                 authorization,
                 certificate: certificate.clone(),
                 version,
@@ -363,11 +387,11 @@ impl UserCredentials {
     }
 
     /// Converts a plugin's output. The certificate version stays the same if the certificate is unchanged.
-    fn apply_plugin_output(&self, given: &PluginCredentials) -> Current {
+    fn apply_plugin_output(&self, given: &PluginCredentials) -> CurrentCredentials {
         let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
-        let (shown, version) = self.shown();
-        let same = shown == certificate && !certificate.is_in_files();
-        Current {
+        let (connection_certificate, version) = self.connection_certificate();
+        let same = connection_certificate == certificate && !certificate.is_in_files();
+        CurrentCredentials {
             authorization: given.authorization.clone(),
             certificate,
             version: if same { version } else { self.counters.next_version() },
@@ -384,29 +408,31 @@ async fn source(
     config: &kube::Config,
     tuning: &CredentialTuning,
 ) -> Result<(CredentialSource, Option<Option<HeaderValue>>), String> {
-    Ok(match Chosen::from_user(&config.auth_info) {
-        Chosen::Provider => (CredentialSource::Provider(provider_layer(config).await?), None),
-        Chosen::Password => {
+    Ok(match CredentialMethod::from_user(&config.auth_info) {
+        CredentialMethod::Provider => (CredentialSource::Provider(provider_layer(config).await?), None),
+        CredentialMethod::Password => {
             let header =
                 fetch_authorization(&layer(config)?).await.map_err(|_| "its password cannot be sent in a header")?;
             (CredentialSource::Static, Some(header))
         }
-        Chosen::Token(token) => {
+        CredentialMethod::Token(token) => {
             // kube's layer panics if the token is not a valid header value.
             let header = bearer(token.expose_secret()).ok_or("its token cannot be sent in a header")?;
             (CredentialSource::Static, Some(Some(header)))
         }
-        Chosen::TokenFile(path) => {
+        CredentialMethod::TokenFile(path) => {
             let path = PathBuf::from(path);
             read_token(&path).await?;
             (CredentialSource::TokenFile(path), None)
         }
-        Chosen::Exec(exec) => {
+        CredentialMethod::Exec(exec) => {
             exec_plugin::check(exec)?;
             let times = PluginTimes { run: tuning.exec_timeout, pause: tuning.retry_interval };
             (CredentialSource::Exec(tuning.plugins.plugin(exec, times)), None)
         }
-        Chosen::Certificate | Chosen::CertificateFile | Chosen::Nothing => (CredentialSource::Static, Some(None)),
+        CredentialMethod::Certificate | CredentialMethod::CertificateFile | CredentialMethod::Nothing => {
+            (CredentialSource::Static, Some(None))
+        }
     })
 }
 

@@ -11,12 +11,12 @@
 //! service. Its `PeakEwma` uses the peak latency: one client's long list would count for all requests.
 
 pub(crate) mod candidates;
+pub(crate) mod criteria;
 pub(crate) mod destination;
 pub(crate) mod endpoint;
 pub(crate) mod endpoint_maker;
 pub(crate) mod failures;
 pub(crate) mod load;
-pub(crate) mod wanted;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -33,27 +33,27 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
 use crate::endpoints::candidates::Candidates;
+use crate::endpoints::criteria::{EndpointCriteria, PreviousAttempt};
 use crate::endpoints::destination::{Destination, EndpointSubset};
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
 use crate::endpoints::load::is_about_object;
-use crate::endpoints::wanted::{Tried, Wanted};
 use crate::error::ForwardError;
+use crate::failure_class::FailureClass;
 use crate::health::observer::Observer;
 use crate::health::reachability::{Reachability, ReachabilityState};
 use crate::health::settings::ANSWER_WITHIN;
-use crate::obstacle::Obstacle;
-use crate::places::Asker;
-use crate::pool::{Claim, LaneKind};
+use crate::permit_pool::RequestOrigin;
+use crate::pool::{PoolKey, StreamClass};
 
 /// Time for which a request waits for a connection to one endpoint if another endpoint may have a connection. Longer
 /// than a handshake with a server on another continent. Only one request waits that long; then the endpoint counts as
 /// unreachable.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DIAL_WAIT_MIN: Duration = Duration::from_secs(1);
 
 /// The wait is this multiple of the duration of the last dial, if that is longer, because slow handshakes are no fault.
 /// Their duration varies by less than a factor of 2.
-const TIMES_AS_LONG: u32 = 2;
+const DIAL_WAIT_FACTOR: u32 = 2;
 
 /// Time limit of requests in flight at a drained endpoint. 1 h: the longest duration of a watch at a kube-apiserver,
 /// twice the default of `--min-request-timeout`.
@@ -71,15 +71,15 @@ pub(crate) struct Endpoints {
     member: Arc<Observer>,
     /// Whether the configuration had several endpoints at the start. Then each endpoint has a separate state, and the
     /// list may change.
-    are_of_a_list: bool,
+    has_endpoint_list: bool,
     /// Start index of the next choice, so that equal endpoints are used alternately.
-    turn: AtomicUsize,
+    rotation: AtomicUsize,
     changes: watch::Sender<()>,
     /// Drained endpoints, which may also appear in later lists.
     drained: Mutex<EndpointSubset>,
     leaving: Mutex<Vec<Weak<Endpoint>>>,
     /// Connections to removed endpoints, plus the number of removed endpoints.
-    made_before: AtomicU64,
+    removed_connections: AtomicU64,
 }
 
 impl Endpoints {
@@ -88,27 +88,27 @@ impl Endpoints {
     pub(crate) fn new(all: Vec<Arc<Endpoint>>, cluster: &ClusterName, observer: &Arc<Observer>) -> Self {
         let endpoints = Self {
             cluster: cluster.clone(),
-            are_of_a_list: all.len() > 1,
+            has_endpoint_list: all.len() > 1,
             all: Arc::new(ArcSwap::from_pointee(all)),
             member: observer.clone(),
-            turn: AtomicUsize::new(0),
+            rotation: AtomicUsize::new(0),
             changes: watch::Sender::new(()),
             drained: Mutex::default(),
             leaving: Mutex::default(),
-            made_before: AtomicU64::new(0),
+            removed_connections: AtomicU64::new(0),
         };
-        if endpoints.are_of_a_list {
-            endpoints.all().iter().for_each(|endpoint| endpoints.tend(endpoint));
+        if endpoints.has_endpoint_list {
+            endpoints.all().iter().for_each(|endpoint| endpoints.spawn_monitor(endpoint));
         }
         endpoints
     }
 
-    fn tend(&self, endpoint: &Arc<Endpoint>) {
-        let tended = Tended {
+    fn spawn_monitor(&self, endpoint: &Arc<Endpoint>) {
+        let tended = EndpointMonitor {
             cluster: self.cluster.clone(),
             all: Arc::downgrade(&self.all),
             address: endpoint.target.address.clone(),
-            gone: endpoint.gone.clone(),
+            removed: endpoint.removed.clone(),
             member: self.member.clone(),
         };
         tokio::spawn(tended.run(endpoint.observer.subscribe()));
@@ -122,8 +122,8 @@ impl Endpoints {
         self.changes.subscribe()
     }
 
-    pub(crate) fn are_of_a_list(&self) -> bool {
-        self.are_of_a_list
+    pub(crate) fn has_endpoint_list(&self) -> bool {
+        self.has_endpoint_list
     }
 
     /// Replaces the list. Removed endpoints get no new requests, and their requests in flight may end. New endpoints
@@ -133,25 +133,25 @@ impl Endpoints {
         let is_in = |list: &[Arc<Endpoint>], one: &Arc<Endpoint>| list.iter().any(|other| Arc::ptr_eq(other, one));
         for new in endpoints.iter().filter(|one| !is_in(&before, one)) {
             new.start_slowly();
-            self.tend(new);
+            self.spawn_monitor(new);
         }
-        let gone: Vec<_> = before.iter().filter(|one| !is_in(&endpoints, one)).cloned().collect();
+        let removed: Vec<_> = before.iter().filter(|one| !is_in(&endpoints, one)).cloned().collect();
         let drained = self.drained.lock();
         self.drain(&endpoints, &drained);
         self.all.store(Arc::new(endpoints));
         drop(drained);
         let mut leaving = self.leaving.lock();
         leaving.retain(|before| before.strong_count() > 0);
-        for endpoint in gone {
-            self.made_before.fetch_add(endpoint.pool.connections_made() + 1, Ordering::Relaxed);
-            endpoint.gone.cancel();
+        for endpoint in removed {
+            self.removed_connections.fetch_add(endpoint.pool.connections_made() + 1, Ordering::Relaxed);
+            endpoint.removed.cancel();
             leaving.push(Arc::downgrade(&endpoint));
             tracing::info!(cluster = %self.cluster, endpoint = %endpoint.target.address, in_flight = endpoint.in_flight(),
                 "an endpoint is no longer the cluster's; what is under way there may end");
-            tokio::spawn(emptied(self.cluster.clone(), endpoint));
+            tokio::spawn(close_when_drained(self.cluster.clone(), endpoint));
         }
         drop(leaving);
-        self.note_lost("those that could be are no longer the cluster's");
+        self.mark_lost_without_endpoints("those that could be are no longer the cluster's");
         self.changes.send_replace(());
     }
 
@@ -164,8 +164,8 @@ impl Endpoints {
         *before = drained.clone();
         self.drain(&self.all(), &before);
         drop(before);
-        if self.are_of_a_list {
-            self.note_lost("those that could be are drained");
+        if self.has_endpoint_list {
+            self.mark_lost_without_endpoints("those that could be are drained");
         }
     }
 
@@ -184,10 +184,10 @@ impl Endpoints {
                 tokio::spawn(async move {
                     let given_up = endpoint.clone();
                     tokio::select! {
-                        () = emptied(cluster, endpoint) => {}
+                        () = close_when_drained(cluster, endpoint) => {}
                         () = given_up.is_drained_no_longer() => {}
                         // A removed endpoint has a separate task that waits for its requests in flight.
-                        () = given_up.gone.cancelled() => {}
+                        () = given_up.removed.cancelled() => {}
                     }
                 });
             } else {
@@ -197,12 +197,12 @@ impl Endpoints {
     }
 
     /// Marks the cluster as lost if no endpoint is reachable.
-    fn note_lost(&self, reason: &str) {
+    fn mark_lost_without_endpoints(&self, reason: &str) {
         let all = self.all();
         if are_lost(&all) && !self.member.is_unreachable() {
             self.member.unreachable(none_can_be_reached(&self.cluster, all.len(), reason));
         }
-        self.note_ready(&self.member);
+        self.record_readiness(&self.member);
     }
 
     pub(crate) fn statuses(&self) -> Vec<EndpointStatus> {
@@ -222,7 +222,7 @@ impl Endpoints {
     /// Returns the number of HTTP/2 connections so far, plus one for each removed endpoint.
     pub(crate) fn connections_made(&self) -> u64 {
         let now = self.all.load().iter().map(|endpoint| endpoint.pool.connections_made()).sum::<u64>();
-        now + self.made_before.load(Ordering::Relaxed)
+        now + self.removed_connections.load(Ordering::Relaxed)
     }
 
     /// Checks that the request's path can be appended to the URL of each endpoint.
@@ -238,15 +238,15 @@ impl Endpoints {
     /// policy chose.
     pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
-        (kind, asker): (LaneKind, Asker),
+        (kind, origin): (StreamClass, RequestOrigin),
         destination: &Destination,
-        tried: &Tried,
+        tried: &PreviousAttempt,
         open: impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
-        let wanted = Wanted { kind, asker, destination, tried };
+        let criteria = EndpointCriteria { kind, origin, destination, tried };
         loop {
             let all = self.all();
-            match self.open_among(&all, wanted, &open).await {
+            match self.open_among(&all, criteria, &open).await {
                 // The list was replaced during the attempt, so the new list is tried.
                 Err(_) if !Arc::ptr_eq(&all, &self.all()) => {}
                 opened => return opened,
@@ -258,16 +258,16 @@ impl Endpoints {
     async fn open_among<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         all: &Arc<Vec<Arc<Endpoint>>>,
-        wanted: Wanted<'_>,
+        criteria: EndpointCriteria<'_>,
         open: &impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
-        if wanted.is_gated() {
-            self.check_load(all, wanted.kind)?;
+        if criteria.has_limits() {
+            self.check_load(all, criteria.kind)?;
         }
-        let begin = |endpoint| self.begin(endpoint, all.len(), wanted, open);
-        match (wanted.destination, all.as_slice()) {
-            (Destination::Any | Destination::At(_), [only]) if !wanted.tried.was_answered_at(only) => {
-                return match wanted.has_room_at(only) {
+        let begin = |endpoint| self.begin(endpoint, all.len(), criteria, open);
+        match (criteria.destination, all.as_slice()) {
+            (Destination::Any | Destination::At(_), [only]) if !criteria.tried.was_answered_at(only) => {
+                return match criteria.has_capacity_at(only) {
                     true => begin(only).await,
                     false => Err(failures::full(&self.cluster, only)),
                 };
@@ -284,11 +284,11 @@ impl Endpoints {
             (Destination::Any | Destination::Chosen(_), _) => {}
         }
         let mut failures = Failures::new(&self.cluster);
-        let mut candidates = Candidates::among(all, wanted, &self.cluster, &mut failures);
-        while let Some((endpoint, has_another)) = candidates.next(self.turn.fetch_add(1, Ordering::Relaxed)) {
+        let mut candidates = Candidates::among(all, criteria, &self.cluster, &mut failures);
+        while let Some((endpoint, has_another)) = candidates.next(self.rotation.fetch_add(1, Ordering::Relaxed)) {
             match opened_in_time(endpoint, has_another, begin(endpoint)).await {
                 Some(Ok(opened)) => return Ok(opened),
-                Some(Err(error)) if error.is_of_endpoint() => failures.add_failure(endpoint, error),
+                Some(Err(error)) if error.is_endpoint_failure() => failures.add_failure(endpoint, error),
                 Some(Err(error)) => return Err(error),
                 None => candidates.postpone(endpoint),
             }
@@ -303,7 +303,7 @@ impl Endpoints {
                 Err(error) => failures.add_failure(endpoint, error),
             }
         }
-        let is_chosen = matches!(wanted.destination, Destination::Chosen(_));
+        let is_chosen = matches!(criteria.destination, Destination::Chosen(_));
         Err(failures.into_error(&self.all.load(), &self.member, is_chosen))
     }
 
@@ -312,53 +312,60 @@ impl Endpoints {
         &self,
         endpoint: &Arc<Endpoint>,
         count: usize,
-        wanted: Wanted<'_>,
+        criteria: EndpointCriteria<'_>,
         open: &impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
-        if wanted.is_gated() && !endpoint.observer.admit() {
+        if criteria.has_limits() && !endpoint.observer.admit() {
             return Err(failures::open_breaker(&self.cluster, endpoint, count));
         }
-        let held = endpoint.begin_request(wanted.kind);
+        let held = endpoint.begin_request(criteria.kind);
         // The request already counts as in flight, so a drain that starts now waits for the request.
-        endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
+        endpoint.check_drain(&self.cluster, criteria.has_fixed_endpoint())?;
         let opened = open(Arc::clone(endpoint)).await?;
-        endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
+        endpoint.check_drain(&self.cluster, criteria.has_fixed_endpoint())?;
         Ok((held, opened))
     }
 
     /// Returns whether responses to requests of this origin change the measured load. True for clients' requests, with
     /// several endpoints.
-    pub(crate) fn are_compared_by(&self, asker: Asker) -> bool {
-        asker == Asker::Client && self.are_of_a_list
+    pub(crate) fn measures_load(&self, origin: RequestOrigin) -> bool {
+        origin == RequestOrigin::Client && self.has_endpoint_list
     }
 
     /// Records the response to a request that counts for the load of an endpoint, with its duration. No status means a
     /// broken connection.
-    pub(crate) fn note_answer(&self, endpoint: &Endpoint, claim: Claim, status: Option<StatusCode>, took: Duration) {
-        debug_assert!(self.are_compared_by(claim.asker), "nobody compares them by what {claim:?} is answered");
+    pub(crate) fn record_response(
+        &self,
+        endpoint: &Endpoint,
+        pool_key: PoolKey,
+        status: Option<StatusCode>,
+        took: Duration,
+    ) {
+        debug_assert!(self.measures_load(pool_key.origin), "nobody compares them by what {pool_key:?} is answered");
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
         // For all other statuses, every endpoint would refuse the watch.
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
-        let (answers, now) = (&endpoint.traffic(claim.lane).answers, Instant::now());
-        match claim.lane {
-            LaneKind::Short if status.is_some_and(is_about_object) => {}
-            LaneKind::Short if is_error => {
+        let (answers, now) = (&endpoint.traffic(pool_key.stream_class).answers, Instant::now());
+        match pool_key.stream_class {
+            StreamClass::Short if status.is_some_and(is_about_object) => {}
+            StreamClass::Short if is_error => {
                 if let Some(usual) = self.usual_latency(now) {
-                    answers.lock().note_error(took, usual, now);
+                    answers.lock().record_error(took, usual, now);
                 }
             }
-            LaneKind::Short => answers.lock().note_success(took, now),
-            LaneKind::Watch if is_of_server => answers.lock().note_refused_watch(now),
+            StreamClass::Short => answers.lock().record_success(took, now),
+            StreamClass::Watch if is_of_server => answers.lock().record_refused_watch(now),
             // A workload may cause such errors.
-            LaneKind::Watch | LaneKind::Opaque => {}
+            StreamClass::Watch | StreamClass::Streamed => {}
         }
     }
 
     /// Returns the mean latency of short requests, in seconds, over endpoints with a recent response.
     fn usual_latency(&self, now: Instant) -> Option<f64> {
         let all = self.all.load();
-        let known = all.iter().filter_map(|endpoint| endpoint.traffic(LaneKind::Short).answers.lock().latency(1, now));
+        let known =
+            all.iter().filter_map(|endpoint| endpoint.traffic(StreamClass::Short).answers.lock().latency(1, now));
         let (sum, count) = known.fold((0.0, 0.0), |(sum, count), latency| (sum + latency.ln(), count + 1.0));
         (count > 0.0).then(|| (sum / count).exp())
     }
@@ -367,16 +374,16 @@ impl Endpoints {
     pub(crate) fn has_another(
         &self,
         than: &Arc<Endpoint>,
-        (kind, asker): (LaneKind, Asker),
+        (kind, origin): (StreamClass, RequestOrigin),
         destination: &Destination,
     ) -> bool {
         let all = self.all.load();
-        let is_gated = asker != Asker::Ourselves;
-        if matches!(destination, Destination::At(_)) || (is_gated && self.check_load(&all, kind).is_err()) {
+        let has_limits = origin != RequestOrigin::Ourselves;
+        if matches!(destination, Destination::At(_)) || (has_limits && self.check_load(&all, kind).is_err()) {
             return false;
         }
         let is_let_in =
-            |other: &Endpoint| !is_gated || (other.has_room(kind) && other.observer.retry_after().is_none());
+            |other: &Endpoint| !has_limits || (other.has_capacity(kind) && other.observer.retry_after().is_none());
         all.iter().any(|other| {
             !Arc::ptr_eq(other, than)
                 && other.state().is_good()
@@ -401,25 +408,25 @@ impl Endpoints {
     ///
     /// # Errors
     /// [`ForwardError::Full`].
-    fn check_load(&self, all: &[Arc<Endpoint>], kind: LaneKind) -> Result<(), ForwardError> {
+    fn check_load(&self, all: &[Arc<Endpoint>], kind: StreamClass) -> Result<(), ForwardError> {
         let Some(limit) = all.first().and_then(|endpoint| endpoint.observer.tuning.max_in_flight) else {
             return Ok(());
         };
         let in_flight = || all.iter().map(|endpoint| endpoint.traffic(kind).in_flight()).sum::<usize>();
         match kind {
-            LaneKind::Short if in_flight() >= limit => {
+            StreamClass::Short if in_flight() >= limit => {
                 Err(ForwardError::Full { cluster: self.cluster.clone(), what: "requests that may be in flight", limit })
             }
-            LaneKind::Short | LaneKind::Watch | LaneKind::Opaque => Ok(()),
+            StreamClass::Short | StreamClass::Watch | StreamClass::Streamed => Ok(()),
         }
     }
 
     /// Records whether any of several endpoints is ready. A single endpoint shares its observer with the cluster.
-    pub(crate) fn note_ready(&self, member: &Observer) {
-        if self.are_of_a_list {
+    pub(crate) fn record_readiness(&self, member: &Observer) {
+        if self.has_endpoint_list {
             let all = self.all.load();
             // Drained endpoints have not reported that they are not ready.
-            let are_drained = all.iter().all(|endpoint| !endpoint.takes_requests());
+            let are_drained = all.iter().all(|endpoint| !endpoint.accepts_requests());
             let is_ready = |endpoint: &Arc<Endpoint>| endpoint.state().is_usable() && endpoint.observer.is_ready();
             member.ready(are_drained || all.iter().any(is_ready));
         }
@@ -437,29 +444,29 @@ async fn opened_in_time<T>(
         return Some(opening.await);
     }
     let (begun, dialed) = (Instant::now(), endpoint.pool.dialed());
-    let patience = patience(endpoint.pool.last_dial_took());
-    if let Ok(opened) = timeout(patience, opening).await {
+    let dial_wait = dial_wait(endpoint.pool.last_dial_took());
+    if let Ok(opened) = timeout(dial_wait, opening).await {
         return Some(opened);
     }
     // A new connection may take long although the endpoint is alive. Many connections open one after the other, and
     // other streams may carry responses during a slow handshake.
     let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
     if !was_heard && endpoint.pool.dialed() == dialed {
-        let (address, patience) = (&endpoint.target.address, patience.as_secs_f32());
-        endpoint.observer.unreachable(format!("no connection to {address} within {patience:.1} s"));
+        let (address, dial_wait) = (&endpoint.target.address, dial_wait.as_secs_f32());
+        endpoint.observer.unreachable(format!("no connection to {address} within {dial_wait:.1} s"));
     }
     None
 }
 
 /// Returns the maximal wait for an endpoint whose last dial took this long. At most the time limit of a probe, because
 /// the probe detects longer silence.
-fn patience(last_dial_took: Duration) -> Duration {
-    (last_dial_took * TIMES_AS_LONG).clamp(PATIENCE, ANSWER_WITHIN)
+fn dial_wait(last_dial_took: Duration) -> Duration {
+    (last_dial_took * DIAL_WAIT_FACTOR).clamp(DIAL_WAIT_MIN, ANSWER_WITHIN)
 }
 
 /// Waits for the requests in flight of a drained or removed endpoint, then closes its connections. Aborts the remaining
 /// requests after the time limit.
-async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
+async fn close_when_drained(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     let limit = Instant::now() + DRAIN_LIMIT;
     while endpoint.in_flight() > 0 && Instant::now() < limit {
         sleep(DRAIN_INTERVAL).await;
@@ -469,32 +476,32 @@ async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     endpoint.pool.cut();
 }
 
-struct Tended {
+struct EndpointMonitor {
     cluster: ClusterName,
     all: Weak<ArcSwap<Vec<Arc<Endpoint>>>>,
     address: Arc<str>,
     /// Cancelled when the endpoint is removed from the list.
-    gone: CancellationToken,
+    removed: CancellationToken,
     member: Arc<Observer>,
 }
 
-impl Tended {
+impl EndpointMonitor {
     /// Logs the loss and the return of the endpoint. Marks the cluster as lost if no endpoint is reachable. Ends when
     /// the endpoints are dropped.
     ///
     /// Several fast changes count as one change, because each check reads the current state of all endpoints.
     async fn run(self, mut reachability: watch::Receiver<Reachability>) {
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             let state = reachability.borrow_and_update().state.clone();
             match state {
-                ReachabilityState::Unreachable { reason, obstacle } => {
-                    self.lost(&reason, obstacle, is_told);
-                    is_told = true;
+                ReachabilityState::Unreachable { reason, failure_class } => {
+                    self.record_loss(&reason, failure_class, is_reported);
+                    is_reported = true;
                 }
-                ReachabilityState::Reachable if is_told => {
+                ReachabilityState::Reachable if is_reported => {
                     self.back();
-                    is_told = false;
+                    is_reported = false;
                 }
                 ReachabilityState::Reachable | ReachabilityState::Unknown => {}
             }
@@ -502,21 +509,21 @@ impl Tended {
                 changed = reachability.changed() => if changed.is_err() {
                     return;
                 },
-                () = self.gone.cancelled() => return,
+                () = self.removed.cancelled() => return,
             }
         }
     }
 
-    fn lost(&self, reason: &str, obstacle: Obstacle, is_told: bool) {
+    fn record_loss(&self, reason: &str, failure_class: FailureClass, is_reported: bool) {
         let Some(all) = self.all.upgrade() else { return };
         let all = all.load();
         let others = all.iter().filter(|endpoint| endpoint.state().is_usable()).count();
-        if !is_told {
+        if !is_reported {
             let endpoint = &self.address;
             tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
         }
         if are_lost(&all) {
-            self.member.lost(none_can_be_reached(&self.cluster, all.len(), reason), obstacle);
+            self.member.record_loss(none_can_be_reached(&self.cluster, all.len(), reason), failure_class);
         }
     }
 
@@ -550,7 +557,7 @@ mod tests {
             config: &config,
             tuning: &ClientTuning { breaker, ..ClientTuning::default() },
             certificate: &Certificate::configured(&AuthInfo::default()),
-            proofs: &Arc::default(),
+            server_identities: &Arc::default(),
             connector: None,
             uid: None,
             member: &member,

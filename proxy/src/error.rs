@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::StatusCode;
 use tributary_apimachinery::ClusterName;
 
+use crate::failure_class::FailureClass;
 use crate::left_out::LeftOut;
-use crate::obstacle::Obstacle;
 
 /// A shared cause: several requests wait for one connection attempt, and each request reports the same failure.
 pub(crate) type SharedError = Arc<dyn Error + Send + Sync>;
@@ -221,7 +221,7 @@ pub enum ForwardError {
          without Upgrade",
         .retry_after.as_millis().div_ceil(1000)
     )]
-    UpgradesInVain {
+    TooManyFailedUpgrades {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Time until the user's next token for an upgrade.
@@ -242,7 +242,7 @@ pub enum ForwardError {
         /// Remedy, in the imperative.
         remedy: &'static str,
         /// Class of the failure, for `tributary status`.
-        obstacle: Obstacle,
+        failure_class: FailureClass,
     },
     /// A connection was established, but the HTTP handshake failed.
     #[error(
@@ -370,7 +370,7 @@ impl ForwardError {
             | Self::NoEndpoint { cluster, .. }
             | Self::Unreachable { cluster, .. }
             | Self::Full { cluster, .. }
-            | Self::UpgradesInVain { cluster, .. }
+            | Self::TooManyFailedUpgrades { cluster, .. }
             | Self::Informational { cluster, .. }
             | Self::Tls { cluster, .. }
             | Self::Handshake { cluster, .. }
@@ -402,7 +402,7 @@ impl ForwardError {
             | Self::CredentialsExhausted { .. }
             | Self::UnknownSender { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Full { .. } | Self::UpgradesInVain { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Full { .. } | Self::TooManyFailedUpgrades { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Send { sent: Sent::Maybe, .. }
             | Self::Tls { .. }
@@ -445,7 +445,7 @@ impl ForwardError {
     }
 
     /// Returns whether a connection attempt failed, for a reason other than a lack of resources on this machine.
-    pub(crate) fn is_of_dial(&self) -> bool {
+    pub(crate) fn is_dial_failure(&self) -> bool {
         matches!(
             self,
             Self::Dial { .. }
@@ -459,14 +459,16 @@ impl ForwardError {
     /// Returns the time until a retry may succeed, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NoEndpoint { retry_after, .. } | Self::UpgradesInVain { retry_after, .. } => Some(*retry_after),
+            Self::NoEndpoint { retry_after, .. } | Self::TooManyFailedUpgrades { retry_after, .. } => {
+                Some(*retry_after)
+            }
             _ => None,
         }
     }
 
     /// Returns whether a second endpoint may succeed: no connection was established, or the endpoint was at its limit.
     /// Exhausted local ports count, because each server address has separate ports.
-    pub(crate) fn is_of_endpoint(&self) -> bool {
+    pub(crate) fn is_endpoint_failure(&self) -> bool {
         matches!(
             self,
             Self::Dial { .. }
@@ -483,18 +485,18 @@ impl ForwardError {
         )
     }
 
-    pub(crate) fn obstacle(&self) -> Obstacle {
+    pub(crate) fn failure_class(&self) -> FailureClass {
         match self {
-            Self::Tls { obstacle, .. } => *obstacle,
-            Self::Unauthorized { .. } => Obstacle::Rejection,
-            Self::Credentials { .. } => Obstacle::Credentials,
-            _ => Obstacle::Network,
+            Self::Tls { failure_class, .. } => *failure_class,
+            Self::Unauthorized { .. } => FailureClass::Rejection,
+            Self::Credentials { .. } => FailureClass::Credentials,
+            _ => FailureClass::Network,
         }
     }
 
     /// Returns whether this failure means that the member is unreachable. False for a failure of a single request.
     pub(crate) fn means_unreachable(&self) -> bool {
-        self.is_of_dial() || matches!(self, Self::Credentials { .. } | Self::Unauthorized { .. })
+        self.is_dial_failure() || matches!(self, Self::Credentials { .. } | Self::Unauthorized { .. })
     }
 }
 

@@ -45,8 +45,8 @@ const MEMORY: Exhaustion = Exhaustion {
 };
 
 impl Exhaustion {
-    /// Returns the exhausted resource in an error or its causes. The caller must [confirm](Self::shown) a lack of local
-    /// ports.
+    /// Returns the exhausted resource in an error or its causes. The caller must [confirm](Self::confirmed) a lack of
+    /// local ports.
     ///
     /// For an error without an OS error number, the function opens a test socket. The resolver needs file descriptors
     /// and drops the system's error, and SOCKS connectors do not report it.
@@ -59,23 +59,23 @@ impl Exhaustion {
         while let Some(error) = cause {
             if let Some(said) = error.downcast_ref::<io::Error>() {
                 is_told = true;
-                let found = Self::of_io(said);
+                let found = Self::from_io_error(said);
                 if found.is_some() {
                     return found;
                 }
             }
             cause = error.source();
         }
-        if is_told { None } else { Self::of_trial(try_socket()) }
+        if is_told { None } else { Self::from_trial(try_socket()) }
     }
 
     /// Returns the exhausted resource from an error's text. `std` puts the OS error number at the end of the text. The
     /// number in a plugin's error text also concerns this machine.
-    pub(crate) fn of_text(text: &str) -> Option<Self> {
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
         let (number, _) = text.split_once("(os error ")?.1.split_once(')')?;
         let error = io::Error::from_raw_os_error(number.parse().ok()?);
         // Plugins and files need no local ports.
-        Self::of_io(&error).filter(|short| *short != PORTS)
+        Self::from_io_error(&error).filter(|short| *short != PORTS)
     }
 
     /// Returns the error for missing credentials, with the exhausted resource if any.
@@ -87,9 +87,9 @@ impl Exhaustion {
         }
     }
 
-    fn of_trial(tried: io::Result<()>) -> Option<Self> {
+    fn from_trial(tried: io::Result<()>) -> Option<Self> {
         // UDP ports are separate from TCP ports, so a lack of UDP ports does not count.
-        tried.err().and_then(|error| Self::of_io(&error)).filter(|short| *short != PORTS)
+        tried.err().and_then(|error| Self::from_io_error(&error)).filter(|short| *short != PORTS)
     }
 
     /// Confirms a lack of local ports for an address or host name.
@@ -100,35 +100,35 @@ impl Exhaustion {
     ///
     /// Resolves a host name again, within a second and before the deadline, and opens a UDP socket for each address.
     /// Cancel-safe.
-    pub(crate) async fn shown(self, host: &str, deadline: Instant) -> Option<Self> {
+    pub(crate) async fn confirmed(self, host: &str, deadline: Instant) -> Option<Self> {
         if self != PORTS {
             return Some(self);
         }
         let until = deadline.min(Instant::now() + RESOLVED_WITHIN);
         match timeout_at(until, lookup_host((host, ANY_PORT))).await {
-            Ok(Ok(addresses)) => Self::by_sources(addresses.map(find_source)),
+            Ok(Ok(addresses)) => Self::from_source_addresses(addresses.map(find_source)),
             // The host name was resolved a moment ago, so the resolver may lack a resource now.
-            Ok(Err(_)) => Self::of_trial(try_socket()),
+            Ok(Err(_)) => Self::from_trial(try_socket()),
             Err(_) => None,
         }
     }
 
     /// Returns the exhausted resource from the search of a source address for each server address.
-    fn by_sources(found: impl Iterator<Item = io::Result<()>>) -> Option<Self> {
-        let mut shown = None;
+    fn from_source_addresses(found: impl Iterator<Item = io::Result<()>>) -> Option<Self> {
+        let mut confirmed = None;
         for source in found {
-            shown = match source {
-                Ok(()) => shown.or(Some(PORTS)),
+            confirmed = match source {
+                Ok(()) => confirmed.or(Some(PORTS)),
                 // If no socket can be opened, another resource than ports is exhausted.
-                Err(error) => Some(Self::of_io(&error).filter(|short| *short != PORTS)?),
+                Err(error) => Some(Self::from_io_error(&error).filter(|short| *short != PORTS)?),
             };
         }
-        shown
+        confirmed
     }
 
     /// Recognizes EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS and ENOMEM, the errors of `socket` and `connect` about this
     /// machine.
-    fn of_io(error: &io::Error) -> Option<Self> {
+    fn from_io_error(error: &io::Error) -> Option<Self> {
         match error.kind() {
             ErrorKind::AddrNotAvailable => Some(PORTS),
             ErrorKind::OutOfMemory => Some(MEMORY),
@@ -225,7 +225,7 @@ mod tests {
     fn os_error_number_in_a_text_shows_a_local_shortage() {
         let of = |errno| {
             let error = io::Error::from_raw_os_error(errno);
-            Exhaustion::of_text(&format!("credential plugin aws cannot be run: {error}; it may run again in 5 s"))
+            Exhaustion::from_text(&format!("credential plugin aws cannot be run: {error}; it may run again in 5 s"))
         };
         for (errno, expected) in [
             (libc::EMFILE, Some(FILES_OF_PROCESS)),
@@ -237,18 +237,18 @@ mod tests {
             assert_eq!(of(errno), expected, "{errno}");
         }
         for text in ["", "credential plugin aws failed (exit status: 1): sign in", "(os error ", "(os error x)"] {
-            assert_eq!(Exhaustion::of_text(text), None, "{text}");
+            assert_eq!(Exhaustion::from_text(text), None, "{text}");
         }
     }
 
     #[test]
     fn ports_count_as_exhausted_only_if_addresses_have_sources() {
-        let shown = |found: &[i32]| {
+        let confirmed = |found: &[i32]| {
             let results = found.iter().map(|errno| match errno {
                 0 => Ok(()),
                 errno => Err(io::Error::from_raw_os_error(*errno)),
             });
-            Exhaustion::by_sources(results)
+            Exhaustion::from_source_addresses(results)
         };
         let cases: [(&[i32], Option<Exhaustion>); 11] = [
             (&[], None),
@@ -264,17 +264,17 @@ mod tests {
             (&[libc::EMFILE, libc::ENETUNREACH], None),
         ];
         for (found, expected) in cases {
-            assert_eq!(shown(found), expected, "{found:?}");
+            assert_eq!(confirmed(found), expected, "{found:?}");
         }
     }
 
     #[tokio::test]
     async fn only_a_shortage_of_local_ports_needs_confirmation() {
         let deadline = Instant::now() + Duration::from_secs(60);
-        assert_eq!(PORTS.shown("127.0.0.1", deadline).await, Some(PORTS));
+        assert_eq!(PORTS.confirmed("127.0.0.1", deadline).await, Some(PORTS));
         // A link-local address without an interface has no source address.
-        assert_eq!(PORTS.shown("fe80::1", deadline).await, None);
-        assert_eq!(PORTS.shown("", deadline).await, None, "nothing that can be resolved");
-        assert_eq!(FILES_OF_PROCESS.shown("fe80::1", deadline).await, Some(FILES_OF_PROCESS));
+        assert_eq!(PORTS.confirmed("fe80::1", deadline).await, None);
+        assert_eq!(PORTS.confirmed("", deadline).await, None, "nothing that can be resolved");
+        assert_eq!(FILES_OF_PROCESS.confirmed("fe80::1", deadline).await, Some(FILES_OF_PROCESS));
     }
 }

@@ -108,12 +108,12 @@ fn bucket_owner(
 /// Returns the name or token of a user, and whether the member itself authenticates such users.
 fn name_user(identity: &RequestIdentity) -> (Option<&[u8]>, bool) {
     match identity {
-        RequestIdentity::Member | RequestIdentity::AsGiven(_) | RequestIdentity::Nameless => (None, false),
+        RequestIdentity::Member | RequestIdentity::ClientImpersonation(_) | RequestIdentity::UidOnly => (None, false),
         RequestIdentity::Impersonate(user) => {
             let name = user.headers().get("impersonate-user").map(HeaderValue::as_bytes);
             (name, name.is_some_and(is_service_account))
         }
-        RequestIdentity::Own(token) => (Some(token.authorization.as_bytes()), true),
+        RequestIdentity::UserToken(token) => (Some(token.authorization.as_bytes()), true),
     }
 }
 
@@ -162,7 +162,7 @@ impl Drop for UpgradeToken<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::credentials::identity::{Impersonation, OwnToken};
+    use crate::credentials::identity::{Impersonation, UserToken};
 
     const BURST: usize = super::BURST.get() as usize;
 
@@ -247,7 +247,7 @@ mod tests {
         for (identity, expected) in [
             (impersonated("system:serviceaccount:n:s"), true),
             (impersonated("jürgen"), false),
-            (RequestIdentity::Own(OwnToken::new(b"t", None).unwrap()), true),
+            (RequestIdentity::UserToken(UserToken::new(b"t", None).unwrap()), true),
             (RequestIdentity::Member, false),
         ] {
             assert_eq!(name_user(&identity).1, expected, "{identity:?}");

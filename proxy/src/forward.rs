@@ -1,11 +1,11 @@
 //! Path of a forwarded request: headers, identity, transfer, and a retry after a change of credentials.
 
+pub(crate) mod abandoned;
 mod bodiless;
 pub(crate) mod exchange;
-pub(crate) mod given_up;
-pub(crate) mod kept_body;
 pub(crate) mod member_body;
-pub(crate) mod own_question;
+pub(crate) mod own_request;
+pub(crate) mod replay_body;
 mod send_terms;
 pub(crate) mod unauthorized;
 mod watched;
@@ -17,18 +17,18 @@ use http::{Method, Request, Response, StatusCode};
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::Body;
 
-use crate::credentials::Current;
+use crate::credentials::CurrentCredentials;
 use crate::credentials::user::MemberUser;
 use crate::error::ForwardError;
 use crate::forward::bodiless::without_body;
 use crate::forward::exchange::{Exchanged, Replay};
 use crate::forward::send_terms::SendTerms;
-use crate::forward::unauthorized::About;
+use crate::forward::unauthorized::UnauthorizedCause;
 use crate::forward_context::ForwardContext;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
 use crate::peer::Peer;
-use crate::pool::{Claim, LaneKind};
+use crate::pool::{PoolKey, StreamClass};
 use crate::retry_budget::Cause;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -57,11 +57,11 @@ pub(crate) fn prepare(
 }
 
 /// Returns the kind of connections for a class of requests. Clients' limits use the same classes.
-fn lane(class: RequestClass) -> LaneKind {
+fn stream_class(class: RequestClass) -> StreamClass {
     match class {
-        RequestClass::Short => LaneKind::Short,
-        RequestClass::Watch => LaneKind::Watch,
-        RequestClass::Opaque => LaneKind::Opaque,
+        RequestClass::Short => StreamClass::Short,
+        RequestClass::Watch => StreamClass::Watch,
+        RequestClass::Streamed => StreamClass::Streamed,
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn forward(
         without_body(&mut request);
     }
     let terms = SendTerms {
-        claim: Claim { lane: lane(class), asker: context.asker, peer: context.peer },
+        pool_key: PoolKey { stream_class: stream_class(class), origin: context.origin, peer: context.peer },
         destination: &destination,
         limit: (!class.is_long_running()).then_some(member.tuning.head_timeout),
         permit: context.permit.as_ref(),
@@ -91,16 +91,17 @@ pub(crate) async fn forward(
     loop {
         let Exchanged { mut response, credentials, endpoint } =
             member.exchange(request, &mut replay, &terms, &user).await?;
-        if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
+        if response.status() != StatusCode::UNAUTHORIZED || user.is_user_token {
             return member.finish(response);
         }
-        let about = Box::pin(member.about(&credentials, &endpoint)).await;
+        let unauthorized_cause = Box::pin(member.unauthorized_cause(&credentials, &endpoint)).await;
         // A change of credentials does not show which server refused. A malicious workload could act on the request,
         // answer 401 after a change of credentials, and receive the request again.
-        let is_unknown_sender = about != About::Us && Box::pin(replay.is_unknown_sender(&mut response)).await;
+        let is_unknown_sender = unauthorized_cause != UnauthorizedCause::CredentialsRejected
+            && Box::pin(replay.is_unknown_sender(&mut response)).await;
         let may_repeat = replay.is_idempotent() && !replayed;
         let is_worth_it = is_unknown_sender && may_repeat;
-        let may_be_known = Box::pin(may_be_known(member, about, &user, &credentials, is_worth_it)).await;
+        let may_be_known = Box::pin(may_be_known(member, unauthorized_cause, &user, &credentials, is_worth_it)).await;
         let again = if may_repeat && may_be_known { replay.request() } else { None };
         match again {
             Some(again) => {
@@ -117,7 +118,7 @@ pub(crate) async fn forward(
             None if is_unknown_sender => {
                 return Err(ForwardError::UnknownSender { cluster: member.name.clone() });
             }
-            None if about == About::Us => {
+            None if unauthorized_cause == UnauthorizedCause::CredentialsRejected => {
                 let (cluster, remedy) = (member.name.clone(), user.credentials.remedy());
                 return Err(ForwardError::Unauthorized { cluster, remedy });
             }
@@ -130,15 +131,15 @@ pub(crate) async fn forward(
 /// `is_worth_it` is true if the caller would retry after a 401 of a server that did not know valid credentials yet.
 async fn may_be_known(
     member: &ClientInner,
-    about: About,
+    unauthorized_cause: UnauthorizedCause,
     user: &MemberUser,
-    used: &Arc<Current>,
+    used: &Arc<CurrentCredentials>,
     is_worth_it: bool,
 ) -> bool {
-    match about {
-        About::Us => user.credentials.renew_after_unauthorized(used).await,
-        About::Replaced => true,
+    match unauthorized_cause {
+        UnauthorizedCause::CredentialsRejected => user.credentials.renew_after_unauthorized(used).await,
+        UnauthorizedCause::CredentialsReplaced => true,
         // A second server behind the same address may reject the credentials.
-        About::Others => is_worth_it && member.retries.withdraw(Cause::Busy),
+        UnauthorizedCause::OtherServer => is_worth_it && member.retries.withdraw(Cause::Busy),
     }
 }

@@ -8,7 +8,7 @@ use crate::credentials::identity::RequestIdentity;
 use crate::endpoints::destination::{Destination, EndpointSubset};
 use crate::headers::Recipient;
 use crate::peer::Peer;
-use crate::places::Asker;
+use crate::permit_pool::RequestOrigin;
 use crate::tunnel_end::TunnelEnd;
 
 /// Facts about a request to a cluster that its head does not contain. An identity converts into the context of a short
@@ -32,15 +32,15 @@ pub struct ForwardContext {
     /// Signal that ends the tunnel of an upgraded request.
     pub tunnel_end: Option<TunnelEnd>,
     /// Origin of the request, which determines its part of the connections.
-    pub(crate) asker: Asker,
+    pub(crate) origin: RequestOrigin,
     /// Index of the endpoint in the configuration, for a request to one endpoint only.
     pub(crate) endpoint: Option<usize>,
 }
 
 impl ForwardContext {
     /// Returns the context of a short request by Tributary itself, on separate connections.
-    pub(crate) fn for_ourselves(identity: RequestIdentity) -> Self {
-        Self { identity, asker: Asker::Ourselves, ..Self::default() }
+    pub(crate) fn for_own_request(identity: RequestIdentity) -> Self {
+        Self { identity, origin: RequestOrigin::Ourselves, ..Self::default() }
     }
 
     pub(crate) fn destination(&self) -> Destination {

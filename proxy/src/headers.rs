@@ -71,9 +71,9 @@ pub enum Recipient {
     Workload,
 }
 
-/// Headers that an API may receive; none of these headers is removed by [`never_passes`]. An allow-list, because
+/// Headers that an API may receive; none of these headers is removed by [`is_never_forwarded`]. An allow-list, because
 /// servers in front of clusters trust their own headers (`X-SSL-Client-…`, `X-Teleport-…`).
-const OF_THE_API: [&str; 17] = [
+const API_HEADERS: [&str; 17] = [
     "accept",
     "accept-charset",
     "accept-encoding",
@@ -95,29 +95,29 @@ const OF_THE_API: [&str; 17] = [
 
 /// Prefixes of kubectl's headers about its command (KEP-859), and of upgrade headers for WebSockets and SPDY streams
 /// (`k8s.io/apimachinery/pkg/util/httpstream`).
-const PREFIXES_OF_THE_API: [&str; 3] = ["kubectl-", "sec-websocket-", "x-stream-protocol-version"];
+const API_HEADER_PREFIXES: [&str; 3] = ["kubectl-", "sec-websocket-", "x-stream-protocol-version"];
 
 /// Prefixes of headers in which servers in front of a cluster forward a client's identity. Requests to a workload keep
 /// all other headers, because the workload may need them.
-const PREFIXES_OF_FRONTS: [&str; 6] =
+const FRONT_PROXY_PREFIXES: [&str; 6] =
     ["client-cert", "ssl-client-", "x-api-tunnel-", "x-client-", "x-ssl-", "x-teleport-"];
 
 /// Headers whose values occur in one message only: IDs and trace positions. HTTP/2 stores header values in a table to
 /// send a short index later (RFC 7541). These values would fill the table. h2 does not store a value that is marked as
 /// sensitive.
-const OF_ONE_MESSAGE: [&str; 4] = ["audit-id", "traceparent", "tracestate", "x-request-id"];
+const SINGLE_USE_HEADERS: [&str; 4] = ["audit-id", "traceparent", "tracestate", "x-request-id"];
 
 fn may_pass(name: &str, recipient: Recipient) -> bool {
     match recipient {
-        Recipient::Api => is_of_the_api(name),
+        Recipient::Api => is_api_header(name),
         Recipient::Workload => {
-            !never_passes(name) && !PREFIXES_OF_FRONTS.iter().any(|prefix| has_prefix_with_dashes(name, prefix))
+            !is_never_forwarded(name) && !FRONT_PROXY_PREFIXES.iter().any(|prefix| has_prefix_with_dashes(name, prefix))
         }
     }
 }
 
-fn is_of_the_api(name: &str) -> bool {
-    OF_THE_API.contains(&name) || PREFIXES_OF_THE_API.iter().any(|prefix| name.starts_with(prefix))
+fn is_api_header(name: &str) -> bool {
+    API_HEADERS.contains(&name) || API_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Removes unsafe headers from a client's request:
@@ -136,7 +136,7 @@ fn is_of_the_api(name: &str) -> bool {
 pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>, recipient: Recipient) {
     let trailers = headers.get_all(TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
     remove_named_by_connection(headers);
-    keep_where(headers, |name| may_pass(name, recipient));
+    retain_headers(headers, |name| may_pass(name, recipient));
     remove_bearer_subprotocols(headers);
     if trailers && upgrade.is_none() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -153,7 +153,7 @@ pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>
 /// (`Strict-Transport-Security`) or delete stored data (`Clear-Site-Data`). Nor may a response take over pages
 /// (`Service-Worker-Allowed`), report later requests (`NEL`, `Report-To`, `Reporting-Endpoints`), or request a password
 /// (`WWW-Authenticate`).
-const OF_THE_ORIGIN: [&str; 9] = [
+const ORIGIN_WIDE_HEADERS: [&str; 9] = [
     "alt-svc",
     "clear-site-data",
     "nel",
@@ -171,7 +171,7 @@ const OF_THE_ORIGIN: [&str; 9] = [
 /// so that HTTP/2 does not store its value.
 pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
     remove_named_by_connection(headers);
-    keep_where(headers, |name| !is_hop_by_hop(name) && !OF_THE_ORIGIN.contains(&name));
+    retain_headers(headers, |name| !is_hop_by_hop(name) && !ORIGIN_WIDE_HEADERS.contains(&name));
     if let Some(protocol) = upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(protocol.as_str()));
@@ -184,8 +184,8 @@ pub fn is_impersonation(name: &HeaderName) -> bool {
 }
 
 /// Returns whether a request header is removed for every recipient.
-fn never_passes(name: &str) -> bool {
-    is_hop_by_hop(name) || is_set_anew(name) || is_credential_or_claim(name)
+fn is_never_forwarded(name: &str) -> bool {
+    is_hop_by_hop(name) || is_set_by_proxy(name) || is_credential_or_claim(name)
 }
 
 fn is_hop_by_hop(name: &str) -> bool {
@@ -193,7 +193,7 @@ fn is_hop_by_hop(name: &str) -> bool {
         || name.starts_with("proxy-")
 }
 
-fn is_set_anew(name: &str) -> bool {
+fn is_set_by_proxy(name: &str) -> bool {
     matches!(name, "content-length" | "expect" | "host")
 }
 
@@ -236,12 +236,12 @@ fn remove_named_by_connection(headers: &mut HeaderMap) {
 
 /// Removes unwanted headers, and marks values that occur in one message only as sensitive. Allocates only if a header
 /// is removed.
-fn keep_where(headers: &mut HeaderMap, is_wanted: impl Fn(&str) -> bool) {
+fn retain_headers(headers: &mut HeaderMap, is_wanted: impl Fn(&str) -> bool) {
     let mut unwanted: Vec<HeaderName> = Vec::new();
     for (name, value) in headers.iter_mut() {
         if !is_wanted(name.as_str()) {
             unwanted.push(name.clone());
-        } else if OF_ONE_MESSAGE.contains(&name.as_str()) {
+        } else if SINGLE_USE_HEADERS.contains(&name.as_str()) {
             value.set_sensitive(true);
         }
     }
@@ -411,8 +411,8 @@ mod tests {
 
     #[test]
     fn allowed_api_headers_are_not_in_the_removal_list() {
-        for name in OF_THE_API.iter().chain(&PREFIXES_OF_THE_API) {
-            assert!(!never_passes(name) && may_pass(name, Recipient::Workload), "{name}");
+        for name in API_HEADERS.iter().chain(&API_HEADER_PREFIXES) {
+            assert!(!is_never_forwarded(name) && may_pass(name, Recipient::Workload), "{name}");
         }
         let kept_back = [
             "authorization",
@@ -437,7 +437,7 @@ mod tests {
             "x_remote_group",
         ];
         for name in kept_back {
-            assert!(never_passes(name) && !is_of_the_api(name), "{name}");
+            assert!(is_never_forwarded(name) && !is_api_header(name), "{name}");
         }
     }
 

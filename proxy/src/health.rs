@@ -2,6 +2,6 @@
 
 pub(crate) mod observer;
 pub(crate) mod reachability;
+pub(crate) mod responder;
 pub(crate) mod settings;
-pub(crate) mod speaker;
 pub(crate) mod state;

@@ -20,7 +20,7 @@
 //! - A request body is sent again only if the cluster has certainly not processed the request.
 //! - An identity header of a client never reaches a cluster.
 //! - Credentials are sent only to the cluster's addresses.
-//! - A user's own token ([`OwnToken`]) is sent only on connections without Tributary's credentials.
+//! - A user's own token ([`UserToken`]) is sent only on connections without Tributary's credentials.
 //! - This crate knows no cache and no second cluster.
 
 mod client;
@@ -31,15 +31,15 @@ mod endpoints;
 mod error;
 mod exhaustion;
 mod failed_upgrades;
+mod failure_class;
 mod forward;
 mod forward_context;
 pub mod headers;
 mod health;
 mod left_out;
 mod member;
-mod obstacle;
 mod peer;
-mod places;
+mod permit_pool;
 mod pool;
 mod probing;
 mod retry_budget;
@@ -53,26 +53,27 @@ pub use client::{ClusterClient, Health, Transport};
 pub use client_upgrade::ClientUpgrade;
 pub use cluster_uid::{ClusterChanges, ClusterUid, Successor, UidMatch, is_uid};
 pub use credentials::identity::{
-    GivenIdentity, GivenPart, Impersonation, InvalidGivenIdentity, InvalidImpersonation, OwnToken, RequestIdentity,
+    ClientImpersonation, Impersonation, ImpersonationPart, InvalidClientImpersonation, InvalidImpersonation,
+    RequestIdentity, UserToken,
 };
 pub use credentials::plugins::Plugins;
 pub use endpoints::destination::EndpointSubset;
 pub use endpoints::endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
+pub use failure_class::FailureClass;
 pub use forward::member_body::ResponseBodyError;
 pub use forward_context::ForwardContext;
 pub use health::reachability::{Reachability, ReachabilityState};
 pub use health::settings::BreakerTuning;
 pub use health::settings::Probe;
 pub use left_out::{LeftOut, LeftOutReason};
-pub use obstacle::Obstacle;
 pub use peer::Peer;
-pub use places::Places;
+pub use permit_pool::PermitPool;
 pub use pool::PoolStatistics;
+pub use pool::byte_stream::{BoxIo, Io};
 pub use pool::dial::Connector;
-pub use pool::line::{BoxIo, Io};
-pub use pool::proofs::ServerProofs;
 pub use pool::received::received;
+pub use pool::server_identities::ServerIdentities;
 pub use pool::tls::system_roots;
 pub use pool::watch_connection::WATCH_STREAM_BYTES;
 pub use retry_budget::RetryStatistics;

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tributary_apimachinery::ClusterName;
 
 use crate::cluster_uid::KnownCluster;
-use crate::credentials::Current;
-use crate::credentials::identity::{GivenIdentity, Impersonation, NAMELESS_UID, RequestIdentity};
+use crate::credentials::CurrentCredentials;
+use crate::credentials::identity::{ClientImpersonation, Impersonation, NOBODY_UID, RequestIdentity};
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
 use crate::endpoints::endpoint_maker::EndpointMaker;
@@ -16,7 +16,7 @@ use crate::exhaustion::Exhaustion;
 use crate::failed_upgrades::UpgradeLimiter;
 use crate::health::observer::Observer;
 use crate::pool::dial::Connector;
-use crate::pool::proofs::ServerProofs;
+use crate::pool::server_identities::ServerIdentities;
 use crate::retry_budget::RetryBudget;
 use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
@@ -31,7 +31,7 @@ pub(crate) struct ClientInner {
     pub(crate) user: CurrentUser,
     pub(crate) observer: Arc<Observer>,
     pub(crate) retries: RetryBudget,
-    pub(crate) proofs: Arc<ServerProofs>,
+    pub(crate) server_identities: Arc<ServerIdentities>,
     /// Whether the client is for users' own tokens, so that it sends its own requests without credentials.
     pub(crate) passes_tokens: bool,
     /// Limits upgrade requests that end without a 101.
@@ -57,16 +57,20 @@ impl ClientInner {
         let own = user.impersonation.as_ref().map(Impersonation::headers);
         match identity {
             RequestIdentity::Member => append(headers, own.into_iter().flatten()),
-            RequestIdentity::AsGiven(given) => append(headers, given.headers()),
+            RequestIdentity::ClientImpersonation(client_impersonation) => {
+                append(headers, client_impersonation.headers())
+            }
             RequestIdentity::Impersonate(_) if own.is_some() => {
                 return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
             }
             RequestIdentity::Impersonate(user) => append(headers, user.headers()),
-            RequestIdentity::Nameless => {
+            RequestIdentity::UidOnly => {
                 let uid = HeaderName::from_static("impersonate-uid");
-                headers.append(uid, HeaderValue::from_static(NAMELESS_UID));
+                headers.append(uid, HeaderValue::from_static(NOBODY_UID));
             }
-            RequestIdentity::Own(token) => append(headers, token.given.iter().flat_map(GivenIdentity::headers)),
+            RequestIdentity::UserToken(token) => {
+                append(headers, token.client_impersonation.iter().flat_map(ClientImpersonation::headers))
+            }
         }
         Ok(())
     }
@@ -96,7 +100,7 @@ impl ClientInner {
     }
 
     pub(crate) async fn set_addresses(&self, config: &kube::Config, further: &[Address]) -> Result<bool, ConnectError> {
-        if !self.endpoints.are_of_a_list() {
+        if !self.endpoints.has_endpoint_list() {
             return Ok(false);
         }
         let targets = targets(&self.name, config, further)?;
@@ -107,7 +111,7 @@ impl ClientInner {
             tuning: &self.tuning,
             certificate: user.credentials.configured_certificate(),
             uid: self.known.as_ref().zip(Some(&self.user)),
-            proofs: &self.proofs,
+            server_identities: &self.server_identities,
             connector: self.connector.as_ref(),
             member: &self.observer,
             is_one_of_several: true,
@@ -125,7 +129,7 @@ impl ClientInner {
         if stay == 0 {
             return Ok(false);
         }
-        self.proofs.set_addresses(&targets);
+        self.server_identities.set_addresses(&targets);
         self.endpoints.replace(endpoints);
         Ok(true)
     }
@@ -134,11 +138,11 @@ impl ClientInner {
     ///
     /// # Errors
     /// [`ForwardError::Credentials`] or [`ForwardError::CredentialsExhausted`].
-    pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<Current>, ForwardError> {
+    pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<CurrentCredentials>, ForwardError> {
         user.credentials.get().await.map_err(|message| {
             // Only the text of the plugin's failure is available, because the text is stored until the plugin's next
             // run.
-            Exhaustion::without_credentials(Exhaustion::of_text(&message), &self.name, message)
+            Exhaustion::without_credentials(Exhaustion::from_text(&message), &self.name, message)
         })
     }
 

@@ -19,22 +19,22 @@
 //! step. So a request prefers a connection of its own runtime. Without one, the request uses a connection of another
 //! runtime, and a new connection is opened in the background. The limit of connections counts all runtimes.
 
+pub(crate) mod byte_stream;
 pub(crate) mod connection_task;
 pub(crate) mod connections;
 pub(crate) mod dial;
 pub(crate) mod http1;
-pub(crate) mod line;
-pub(crate) mod proofs;
 pub(crate) mod read_ahead;
 pub(crate) mod read_through;
 pub(crate) mod readers;
 pub(crate) mod received;
-pub(crate) mod sips;
+pub(crate) mod server_identities;
 pub(crate) mod stream_counts;
 pub(crate) mod tls;
-pub(crate) mod uid_question;
+pub(crate) mod uid_request;
 pub(crate) mod watch_connection;
 pub(crate) mod watch_stream;
+pub(crate) mod yielding_reads;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -44,13 +44,13 @@ use tokio::runtime::{self, Handle};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 use tributary_apimachinery::{ClusterName, explain};
 
-use crate::credentials::Current;
+use crate::credentials::CurrentCredentials;
 use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, ForwardError};
 use crate::health::observer::Observer;
 use crate::health::state::Input;
 use crate::peer::Peer;
-use crate::places::{Asker, SharedPlaces};
+use crate::permit_pool::{OriginPermits, RequestOrigin};
 use crate::pool::connection_task::ConnectionTask;
 use crate::pool::connections::{Connections, Dial, Pick, RequestSender, SharedDial, Slot, StreamPermit};
 use crate::pool::dial::{Dialed, Dialer, Http2Use, Streams};
@@ -58,7 +58,7 @@ use crate::pool::http1::{Checkout, IdleConnections};
 use crate::pool::readers::{Reader, Readers};
 use crate::pool::stream_counts::StreamCounts;
 use crate::pool::tls::Protocols;
-use crate::pool::uid_question::{Asking, UidQuestion};
+use crate::pool::uid_request::{ConnectionState, UidRequest};
 use crate::tuning::{ClientTuning, Windows};
 
 /// Maximal number of streams on one connection, even if the member allows more. One lost packet delays all streams of a
@@ -121,45 +121,45 @@ pub(crate) enum Connection {
 
 /// Kind of request, which determines the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LaneKind {
+pub(crate) enum StreamClass {
     Short,
     /// Watches, for which clients share connections.
     Watch,
     /// Other long-running requests: streams from workloads.
-    Opaque,
+    Streamed,
 }
 
 /// The attributes of a request that determine its connections in the pool.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
-    pub(crate) lane: LaneKind,
-    pub(crate) asker: Asker,
+pub(crate) struct PoolKey {
+    pub(crate) stream_class: StreamClass,
+    pub(crate) origin: RequestOrigin,
     /// The client's connection, for a client's request.
     pub(crate) peer: Option<Peer>,
 }
 
-impl Claim {
+impl PoolKey {
     /// Returns the reader of the response, if other readers must not share the connection.
     fn reader(self) -> Option<Reader> {
-        (self.lane == LaneKind::Opaque && self.asker == Asker::Client).then_some(self.peer)
+        (self.stream_class == StreamClass::Streamed && self.origin == RequestOrigin::Client).then_some(self.peer)
     }
 
     /// Returns whether the request uses the connections for watches of all clients.
     fn is_shared_watch(self) -> bool {
-        self.lane == LaneKind::Watch && self.asker == Asker::Client
+        self.stream_class == StreamClass::Watch && self.origin == RequestOrigin::Client
     }
 }
 
 /// Connections for one kind of Tributary's own requests. Clients' connections are in [`Pool::clients`],
 /// [`Pool::watches`] and [`Pool::readers`].
-struct Lane {
+struct OwnConnections {
     namespaces: Connections,
     ours: Connections,
     /// Permits for concurrent requests to an HTTP/1.1 endpoint.
-    http1_places: SharedPlaces,
+    http1_permits: OriginPermits,
 }
 
-enum WithoutRoom {
+enum FullPoolAction {
     /// Wait for a new connection.
     Wait(Dial),
     /// Use a stream on an idle connection, or on the connection of a different reader.
@@ -169,10 +169,10 @@ enum WithoutRoom {
     Full,
 }
 
-impl Lane {
+impl OwnConnections {
     fn new(tuning: &ClientTuning) -> Self {
-        let http1_places = SharedPlaces::new(tuning.max_http1_requests);
-        Self { namespaces: Connections::default(), ours: Connections::default(), http1_places }
+        let http1_permits = OriginPermits::new(tuning.max_http1_requests);
+        Self { namespaces: Connections::default(), ours: Connections::default(), http1_permits }
     }
 
     fn reap(&self) {
@@ -186,11 +186,11 @@ pub(crate) struct Pool {
     dialer: Dialer,
     /// Reads the uid of the cluster on each new connection. `None` for users' own tokens, which the cluster
     /// authenticates.
-    question: Option<UidQuestion>,
+    uid_request: Option<UidRequest>,
     observer: Arc<Observer>,
     tuning: ClientTuning,
-    short: Lane,
-    long: Lane,
+    short: OwnConnections,
+    long: OwnConnections,
     /// Connections for short requests of clients.
     clients: Connections,
     /// Connections for watches of clients.
@@ -211,7 +211,7 @@ impl Pool {
     pub(crate) fn new(
         cluster: ClusterName,
         dialer: Dialer,
-        question: Option<UidQuestion>,
+        uid_request: Option<UidRequest>,
         observer: Arc<Observer>,
         tuning: ClientTuning,
     ) -> Arc<Self> {
@@ -220,10 +220,10 @@ impl Pool {
         let pool = Arc::new(Self {
             cluster,
             dialer,
-            question,
+            uid_request,
             observer,
-            short: Lane::new(&tuning),
-            long: Lane::new(&tuning),
+            short: OwnConnections::new(&tuning),
+            long: OwnConnections::new(&tuning),
             clients: Connections::default(),
             watches: Connections::default(),
             readers: Readers::default(),
@@ -261,61 +261,70 @@ impl Pool {
     /// The error of the connection attempt. [`ForwardError::Full`] if all allowed connections are full.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        claim: Claim,
-        credentials: &Arc<Current>,
+        pool_key: PoolKey,
+        credentials: &Arc<CurrentCredentials>,
     ) -> Result<Connection, ForwardError> {
-        let Claim { lane: kind, asker, .. } = claim;
+        let PoolKey { stream_class: kind, origin, .. } = pool_key;
         let here = Handle::current().id();
         // In each round, other requests may take all streams of a new connection. After this number of rounds, all
         // allowed connections are full.
-        for _ in 0..=self.connections_for(claim) {
-            match self.pick(claim, credentials.version, here) {
-                Pick::Room(permit) => return Ok(Connection::Http2(permit)),
-                Pick::Tight(permit) => {
-                    if self.may_grow(claim, credentials.version) && !self.grows_in_vain(claim) {
-                        drop(self.join_dial(claim, credentials));
+        for _ in 0..=self.connections_for(pool_key) {
+            match self.pick(pool_key, credentials.version, here) {
+                Pick::Free(permit) => return Ok(Connection::Http2(permit)),
+                Pick::NearlyFull(permit) => {
+                    if self.may_grow(pool_key, credentials.version) && !self.is_growth_futile(pool_key) {
+                        drop(self.join_dial(pool_key, credentials));
                     }
                     return Ok(Connection::Http2(permit));
                 }
                 Pick::Full => {}
             }
             if self.speaks_http1() {
-                let place = self.lane(kind).http1_places.acquire(asker).ok_or_else(|| self.http1_is_full(claim))?;
+                let permit = self
+                    .stream_class(kind)
+                    .http1_permits
+                    .acquire(origin)
+                    .ok_or_else(|| self.http1_is_full(pool_key))?;
                 if let Some(checkout) = self.http1.reuse_connection(credentials.version, here) {
-                    return Ok(Connection::Http1(checkout.placed(place)));
+                    return Ok(Connection::Http1(checkout.with_permit(permit)));
                 }
-                if let Some(checkout) = Box::pin(self.open(claim, credentials)).await? {
-                    return Ok(Connection::Http1(checkout.placed(place)));
+                if let Some(checkout) = Box::pin(self.open(pool_key, credentials)).await? {
+                    return Ok(Connection::Http1(checkout.with_permit(permit)));
                 }
                 continue;
             }
-            let dial = match self.without_room(claim, credentials, here) {
-                WithoutRoom::Wait(dial) => dial,
-                WithoutRoom::Borrow(permit) => return Ok(Connection::Http2(permit)),
-                WithoutRoom::Again => continue,
-                WithoutRoom::Full => break,
+            let dial = match self.choose_full_pool_action(pool_key, credentials, here) {
+                FullPoolAction::Wait(dial) => dial,
+                FullPoolAction::Borrow(permit) => return Ok(Connection::Http2(permit)),
+                FullPoolAction::Again => continue,
+                FullPoolAction::Full => break,
             };
-            if let Some(borrowed) = Box::pin(self.wait_or_borrow(claim, credentials.version, dial)).await? {
+            if let Some(borrowed) = Box::pin(self.wait_or_borrow(pool_key, credentials.version, dial)).await? {
                 return Ok(Connection::Http2(borrowed));
             }
         }
-        Err(self.full(claim))
+        Err(self.full(pool_key))
     }
 
     /// Decides the next step of a request without a free stream.
-    fn without_room(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>, here: runtime::Id) -> WithoutRoom {
+    fn choose_full_pool_action(
+        self: &Arc<Self>,
+        pool_key: PoolKey,
+        credentials: &Arc<CurrentCredentials>,
+        here: runtime::Id,
+    ) -> FullPoolAction {
         let version = credentials.version;
-        let Some(reader) = claim.reader() else {
-            return match self.may_grow(claim, version) {
-                true => self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait),
-                false => WithoutRoom::Full,
+        let Some(reader) = pool_key.reader() else {
+            return match self.may_grow(pool_key, version) {
+                true => self.join_dial(pool_key, credentials).map_or(FullPoolAction::Again, FullPoolAction::Wait),
+                false => FullPoolAction::Full,
             };
         };
         if let Some(permit) = self.readers.adopt(reader, version, here) {
-            return WithoutRoom::Borrow(permit);
+            return FullPoolAction::Borrow(permit);
         }
         let make_room = || {
-            while !self.may_grow(claim, version) {
+            while !self.may_grow(pool_key, version) {
                 if !self.readers.close_idle() {
                     return false;
                 }
@@ -323,16 +332,16 @@ impl Pool {
             true
         };
         if !self.readers.has_just_failed() && make_room() {
-            return self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait);
+            return self.join_dial(pool_key, credentials).map_or(FullPoolAction::Again, FullPoolAction::Wait);
         }
         // After a recent failure, a free stream on another reader's connection is preferred to a connection attempt,
         // which may fail again.
         if let Some(permit) = self.readers.borrow(version) {
-            return WithoutRoom::Borrow(permit);
+            return FullPoolAction::Borrow(permit);
         }
         match make_room() {
-            true => self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait),
-            false => self.readers.dial_under_way(version).map_or(WithoutRoom::Full, WithoutRoom::Wait),
+            true => self.join_dial(pool_key, credentials).map_or(FullPoolAction::Again, FullPoolAction::Wait),
+            false => self.readers.dial_under_way(version).map_or(FullPoolAction::Full, FullPoolAction::Wait),
         }
     }
 
@@ -343,11 +352,11 @@ impl Pool {
     /// The error of the connection attempt.
     async fn wait_or_borrow(
         &self,
-        claim: Claim,
+        pool_key: PoolKey,
         version: u64,
         dial: Dial,
     ) -> Result<Option<StreamPermit>, ForwardError> {
-        let borrow = || claim.reader().and_then(|_| self.readers.borrow(version));
+        let borrow = || pool_key.reader().and_then(|_| self.readers.borrow(version));
         let dialed = match timeout_at(dial.begun + OWN_CONNECTION_PATIENCE, self.wait_for(dial.clone())).await {
             Ok(dialed) => dialed,
             Err(_) => match borrow() {
@@ -367,7 +376,7 @@ impl Pool {
 
     /// Opens a connection for an upgrade: HTTP/1.1, outside of the pool. The time limit is short for an unreachable
     /// cluster.
-    pub(crate) async fn dial_http1(&self, credentials: &Arc<Current>) -> Result<Dialed, ForwardError> {
+    pub(crate) async fn dial_http1(&self, credentials: &Arc<CurrentCredentials>) -> Result<Dialed, ForwardError> {
         let dial = self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials);
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.await };
         let unreachable = || ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age };
@@ -379,38 +388,40 @@ impl Pool {
         &self,
         protocols: Protocols,
         http2: Http2Use,
-        credentials: &Arc<Current>,
+        credentials: &Arc<CurrentCredentials>,
     ) -> Result<Dialed, ForwardError> {
         let dialed = self.dial_known_cluster(protocols, http2, credentials).await;
-        dialed.inspect_err(|error| self.not_dialed(error))
+        dialed.inspect_err(|error| self.record_dial_failure(error))
     }
 
     async fn dial_known_cluster(
         &self,
         protocols: Protocols,
         http2: Http2Use,
-        credentials: &Arc<Current>,
+        credentials: &Arc<CurrentCredentials>,
     ) -> Result<Dialed, ForwardError> {
-        let Some(question) = &self.question else { return self.dial_counted(protocols, http2, credentials).await };
+        let Some(uid_request) = &self.uid_request else {
+            return self.dial_counted(protocols, http2, credentials).await;
+        };
         for _ in 0..ASKED_CONNECTIONS_MAX {
             let mut dialed = self.dial_counted(protocols, http2, credentials).await?;
             let is_http1 = matches!(dialed, Dialed::Http1(..));
-            match question.ask_connection(&mut dialed, credentials).await? {
-                Asking::Open => return Ok(dialed),
+            match uid_request.read_uid(&mut dialed, credentials).await? {
+                ConnectionState::Open => return Ok(dialed),
                 // An HTTP/1.1 server that closes connections after each response needs a new connection for each
                 // request.
-                Asking::Closed if is_http1 => return self.dial_counted(protocols, http2, credentials).await,
-                Asking::Closed => {}
+                ConnectionState::Closed if is_http1 => return self.dial_counted(protocols, http2, credentials).await,
+                ConnectionState::Closed => {}
             }
         }
-        Err(question.closed())
+        Err(uid_request.closed())
     }
 
     async fn dial_counted(
         &self,
         protocols: Protocols,
         http2: Http2Use,
-        credentials: &Current,
+        credentials: &CurrentCredentials,
     ) -> Result<Dialed, ForwardError> {
         let begun = Instant::now();
         let dialed = self.dialer.dial(protocols, http2, credentials).await?;
@@ -420,9 +431,9 @@ impl Pool {
         Ok(dialed)
     }
 
-    fn not_dialed(&self, error: &ForwardError) {
-        self.observer.failed(error);
-        if error.is_of_dial() {
+    fn record_dial_failure(&self, error: &ForwardError) {
+        self.observer.record_failure(error);
+        if error.is_dial_failure() {
             self.observer.apply(Input::Failure);
         }
     }
@@ -439,7 +450,9 @@ impl Pool {
 
     pub(crate) fn statistics(&self) -> PoolStatistics {
         let plus = |some: (usize, usize), more: (usize, usize)| (some.0 + more.0, some.1 + more.1);
-        let of = |lane: &Lane, clients| plus(plus(clients, lane.namespaces.statistics()), lane.ours.statistics());
+        let of = |stream_class: &OwnConnections, clients| {
+            plus(plus(clients, stream_class.namespaces.statistics()), stream_class.ours.statistics())
+        };
         let (short_connections, short_streams) = of(&self.short, self.clients.statistics());
         let (long_connections, long_streams) =
             of(&self.long, plus(self.watches.statistics(), self.readers.statistics()));
@@ -452,85 +465,85 @@ impl Pool {
         }
     }
 
-    fn lane(&self, kind: LaneKind) -> &Lane {
+    fn stream_class(&self, kind: StreamClass) -> &OwnConnections {
         match kind {
-            LaneKind::Short => &self.short,
-            LaneKind::Watch | LaneKind::Opaque => &self.long,
+            StreamClass::Short => &self.short,
+            StreamClass::Watch | StreamClass::Streamed => &self.long,
         }
     }
 
     /// Returns the connections for a request whose reader may share connections.
-    fn shared(&self, claim: Claim) -> &Connections {
-        match claim.asker {
-            Asker::Client if claim.lane == LaneKind::Watch => &self.watches,
-            Asker::Client => &self.clients,
-            Asker::Namespaces => &self.lane(claim.lane).namespaces,
-            Asker::Ourselves => &self.lane(claim.lane).ours,
+    fn shared(&self, pool_key: PoolKey) -> &Connections {
+        match pool_key.origin {
+            RequestOrigin::Client if pool_key.stream_class == StreamClass::Watch => &self.watches,
+            RequestOrigin::Client => &self.clients,
+            RequestOrigin::Namespaces => &self.stream_class(pool_key.stream_class).namespaces,
+            RequestOrigin::Ourselves => &self.stream_class(pool_key.stream_class).ours,
         }
     }
 
-    fn pick(&self, claim: Claim, version: u64, here: runtime::Id) -> Pick {
-        match claim.reader() {
+    fn pick(&self, pool_key: PoolKey, version: u64, here: runtime::Id) -> Pick {
+        match pool_key.reader() {
             Some(reader) => self.readers.pick(reader, version, here),
-            None if claim.is_shared_watch() => self.watches.pick_first(version),
-            None if claim.asker == Asker::Client => {
+            None if pool_key.is_shared_watch() => self.watches.pick_first(version),
+            None if pool_key.origin == RequestOrigin::Client => {
                 self.clients.pick_spread(version, here, self.tuning.connections_to_spread_over)
             }
-            None => self.shared(claim).pick(version, here),
+            None => self.shared(pool_key).pick(version, here),
         }
     }
 
     /// Adds a connection for requests of this kind.
-    fn push(&self, claim: Claim, slot: Arc<Slot>) {
-        match claim.reader() {
+    fn push(&self, pool_key: PoolKey, slot: Arc<Slot>) {
+        match pool_key.reader() {
             Some(reader) => self.readers.push(reader, slot),
-            None => self.shared(claim).push(slot),
+            None => self.shared(pool_key).push(slot),
         }
     }
 
-    fn remove(&self, claim: Claim, id: u64) {
-        match claim.reader() {
+    fn remove(&self, pool_key: PoolKey, id: u64) {
+        match pool_key.reader() {
             Some(_) => self.readers.remove(id),
-            None => self.shared(claim).remove(id),
+            None => self.shared(pool_key).remove(id),
         }
     }
 
-    fn http2_use(&self, claim: Claim) -> Http2Use {
-        let windows = self.windows(claim);
-        if claim.is_shared_watch() { Http2Use::Watches(windows) } else { Http2Use::Any(windows) }
+    fn http2_use(&self, pool_key: PoolKey) -> Http2Use {
+        let windows = self.windows(pool_key);
+        if pool_key.is_shared_watch() { Http2Use::Watches(windows) } else { Http2Use::Any(windows) }
     }
 
-    fn windows(&self, claim: Claim) -> Windows {
-        match (claim.asker, claim.reader()) {
-            (Asker::Client, Some(_)) => self.tuning.client_windows.for_streams(readers::STREAMS),
-            (Asker::Client, None) if claim.is_shared_watch() => watch_connection::windows(),
-            (Asker::Client, None) => self.tuning.client_windows,
-            (Asker::Namespaces | Asker::Ourselves, _) => self.tuning.own_windows,
+    fn windows(&self, pool_key: PoolKey) -> Windows {
+        match (pool_key.origin, pool_key.reader()) {
+            (RequestOrigin::Client, Some(_)) => self.tuning.client_windows.for_streams(readers::STREAMS),
+            (RequestOrigin::Client, None) if pool_key.is_shared_watch() => watch_connection::windows(),
+            (RequestOrigin::Client, None) => self.tuning.client_windows,
+            (RequestOrigin::Namespaces | RequestOrigin::Ourselves, _) => self.tuning.own_windows,
         }
     }
 
     /// Returns the maximal number of streams on a connection for this kind of request. The cluster's own limit may be
     /// lower.
-    fn streams_for(&self, claim: Claim) -> usize {
-        match claim.asker {
-            Asker::Client => self.windows(claim).independent_streams().min(MAX_STREAMS),
-            Asker::Namespaces | Asker::Ourselves => MAX_STREAMS,
+    fn streams_for(&self, pool_key: PoolKey) -> usize {
+        match pool_key.origin {
+            RequestOrigin::Client => self.windows(pool_key).independent_streams().min(MAX_STREAMS),
+            RequestOrigin::Namespaces | RequestOrigin::Ourselves => MAX_STREAMS,
         }
     }
 
     /// Returns the maximal number of HTTP/2 connections for this kind of request and this origin.
-    fn connections_for(&self, claim: Claim) -> usize {
+    fn connections_for(&self, pool_key: PoolKey) -> usize {
         let most = self.tuning.max_connections;
-        match (claim.asker, claim.reader()) {
-            (Asker::Client, Some(_)) => most.saturating_mul(readers::CONNECTIONS_FOR_EACH),
-            (Asker::Client | Asker::Namespaces, _) => most - most / 4,
-            (Asker::Ourselves, _) => most,
+        match (pool_key.origin, pool_key.reader()) {
+            (RequestOrigin::Client, Some(_)) => most.saturating_mul(readers::CONNECTIONS_FOR_EACH),
+            (RequestOrigin::Client | RequestOrigin::Namespaces, _) => most - most / 4,
+            (RequestOrigin::Ourselves, _) => most,
         }
     }
 
     /// Removes a connection that accepts no more requests, and logs the reason.
-    fn ended(&self, claim: Claim, id: u64, broken: Option<Broken>) {
-        self.remove(claim, id);
+    fn ended(&self, pool_key: PoolKey, id: u64, broken: Option<Broken>) {
+        self.remove(pool_key, id);
         let Some(Broken { cause, is_silence }) = broken else { return };
         if is_silence {
             self.observer.unreachable(format!("cluster {}: the connection went silent: {cause}", self.cluster));
@@ -556,81 +569,85 @@ impl Pool {
     }
 
     /// Returns the maximal number of concurrent requests of clients of this kind.
-    pub(crate) fn for_clients(&self, lane: LaneKind) -> usize {
+    pub(crate) fn for_clients(&self, stream_class: StreamClass) -> usize {
         if self.speaks_http1() {
-            return self.lane(lane).http1_places.room(Asker::Client);
+            return self.stream_class(stream_class).http1_permits.max_permits(RequestOrigin::Client);
         }
-        let claim = Claim { lane, asker: Asker::Client, peer: None };
-        let known = match lane {
-            LaneKind::Short => self.clients.streams_of_one(),
-            LaneKind::Watch => self.watches.streams_of_one(),
-            LaneKind::Opaque => self.readers.streams_of_one(),
+        let pool_key = PoolKey { stream_class, origin: RequestOrigin::Client, peer: None };
+        let known = match stream_class {
+            StreamClass::Short => self.clients.streams_of_one(),
+            StreamClass::Watch => self.watches.streams_of_one(),
+            StreamClass::Streamed => self.readers.streams_of_one(),
         };
-        let streams = known.unwrap_or_else(|| USUAL_STREAMS.min(self.streams_for(claim))).max(1);
-        self.connections_for(claim).saturating_mul(streams)
+        let streams = known.unwrap_or_else(|| USUAL_STREAMS.min(self.streams_for(pool_key))).max(1);
+        self.connections_for(pool_key).saturating_mul(streams)
     }
 
-    fn may_grow(&self, claim: Claim, version: u64) -> bool {
-        let usable = match claim.reader() {
+    fn may_grow(&self, pool_key: PoolKey, version: u64) -> bool {
+        let usable = match pool_key.reader() {
             Some(reader) => self.readers.count(version, reader),
-            None => self.shared(claim).usable(version),
+            None => self.shared(pool_key).usable(version),
         };
-        usable < self.connections_for(claim)
+        usable < self.connections_for(pool_key)
     }
 
     /// Returns whether another connection attempt would probably not help.
-    fn grows_in_vain(&self, claim: Claim) -> bool {
-        let has_just_failed = match claim.reader() {
+    fn is_growth_futile(&self, pool_key: PoolKey) -> bool {
+        let has_just_failed = match pool_key.reader() {
             Some(_) => self.readers.has_just_failed(),
-            None => self.shared(claim).has_just_failed(),
+            None => self.shared(pool_key).has_just_failed(),
         };
         self.speaks_http1() || has_just_failed
     }
 
-    fn full(&self, claim: Claim) -> ForwardError {
-        let what = match claim.asker {
-            Asker::Client if claim.is_shared_watch() => "connections to it that clients may use for watches",
-            Asker::Client => "connections to it that clients may use",
-            Asker::Namespaces => "connections to it for single namespaces",
-            Asker::Ourselves => "own connections to it",
+    fn full(&self, pool_key: PoolKey) -> ForwardError {
+        let what = match pool_key.origin {
+            RequestOrigin::Client if pool_key.is_shared_watch() => "connections to it that clients may use for watches",
+            RequestOrigin::Client => "connections to it that clients may use",
+            RequestOrigin::Namespaces => "connections to it for single namespaces",
+            RequestOrigin::Ourselves => "own connections to it",
         };
-        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(claim) }
+        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(pool_key) }
     }
 
-    fn http1_is_full(&self, Claim { lane, asker, .. }: Claim) -> ForwardError {
-        let what = match asker {
-            Asker::Client => "HTTP/1.1 connections to it that clients may use",
-            Asker::Namespaces => "HTTP/1.1 connections to it for single namespaces",
-            Asker::Ourselves => "own HTTP/1.1 connections to it",
+    fn http1_is_full(&self, PoolKey { stream_class, origin, .. }: PoolKey) -> ForwardError {
+        let what = match origin {
+            RequestOrigin::Client => "HTTP/1.1 connections to it that clients may use",
+            RequestOrigin::Namespaces => "HTTP/1.1 connections to it for single namespaces",
+            RequestOrigin::Ourselves => "own HTTP/1.1 connections to it",
         };
-        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.lane(lane).http1_places.room(asker) }
+        ForwardError::Full {
+            cluster: self.cluster.clone(),
+            what,
+            limit: self.stream_class(stream_class).http1_permits.max_permits(origin),
+        }
     }
 
     /// Joins the current connection attempt with the same credentials, or starts an attempt. `None` if no attempt is
     /// needed any more.
-    fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Option<Dial> {
-        let begin = || self.begin_dial(claim, credentials);
-        match claim.reader() {
+    fn join_dial(self: &Arc<Self>, pool_key: PoolKey, credentials: &Arc<CurrentCredentials>) -> Option<Dial> {
+        let begin = || self.begin_dial(pool_key, credentials);
+        match pool_key.reader() {
             Some(reader) => Some(self.readers.join_dial(reader, credentials.version, begin)),
-            None if claim.is_shared_watch() => self.watches.join_needed_dial(credentials.version, begin),
-            None => Some(self.shared(claim).join_dial(credentials.version, begin)),
+            None if pool_key.is_shared_watch() => self.watches.join_needed_dial(credentials.version, begin),
+            None => Some(self.shared(pool_key).join_dial(credentials.version, begin)),
         }
     }
 
     /// Starts a connection attempt, which continues even if no request waits for it.
-    fn begin_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> SharedDial {
+    fn begin_dial(self: &Arc<Self>, pool_key: PoolKey, credentials: &Arc<CurrentCredentials>) -> SharedDial {
         let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
             // A waiting request takes the HTTP/1.1 connection from the idle connections.
-            pool.open(claim, &credentials).await.map(drop)
+            pool.open(pool_key, &credentials).await.map(drop)
         });
-        let interrupted = self.full(claim);
+        let interrupted = self.full(pool_key);
         let ended = async move { task.await.unwrap_or(Err(interrupted)) }.boxed().shared();
-        if let Some(reader) = claim.reader() {
+        if let Some(reader) = pool_key.reader() {
             let (pool, begun, ended) = (self.clone(), Instant::now(), ended.clone());
             tokio::spawn(async move {
                 let is_success = ended.await.is_ok();
-                pool.readers.note_dial(reader, begun, is_success);
+                pool.readers.record_dial(reader, begun, is_success);
             });
         }
         ended
@@ -640,11 +657,11 @@ impl Pool {
     /// connection is returned.
     async fn open(
         self: &Arc<Self>,
-        claim: Claim,
-        credentials: &Arc<Current>,
+        pool_key: PoolKey,
+        credentials: &Arc<CurrentCredentials>,
     ) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
-        match self.dial(Protocols::Http2OrHttp1, self.http2_use(claim), credentials).await? {
+        match self.dial(Protocols::Http2OrHttp1, self.http2_use(pool_key), credentials).await? {
             Dialed::Http1(sender, connection) => {
                 self.speaks_http1.store(true, Ordering::Relaxed);
                 let cluster = self.cluster.clone();
@@ -656,11 +673,11 @@ impl Pool {
                 Ok(Some(self.http1.checkout(sender, version, runtime)))
             }
             Dialed::Http2(sender, connection) => {
-                self.add(claim, version, runtime, RequestSender::Usual(sender), *connection);
+                self.add(pool_key, version, runtime, RequestSender::Usual(sender), *connection);
                 Ok(None)
             }
             Dialed::Watches(sender, connection) => {
-                self.add(claim, version, runtime, RequestSender::Watches(sender), *connection);
+                self.add(pool_key, version, runtime, RequestSender::Watches(sender), *connection);
                 Ok(None)
             }
         }
@@ -669,7 +686,7 @@ impl Pool {
     /// Adds an HTTP/2 connection to the pool, and drives the connection in the current runtime.
     fn add<C>(
         self: &Arc<Self>,
-        claim: Claim,
+        pool_key: PoolKey,
         version: u64,
         runtime: runtime::Id,
         sender: RequestSender,
@@ -678,10 +695,10 @@ impl Pool {
         C: Streams + Send + 'static,
     {
         self.speaks_http1.store(false, Ordering::Relaxed);
-        let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(claim));
+        let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(pool_key));
         let counts = Arc::new(StreamCounts::new(streams_allowed(&connection).min(most)));
-        self.push(claim, Arc::new(Slot { id, version, runtime, sender, counts: counts.clone() }));
-        tokio::spawn(drive(Arc::downgrade(self), claim, id, most, counts, connection));
+        self.push(pool_key, Arc::new(Slot { id, version, runtime, sender, counts: counts.clone() }));
+        tokio::spawn(drive(Arc::downgrade(self), pool_key, id, most, counts, connection));
     }
 }
 
@@ -699,7 +716,7 @@ fn streams_allowed<C: Streams>(connection: &ConnectionTask<C>) -> usize {
 /// Drives an HTTP/2 connection to its end. Updates the allowed number of streams, up to `most`.
 async fn drive<C: Streams>(
     pool: Weak<Pool>,
-    claim: Claim,
+    pool_key: PoolKey,
     id: u64,
     most: usize,
     counts: Arc<StreamCounts>,
@@ -714,7 +731,7 @@ async fn drive<C: Streams>(
     .await;
     if let Some(pool) = pool.upgrade() {
         let broken = |error: C::Error| Broken { cause: explain(&error), is_silence: C::is_silence(&error) };
-        pool.ended(claim, id, ended.err().map(broken));
+        pool.ended(pool_key, id, ended.err().map(broken));
     }
     connection.finish().await;
 }

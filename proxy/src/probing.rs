@@ -7,7 +7,7 @@
 //! and is not ready gets requests only if no better endpoint is left. Its collections count as fresh only after events.
 //! `/readyz` waits for etcd, if necessary for seconds. So after some time the probe also requests `/livez/ping`, a
 //! check without dependencies. HTTP/2 pings and new connections do not count, because a load balancer answers both even
-//! if its backend is dead. Responses that a load balancer may have sent do not count either ([`Speaker`]).
+//! if its backend is dead. Responses that a load balancer may have sent do not count either ([`Responder`]).
 //!
 //! A client's error need not be the endpoint's fault. One webhook or one aggregated server makes a healthy
 //! kube-apiserver answer 500. So after errors, or broken or missing responses, Tributary requests an object that every
@@ -30,17 +30,17 @@ use http::{StatusCode, Uri};
 use rand::Rng;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout, timeout_at};
 
-use tributary_apimachinery::or_never;
+use tributary_apimachinery::or_pending;
 
-use crate::credentials::Current;
+use crate::credentials::CurrentCredentials;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::{Endpoint, is_suspicious};
-use crate::forward::own_question::{QuestionAnswer, ask_endpoint};
+use crate::forward::own_request::{OwnResponse, send_to_endpoint};
 use crate::health::reachability::ReachabilityState;
 use crate::health::settings::{ANSWER_WITHIN, INTERVAL, Probe, Streak};
 
 use crate::error::ForwardError;
-use crate::health::speaker::Speaker;
+use crate::health::responder::Responder;
 use crate::health::state::Input;
 use crate::member::ClientInner;
 use crate::tick::nearest_tick;
@@ -109,13 +109,13 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
 }
 
 async fn follow_endpoint(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
-    let gone = endpoint.gone.clone();
-    let are_several = member.endpoints.are_of_a_list();
+    let removed = endpoint.removed.clone();
+    let are_several = member.endpoints.has_endpoint_list();
     let suspected = are_several.then(|| follow_suspicion(Arc::clone(&member), Arc::clone(&endpoint)));
     tokio::select! {
         () = follow(Arc::clone(&member), Arc::clone(&endpoint)) => {}
-        () = or_never(suspected) => {}
-        () = gone.cancelled() => {}
+        () = or_pending(suspected) => {}
+        () = removed.cancelled() => {}
     }
 }
 
@@ -139,7 +139,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
         match check(&member, &endpoint).await {
             Some(verdict) => {
                 if verdict.is_success().is_none_or(|is_success| streak.believes(is_success, probe)) {
-                    note_verdict(&member, &endpoint, verdict, last);
+                    record_verdict(&member, &endpoint, verdict, last);
                     last = Some(verdict);
                 }
             }
@@ -161,19 +161,19 @@ async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
             endpoint.suspected().await;
         }
         let asked = Instant::now();
-        if let Ok(Some(judgment)) = timeout(ANSWER_WITHIN, ask_for_object(&member, &endpoint)).await {
-            endpoint.judged(&member.name, judgment.err().as_deref());
+        if let Ok(Some(judgment)) = timeout(ANSWER_WITHIN, request_object(&member, &endpoint)).await {
+            endpoint.record_own_result(&member.name, judgment.err().as_deref());
         }
         sleep_until(asked + OBJECT_INTERVAL).await;
     }
 }
 
 /// Requests the object. Returns the failure as an error; `None` without a response.
-async fn ask_for_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Result<(), String>> {
+async fn request_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Result<(), String>> {
     let user = member.user.load_full();
     let credentials = member.credentials(&user).await.ok()?;
-    Some(match ask_endpoint(member, endpoint, &credentials, &user, &Uri::from_static(OBJECT)).await {
-        Ok(QuestionAnswer { status, .. }) if is_suspicious(status) => Err(format!("{OBJECT} is answered {status}")),
+    Some(match send_to_endpoint(member, endpoint, &credentials, &user, &Uri::from_static(OBJECT)).await {
+        Ok(OwnResponse { status, .. }) if is_suspicious(status) => Err(format!("{OBJECT} is answered {status}")),
         Ok(_) => Ok(()),
         // No client's request uses this connection, so the failure is the endpoint's fault.
         Err(error @ ForwardError::Send { .. }) => {
@@ -191,19 +191,19 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
     let credentials = match member.credentials(&user).await {
         Ok(credentials) => credentials,
         Err(error) => {
-            endpoint.observer.failed(&error);
+            endpoint.observer.record_failure(&error);
             return None;
         }
     };
     let probe = &member.tuning.probe;
     let asked = Instant::now();
-    match timeout(probe.answer_within, ask_both(member, endpoint, &credentials, &user)).await {
+    match timeout(probe.answer_within, request_both_paths(member, endpoint, &credentials, &user)).await {
         Ok(Ok(ProbeVerdict::Absent(status))) => {
             // An unreachable endpoint needs no additional time.
             if !endpoint.observer.is_unreachable() {
                 sleep_until(asked + probe.answer_within).await;
             }
-            match unless_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Absent(status)) {
+            match slow_if_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Absent(status)) {
                 // The endpoint is alive, but its response to the configured path is not 200.
                 ProbeVerdict::Slow if probe.is_strict() => Some(ProbeVerdict::Answered { ready: false }),
                 verdict => Some(verdict),
@@ -211,56 +211,61 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
         }
         Ok(Ok(verdict)) => Some(verdict),
         Ok(Err(error)) => {
-            endpoint.observer.failed(&error);
+            endpoint.observer.record_failure(&error);
             None
         }
-        Err(_) => Some(unless_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Silent)),
+        Err(_) => Some(slow_if_heard(asked, endpoint.observer.heard_at(), ProbeVerdict::Silent)),
     }
 }
 
 /// Returns the result for a status code. `is_nobody` is true for a probe without credentials.
-fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeVerdict {
+fn classify_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeVerdict {
     if is_nobody && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return ProbeVerdict::Answered { ready: true };
     }
-    match Speaker::from_status(status) {
-        Speaker::Rejecting => ProbeVerdict::Rejects,
-        Speaker::Intermediary => ProbeVerdict::Absent(status),
-        Speaker::Member => ProbeVerdict::Answered { ready: probe.is_ready(status) },
+    match Responder::from_status(status) {
+        Responder::Rejecting => ProbeVerdict::Rejects,
+        Responder::Intermediary => ProbeVerdict::Absent(status),
+        Responder::Member => ProbeVerdict::Answered { ready: probe.is_ready(status) },
     }
 }
 
 /// Returns the result of a probe without a response: `verdict`, or `Slow` if other bytes arrived since the probe.
-fn unless_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) -> ProbeVerdict {
+fn slow_if_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) -> ProbeVerdict {
     if heard.is_some_and(|heard| heard >= asked) { ProbeVerdict::Slow } else { verdict }
 }
 
 /// Records the result. Closes the connections of an endpoint that has just become silent.
-fn note_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict, last: Option<ProbeVerdict>) {
+fn record_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict, last: Option<ProbeVerdict>) {
     match verdict {
         // A response to a request without authentication does not prove that the credentials are accepted.
         ProbeVerdict::Answered { .. } if member.observer.is_rejecting() && last != Some(ProbeVerdict::Rejects) => {
             endpoint.heard();
         }
         ProbeVerdict::Answered { ready } => {
-            endpoint.note_answer();
+            endpoint.record_response();
             endpoint.ready(ready);
-            member.endpoints.note_ready(&member.observer);
+            member.endpoints.record_readiness(&member.observer);
         }
         ProbeVerdict::Rejects => endpoint.heard(),
         ProbeVerdict::Slow => {}
         ProbeVerdict::Absent(status) => {
             let path = &member.tuning.probe.path;
-            lose(member, endpoint, last, format_args!("{path} is answered {status}, and nothing else comes"));
+            record_silence(member, endpoint, last, format_args!("{path} is answered {status}, and nothing else comes"));
         }
         ProbeVerdict::Silent => {
             let Probe { path, answer_within, .. } = &member.tuning.probe;
-            lose(member, endpoint, last, format_args!("no answer to {path} within {} s", answer_within.as_secs()));
+            record_silence(
+                member,
+                endpoint,
+                last,
+                format_args!("no answer to {path} within {} s", answer_within.as_secs()),
+            );
         }
     }
 }
 
-fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeVerdict>, how: fmt::Arguments<'_>) {
+fn record_silence(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeVerdict>, how: fmt::Arguments<'_>) {
     let (cluster, address) = (&member.name, &endpoint.target.address);
     // The state changes before the connections are closed, so that aborted requests report this reason.
     endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
@@ -272,22 +277,22 @@ fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeVerdict>, h
 }
 
 /// Requests the readiness path, and after some time `/livez/ping` in addition.
-async fn ask_both(
+async fn request_both_paths(
     member: &Arc<ClientInner>,
     endpoint: &Arc<Endpoint>,
-    credentials: &Arc<Current>,
+    credentials: &Arc<CurrentCredentials>,
     user: &MemberUser,
 ) -> Result<ProbeVerdict, ForwardError> {
     let probe = &member.tuning.probe;
     let ready = async {
-        let QuestionAnswer { status, took } = ask_endpoint(member, endpoint, credentials, user, &probe.uri()).await?;
-        endpoint.answered_within(took);
-        Ok(of_status(status, member.passes_tokens, probe))
+        let OwnResponse { status, took } = send_to_endpoint(member, endpoint, credentials, user, &probe.uri()).await?;
+        endpoint.record_latency(took);
+        Ok(classify_status(status, member.passes_tokens, probe))
     };
     let ping = async {
         sleep(probe.ping_after()).await;
-        let answered = ask_endpoint(member, endpoint, credentials, user, &Uri::from_static(PING)).await;
-        match answered.map(|answered| of_status(answered.status, member.passes_tokens, probe)) {
+        let answered = send_to_endpoint(member, endpoint, credentials, user, &Uri::from_static(PING)).await;
+        match answered.map(|answered| classify_status(answered.status, member.passes_tokens, probe)) {
             Ok(ProbeVerdict::Answered { .. }) => ProbeVerdict::Answered { ready: false },
             Ok(verdict) => verdict,
             // The readiness request will report the failure.
@@ -310,9 +315,9 @@ mod tests {
         let asked = Instant::now();
         let later = asked + Duration::from_secs(1);
         for silent in [ProbeVerdict::Silent, ProbeVerdict::Absent(StatusCode::BAD_GATEWAY)] {
-            assert_eq!(unless_heard(later, None, silent), silent);
-            assert_eq!(unless_heard(later, Some(asked), silent), silent);
-            assert_eq!(unless_heard(asked, Some(later), silent), ProbeVerdict::Slow);
+            assert_eq!(slow_if_heard(later, None, silent), silent);
+            assert_eq!(slow_if_heard(later, Some(asked), silent), silent);
+            assert_eq!(slow_if_heard(asked, Some(later), silent), ProbeVerdict::Slow);
         }
         for (status, verdict) in [
             (200, ProbeVerdict::Answered { ready: true }),
@@ -325,10 +330,10 @@ mod tests {
             (401, ProbeVerdict::Rejects),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
-            assert_eq!(of_status(status, false, &Probe::default()), verdict, "{status}");
+            assert_eq!(classify_status(status, false, &Probe::default()), verdict, "{status}");
             let is_refusal = matches!(status.as_u16(), 401 | 403);
             let of_nobody = if is_refusal { ProbeVerdict::Answered { ready: true } } else { verdict };
-            assert_eq!(of_status(status, true, &Probe::default()), of_nobody, "{status}");
+            assert_eq!(classify_status(status, true, &Probe::default()), of_nobody, "{status}");
         }
     }
 }

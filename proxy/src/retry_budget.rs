@@ -54,7 +54,7 @@ impl RetryBudget {
     }
 
     /// Counts the first attempt of a request.
-    pub(crate) fn note_request(&self) {
+    pub(crate) fn count_request(&self) {
         self.all.deposit();
         self.busy.deposit();
     }
@@ -88,7 +88,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(drain(&budget, Cause::Failed), 0);
         tokio::time::advance(Duration::from_secs(2)).await;
-        (0..1_000).for_each(|_| budget.note_request());
+        (0..1_000).for_each(|_| budget.count_request());
         assert_eq!(drain(&budget, Cause::Failed), 220);
         assert_eq!(budget.statistics().retries, 240);
     }
@@ -96,7 +96,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retries_after_429_leave_half_of_the_retry_budget() {
         let budget = RetryBudget::new();
-        (0..1_000).for_each(|_| budget.note_request());
+        (0..1_000).for_each(|_| budget.count_request());
         assert_eq!(drain(&budget, Cause::Busy), 110);
         assert_eq!(drain(&budget, Cause::Failed), 110);
         assert_eq!(drain(&budget, Cause::Busy), 0);

@@ -9,7 +9,7 @@ use crate::credentials::CredentialTuning;
 use crate::credentials::plugins::Plugins;
 use crate::health::settings::BreakerTuning;
 use crate::health::settings::Probe;
-use crate::places::Places;
+use crate::permit_pool::PermitPool;
 
 /// Flow-control windows of an HTTP/2 connection, in bytes: unread data that the cluster may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct ClientTuning {
     /// Time for which an abandoned short response is read before its stream is reset. Also the minimal age of a watch
     /// before a reset. Default 1 s: most responses have ended by then. Many resets cause the server to close the shared
     /// connection.
-    pub given_up_patience: Duration,
+    pub abandoned_read_time: Duration,
     /// Time without received data after which a connection sends a ping. Default 5 s: a ping has 20 bytes.
     pub keep_alive_interval: Duration,
     /// Time limit of a ping. Default 10 s: on a slow network, the response waits behind other data.
@@ -113,7 +113,7 @@ pub struct ClientTuning {
     pub tunnels: TaskTracker,
     /// Limit of upgraded connections to all clusters whose clients share this value. Default 1,024: each connection
     /// takes two file descriptors, and people open a few connections.
-    pub tunnel_places: Places,
+    pub tunnel_permits: PermitPool,
     /// Cancellation of this token ends every tunnel and every long-running response (watches, logs, streams from
     /// workloads). Cancelled at the end of the process, or when the cluster is removed.
     pub shutdown: CancellationToken,
@@ -135,7 +135,7 @@ impl Default for ClientTuning {
         Self {
             connect_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(75),
-            given_up_patience: Duration::from_secs(1),
+            abandoned_read_time: Duration::from_secs(1),
             keep_alive_interval: Duration::from_secs(5),
             keep_alive_timeout: Duration::from_secs(10),
             client_windows: Windows { stream: 256 << 10, connection: 16 << 20 },
@@ -152,7 +152,7 @@ impl Default for ClientTuning {
             breaker: BreakerTuning::default(),
             plugins: Plugins::default(),
             tunnels: TaskTracker::new(),
-            tunnel_places: Places::new(1024),
+            tunnel_permits: PermitPool::new(1024),
             shutdown: CancellationToken::new(),
         }
     }

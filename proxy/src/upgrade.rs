@@ -15,26 +15,26 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::{Permit, explain, or_never};
+use tributary_apimachinery::{Permit, explain, or_pending};
 
 use crate::client_upgrade::ClientUpgrade;
-use crate::credentials::Current;
+use crate::credentials::CurrentCredentials;
 use crate::credentials::user::MemberUser;
+use crate::endpoints::criteria::PreviousAttempt;
 use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
-use crate::endpoints::wanted::Tried;
 use crate::error::ForwardError;
 use crate::forward::member_body::{BodyReader, BodySource, MemberAnswer, MemberBody};
-use crate::forward::unauthorized::{About, is_of_api_server};
+use crate::forward::unauthorized::{UnauthorizedCause, is_sent_by_api_server};
 use crate::forward_context::ForwardContext;
 use crate::headers::{self, UpgradeProtocol};
-use crate::health::speaker::Speaker;
+use crate::health::responder::Responder;
 use crate::member::ClientInner;
-use crate::places::Asker;
-use crate::pool::LaneKind;
+use crate::permit_pool::RequestOrigin;
+use crate::pool::StreamClass;
 use crate::pool::dial::Dialed;
 use crate::tunnel_end::TunnelEnd;
-use crate::upgrade::tunnel::joined;
+use crate::upgrade::tunnel::copy_both_ways;
 
 /// Forwards a prepared upgrade request as this user of the cluster.
 pub(crate) async fn forward(
@@ -51,9 +51,9 @@ pub(crate) async fn forward(
     let mut token = member
         .upgrades
         .begin(&context.identity, request.method(), request.uri())
-        .map_err(|retry_after| ForwardError::UpgradesInVain { cluster: member.name.clone(), retry_after })?;
+        .map_err(|retry_after| ForwardError::TooManyFailedUpgrades { cluster: member.name.clone(), retry_after })?;
     let generation = member.generation();
-    let place = member.tuning.tunnel_places.acquire().ok_or_else(|| member.tunnels_are_full())?;
+    let tunnel_permit = member.tuning.tunnel_permits.acquire().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
     let (held, mut sender) = connect(member, &credentials, &destination).await?;
@@ -65,36 +65,36 @@ pub(crate) async fn forward(
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
     let method = request.method().clone();
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
-    held.endpoint.spoke(Speaker::from_status(response.status()));
-    held.endpoint.gave(response.status());
+    held.endpoint.record_response_head(Responder::from_status(response.status()));
+    held.endpoint.record_status(response.status());
     // The request occupies its connection until the end of the response, with or without a 101.
     let endpoint = held.endpoint.clone();
-    let permit = Permit::keeping((held, place, permits));
-    let about = match response.status() {
-        StatusCode::UNAUTHORIZED if !user.is_a_clients => member.about(&credentials, &endpoint).await,
-        _ => About::Others,
+    let permit = Permit::from_guard((held, tunnel_permit, permits));
+    let unauthorized_cause = match response.status() {
+        StatusCode::UNAUTHORIZED if !user.is_user_token => member.unauthorized_cause(&credentials, &endpoint).await,
+        _ => UnauthorizedCause::OtherServer,
     };
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
             if let Some(token) = token {
                 token.give_back();
             }
-            let occupied = TunnelHold { permit, end };
+            let occupied = TunnelResources { permit, end };
             Ok(join(member, endpoint, client, response, protocol, occupied))
         }
         StatusCode::SWITCHING_PROTOCOLS => {
             let problem = format!("101 without Upgrade: {}", protocol.as_str());
             Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
         }
-        StatusCode::UNAUTHORIZED if about == About::Us => {
+        StatusCode::UNAUTHORIZED if unauthorized_cause == UnauthorizedCause::CredentialsRejected => {
             // The client's next attempt uses renewed credentials, if available.
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })
         }
         status => {
             let mut response = not_switched(member, endpoint, response, permit)?;
-            let may_be_about_us = status == StatusCode::UNAUTHORIZED && !user.is_a_clients;
-            if may_be_about_us && is_of_api_server(&method, &path, &mut response).await {
+            let may_be_about_us = status == StatusCode::UNAUTHORIZED && !user.is_user_token;
+            if may_be_about_us && is_sent_by_api_server(&method, &path, &mut response).await {
                 return Err(ForwardError::UnknownSender { cluster: member.name.clone() });
             }
             Ok(response)
@@ -108,10 +108,10 @@ fn not_switched(
     response: Response<Incoming>,
     permit: Permit,
 ) -> Result<Response<Body>, ForwardError> {
-    let (speaker, shutdown) = (Speaker::from_status(response.status()), Some(member.tuning.shutdown.clone()));
+    let (responder, shutdown) = (Responder::from_status(response.status()), Some(member.tuning.shutdown.clone()));
     let response = response.map(|incoming| {
         // Over HTTP/1.1, hyper reports a response that ends too early.
-        let source = BodySource { endpoint, speaker, reader: BodyReader::Any, has_marked_end: false };
+        let source = BodySource { endpoint, responder, reader: BodyReader::Any, has_marked_end: false };
         let answer = MemberAnswer::Usual(incoming);
         MemberBody::boxed(answer, Some(permit), None, member.name.clone(), source, shutdown)
     });
@@ -121,13 +121,18 @@ fn not_switched(
 /// Opens a connection for one request, and drives the connection.
 async fn connect(
     member: &ClientInner,
-    credentials: &Arc<Current>,
+    credentials: &Arc<CurrentCredentials>,
     destination: &Destination,
 ) -> Result<(EndpointRequest, http1::SendRequest<Body>), ForwardError> {
-    let opened = member.endpoints.open((LaneKind::Opaque, Asker::Client), destination, &Tried::Nowhere, |endpoint| {
-        let credentials = credentials.clone();
-        async move { endpoint.pool.dial_http1(&credentials).await }
-    });
+    let opened = member.endpoints.open(
+        (StreamClass::Streamed, RequestOrigin::Client),
+        destination,
+        &PreviousAttempt::NotTried,
+        |endpoint| {
+            let credentials = credentials.clone();
+            async move { endpoint.pool.dial_http1(&credentials).await }
+        },
+    );
     let (held, dialed) = opened.await?;
     held.endpoint.count();
     let Dialed::Http1(sender, connection) = dialed else {
@@ -143,7 +148,7 @@ async fn connect(
     Ok((held, sender))
 }
 
-struct TunnelHold {
+struct TunnelResources {
     /// Kept until one connection closes, or the end signal.
     permit: Permit,
     end: Option<TunnelEnd>,
@@ -157,7 +162,7 @@ fn join(
     client: OnUpgrade,
     mut response: Response<Incoming>,
     protocol: UpgradeProtocol,
-    TunnelHold { permit, end }: TunnelHold,
+    TunnelResources { permit, end }: TunnelResources,
 ) -> Response<Body> {
     let upgraded = hyper::upgrade::on(&mut response);
     let (mut head, _nothing) = response.into_parts();
@@ -169,10 +174,10 @@ fn join(
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = or_never(end.map(TunnelEnd::wait)) => {}
-            ended = joined(client, upgraded, Arc::clone(&endpoint)) => {
+            () = or_pending(end.map(TunnelEnd::wait)) => {}
+            ended = copy_both_ways(client, upgraded, Arc::clone(&endpoint)) => {
                 if let Some(error) = ended {
-                    endpoint.broke_off(&cluster, &error);
+                    endpoint.record_broken_stream(&cluster, &error);
                 }
             }
         }
@@ -200,7 +205,7 @@ impl ClientInner {
     }
 
     fn tunnels_are_full(&self) -> ForwardError {
-        let (cluster, limit) = (self.name.clone(), self.tuning.tunnel_places.all());
+        let (cluster, limit) = (self.name.clone(), self.tuning.tunnel_permits.all());
         ForwardError::Full { cluster, what: "upgraded connections (exec, attach, port-forward) to clusters", limit }
     }
 }

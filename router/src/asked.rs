@@ -22,7 +22,7 @@ pub(crate) async fn candidates_of<'a>(
         Some(rights) => {
             let asked = [Attributes::Resource(attributes(resource, verb))];
             let decide = |rights: &CallerRights| rights.candidates(clusters.clone(), &asked);
-            rights.with_joining(|| rights.settled(decide), Candidates::is_one_unknown).await
+            rights.with_joining(|| rights.decide_after_reviews(decide), Candidates::has_unknown).await
         }
     };
     match &caller.dispatched {

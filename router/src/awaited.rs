@@ -8,9 +8,9 @@ use tributary_apimachinery::ClusterName;
 
 /// Clusters that have not yet answered a request, usually only one. Clones share the list of clusters.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Awaited(Arc<Mutex<SmallVec<[ClusterName; 1]>>>);
+pub(crate) struct AwaitedClusters(Arc<Mutex<SmallVec<[ClusterName; 1]>>>);
 
-impl Awaited {
+impl AwaitedClusters {
     /// Records that the request waits for a cluster, until the returned guard is dropped.
     pub(crate) fn wait_for<'a>(&'a self, cluster: &'a ClusterName) -> Waiting<'a> {
         self.0.lock().push(cluster.clone());
@@ -27,7 +27,7 @@ impl Awaited {
 }
 
 pub(crate) struct Waiting<'a> {
-    awaited: &'a Awaited,
+    awaited: &'a AwaitedClusters,
     cluster: &'a ClusterName,
 }
 
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn awaited_clusters_are_the_clusters_without_an_answer() {
-        let awaited = Awaited::default();
+        let awaited = AwaitedClusters::default();
         let again = awaited.clone();
         let [eu, us] = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());
         let (first, second) = (awaited.wait_for(&us), again.wait_for(&us));

@@ -8,18 +8,18 @@ use std::task::Poll;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 use tributary_answers::refusal::{Refusal, RequestRefusal};
-use tributary_answers::stream_over::StreamOver;
+use tributary_answers::termination_reason::TerminationReason;
 use tributary_authentication::UserInfo;
 use tributary_fleet::topology::ClusterSetup;
 use tributary_flow_control::AdmittedRequest;
-use tributary_proxy::{ClientUpgrade, ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
+use tributary_proxy::{ClientImpersonation, ClientUpgrade, ClusterClient, Peer, RequestIdentity, UserToken};
 use tributary_rights::AuthenticatedUntil;
 use tributary_rights::{Actor, CallerRights, RightsMirror, SentRequest, User, bounded, given_user};
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::share_key::ShareKey;
 
-use tributary_apimachinery::{RequestInfo, Verb, or_never};
+use tributary_apimachinery::{RequestInfo, Verb, or_pending};
 
-use crate::awaited::Awaited;
+use crate::awaited::AwaitedClusters;
 use crate::dispatch::{DeniedClusters, Dispatched, PolicySender, PolicyUser};
 use crate::own_credential::OwnCredential;
 use crate::request_context::RequestContext;
@@ -31,7 +31,7 @@ use crate::request_trace::{BegunStage, RequestTrace};
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// User in the client's `Impersonate-*` headers.
-    given: Option<GivenIdentity>,
+    given: Option<ClientImpersonation>,
     /// Rights of the user, in shared mode. In personal mode clusters see the kubeconfig's user, or the user that the
     /// client impersonates.
     rights: Option<CallerRights>,
@@ -41,9 +41,9 @@ pub(crate) struct Caller {
     authenticated_until: Option<AuthenticatedUntil>,
     pub(crate) connection: Option<Peer>,
     /// Client (connection or user) whose share of the limits the request uses.
-    pub(crate) holder: Holder,
+    pub(crate) share_key: ShareKey,
     /// Clusters that have got this request, and have not answered yet.
-    pub(crate) awaited: Awaited,
+    pub(crate) awaited: AwaitedClusters,
     /// Decision of the dispatch policies. `None` without policies, for a request that cannot become long-running.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
     /// Permit of the request in its flow-control schema, set on admission. A member may work on the request after the
@@ -67,20 +67,20 @@ pub(crate) enum CallerKey {
     User(Arc<Actor>),
 }
 
-async fn gone(rights: Option<CallerRights>) -> StreamOver {
+async fn wait_for_termination(rights: Option<CallerRights>) -> TerminationReason {
     match rights {
-        Some(rights) => rights.gone().await,
+        Some(rights) => rights.wait_for_termination().await,
         None => std::future::pending().await,
     }
 }
 
 /// Resolves at the deadline of a stream, with the cause of the end. Never resolves for a stream without a deadline.
-pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
-    let passed = async |(at, why): (Instant, StreamOver)| {
+pub(crate) async fn wait_for_stream_end(end: Option<(Instant, TerminationReason)>) -> TerminationReason {
+    let wait_for_stream_end = async |(at, why): (Instant, TerminationReason)| {
         sleep_until(at).await;
         why
     };
-    or_never(end.map(passed)).await
+    or_pending(end.map(wait_for_stream_end)).await
 }
 
 impl Caller {
@@ -95,15 +95,15 @@ impl Caller {
         context: &RequestContext,
         mirror: Option<&Arc<RightsMirror>>,
     ) -> Result<Self, Refusal> {
-        let given = GivenIdentity::from_headers(headers).map_err(RequestRefusal::Impersonation)?;
+        let given = ClientImpersonation::from_headers(headers).map_err(RequestRefusal::Impersonation)?;
         let RequestContext { arrival, sender } = context;
         let user = &sender.user;
         let own = mirror.and_then(|_| sender.own_credential.clone());
-        let (rights, holder) = match mirror {
-            None => (None, Holder::connection(arrival.peer)),
+        let (rights, share_key) = match mirror {
+            None => (None, ShareKey::connection(arrival.peer)),
             Some(mirror) => {
                 if mirror.denies(&user.info.username) {
-                    return Err(RequestRefusal::Over(StreamOver::Denied).into());
+                    return Err(RequestRefusal::Terminated(TerminationReason::Denied).into());
                 }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 given.as_ref().map_or(Ok(()), bounded)?;
@@ -111,9 +111,9 @@ impl Caller {
                     (None, Some(remembered)) => remembered.actor_for(&user.info, &user.authority),
                     (given, _) => Arc::new(Actor::new(user.info.clone(), user.authority.clone(), given)),
                 };
-                let rights = CallerRights::new(mirror, actor).with_still_known(sender.still_known.clone());
+                let rights = CallerRights::new(mirror, actor).with_still_known(sender.credential_validity.clone());
                 let rights = rights.remembered_by(arrival.remembered.clone());
-                (Some(rights), Holder::of_user(&user.authority, &user.info.username))
+                (Some(rights), ShareKey::of_user(&user.authority, &user.info.username))
             }
         };
         Ok(Self {
@@ -122,8 +122,8 @@ impl Caller {
             own,
             authenticated_until: sender.until,
             connection: arrival.peer,
-            holder,
-            awaited: Awaited::default(),
+            share_key,
+            awaited: AwaitedClusters::default(),
             dispatched: None,
             admitted: OnceLock::new(),
             trace: Some(arrival.trace.clone()),
@@ -135,7 +135,7 @@ impl Caller {
 
     /// Copies the caller for a lookup that several requests share. The lookup may outlive the first request, so the
     /// copy has no permit of a flow-control schema.
-    pub(crate) fn of_shared_question(&self) -> Self {
+    pub(crate) fn for_shared_lookup(&self) -> Self {
         Self { admitted: OnceLock::new(), upgrade: None, ..self.clone() }
     }
 
@@ -145,7 +145,7 @@ impl Caller {
         Self::from_request(&HeaderMap::new(), &context, mirror).unwrap()
     }
 
-    pub(crate) fn note_unknown_rights(&self) {
+    pub(crate) fn record_unknown_rights(&self) {
         let _is_set = self.lacks_rights.set(());
     }
 
@@ -173,10 +173,10 @@ impl Caller {
 
     /// Returns the client whose writes this caller's reads wait for: the user in shared mode, any client of the process
     /// in personal mode.
-    pub(crate) fn writer(&self) -> Holder {
+    pub(crate) fn writer(&self) -> ShareKey {
         match self.rights {
-            None => Holder::Unknown,
-            Some(_) => self.holder,
+            None => ShareKey::Unknown,
+            Some(_) => self.share_key,
         }
     }
 
@@ -233,21 +233,21 @@ impl Caller {
 
     /// Returns the deadline of a long-running request that begins now, and the cause of the end. `None` for a request
     /// without a deadline.
-    pub(crate) fn stream_end(&self) -> Option<(Instant, StreamOver)> {
-        let expiry = self.authenticated_until.map(|until| (until.instant(), StreamOver::Expired));
+    pub(crate) fn stream_end(&self) -> Option<(Instant, TerminationReason)> {
+        let expiry = self.authenticated_until.map(|until| (until.instant(), TerminationReason::Expired));
         let age = self.rights().and_then(CallerRights::max_stream_age);
-        let age = age.and_then(|age| Some((Instant::now().checked_add(age)?, StreamOver::Age)));
+        let age = age.and_then(|age| Some((Instant::now().checked_add(age)?, TerminationReason::Age)));
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
     }
 
     /// Resolves once the caller must not get more of a stream: the user is denied, the credentials are no longer valid,
     /// or the stream has reached its maximal age. `None` if none of these can happen. Cancellation is safe.
-    pub(crate) fn over(&self) -> Option<impl Future<Output = StreamOver> + Send + use<>> {
+    pub(crate) fn termination(&self) -> Option<impl Future<Output = TerminationReason> + Send + use<>> {
         let (end, rights) = (self.stream_end(), self.rights().cloned());
         (end.is_some() || rights.is_some()).then_some(async move {
             tokio::select! {
-                why = passed(end) => why,
-                why = gone(rights) => why,
+                why = wait_for_stream_end(end) => why,
+                why = wait_for_termination(rights) => why,
             }
         })
     }
@@ -259,14 +259,14 @@ impl Caller {
     ///
     /// # Errors
     /// 429; those of the answer.
-    pub(crate) async fn unless_crowded<T>(
+    pub(crate) async fn refuse_over_limit<T>(
         &self,
         verb: Verb,
         mut answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
     ) -> Result<T, Refusal> {
-        let crowded = || self.rights().and_then(CallerRights::crowded);
+        let exceeded_limit = || self.rights().and_then(CallerRights::exceeded_limit);
         let is_begun = || !verb.is_read() && self.written.get().is_some();
-        let answer = poll_fn(|context| match crowded().filter(|_| !is_begun()) {
+        let answer = poll_fn(|context| match exceeded_limit().filter(|_| !is_begun()) {
             Some(exceeded) => Poll::Ready(Err(exceeded.into())),
             None => answer.as_mut().poll(context),
         });
@@ -278,11 +278,11 @@ impl Caller {
     ///
     /// # Errors
     /// 403; 429 if too many reviews of rights wait.
-    pub(crate) async fn may_visit(&self, path: &str) -> Result<(), Refusal> {
-        let Some(rights) = self.rights().map(CallerRights::by_itself) else { return Ok(()) };
-        match rights.settled_unless_crowded(|rights| rights.may_visit(path)).await? {
+    pub(crate) async fn may_get_non_resource_url(&self, path: &str) -> Result<(), Refusal> {
+        let Some(rights) = self.rights().map(CallerRights::for_optional_part) else { return Ok(()) };
+        match rights.try_decide_after_reviews(|rights| rights.may_get_non_resource_url(path)).await? {
             true => Ok(()),
-            false => Err(rights.forbids_visit(path.to_owned())),
+            false => Err(rights.forbid_non_resource_url(path.to_owned())),
         }
     }
 
@@ -304,19 +304,19 @@ impl Caller {
 
     async fn identity_in(&self, cluster: &ClusterSetup, sent: &SentRequest<'_>) -> Result<RequestIdentity, Refusal> {
         let Some(rights) = &self.rights else {
-            return Ok(self.given.clone().map_or(RequestIdentity::Member, RequestIdentity::AsGiven));
+            return Ok(self.given.clone().map_or(RequestIdentity::Member, RequestIdentity::ClientImpersonation));
         };
         if let Some(own) = self.own_token(cluster) {
-            return Ok(RequestIdentity::Own(own));
+            return Ok(RequestIdentity::UserToken(own));
         }
         let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
-        let told = rights.settled_unless_crowded(identity).await??;
+        let told = rights.try_decide_after_reviews(identity).await??;
         let headers = rights.headers(told).map_err(RequestRefusal::NotExpressible)?;
         Ok(RequestIdentity::Impersonate(headers))
     }
 
     /// Returns the user's own token, if this cluster accepts the token itself.
-    fn own_token(&self, cluster: &ClusterSetup) -> Option<OwnToken> {
+    fn own_token(&self, cluster: &ClusterSetup) -> Option<UserToken> {
         let own = self.own.as_ref()?;
         let passes = cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens);
         passes.then(|| own.token_for(&cluster.name, self.given.clone()))?
@@ -324,14 +324,14 @@ impl Caller {
 
     /// Returns whether the user's own token authenticates the user in the cluster, so that Tributary does not
     /// impersonate.
-    pub(crate) fn comes_with_own_token(&self, cluster: &ClusterSetup) -> bool {
+    pub(crate) fn has_own_token(&self, cluster: &ClusterSetup) -> bool {
         self.own_token(cluster).is_some()
     }
 
     /// Returns whether the user of a personal endpoint impersonates another user. Memory holds the objects that the
     /// kubeconfig's user may see, so memory cannot answer an impersonated request. In shared mode Tributary knows the
     /// rights of each user.
-    pub(crate) fn is_another(&self) -> bool {
+    pub(crate) fn impersonates_another(&self) -> bool {
         self.rights.is_none() && self.given.is_some()
     }
 
@@ -357,7 +357,7 @@ mod tests {
     async fn begun_deletion_is_answered_although_too_many_rights_reviews_wait() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let share = FairSemaphore::new("questions", 2, ShareMetrics::default());
-        let exceeded = share.acquire(Holder::Unknown, 3).unwrap_err();
+        let exceeded = share.acquire(ShareKey::Unknown, 3).unwrap_err();
         for (verb, is_written, is_answered) in [
             (Verb::List, false, false),
             (Verb::List, true, false),
@@ -365,11 +365,11 @@ mod tests {
             (Verb::DeleteCollection, true, true),
         ] {
             let caller = Caller::named("ann", router.rights());
-            caller.rights().unwrap().crowd(exceeded);
+            caller.rights().unwrap().set_exceeded_limit(exceeded);
             if is_written {
                 caller.written.set(()).unwrap();
             }
-            let answer = caller.unless_crowded(verb, pin!(async { Ok::<(), Refusal>(()) })).await;
+            let answer = caller.refuse_over_limit(verb, pin!(async { Ok::<(), Refusal>(()) })).await;
             assert_eq!(answer.is_ok(), is_answered, "{verb} {is_written}");
         }
     }

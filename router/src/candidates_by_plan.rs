@@ -36,10 +36,10 @@ pub(crate) async fn candidates_by_plan(
             let decide = |rights: &CallerRights| decide(configuration, rights, (info, query), resource, plan, denied);
             let is_in_part = is_in_part(configuration, resource, plan);
             let lacks = |found: &Result<Candidates, Refusal>| match found {
-                Ok(candidates) => candidates.is_one_unknown() && (!is_in_part || candidates.is_empty()),
-                Err(refusal) => refusal.is_of_unknown_rights(),
+                Ok(candidates) => candidates.has_unknown() && (!is_in_part || candidates.is_empty()),
+                Err(refusal) => refusal.is_about_unknown_rights(),
             };
-            rights.with_joining(|| rights.settled(decide), lacks).await?
+            rights.with_joining(|| rights.decide_after_reviews(decide), lacks).await?
         }
     };
     let Some(denied) = caller.denied_clusters() else { return Ok(found) };
@@ -49,7 +49,7 @@ pub(crate) async fn candidates_by_plan(
         _ => false,
     };
     let left = found.except(configuration.clusters.keys(), |cluster| denied.has(cluster) && !may_look(cluster));
-    let is_somewhere = left.is_one_unknown() || denied.allowed_clusters().any(|cluster| left.has(cluster));
+    let is_somewhere = left.has_unknown() || denied.allowed_clusters().any(|cluster| left.has(cluster));
     match denied.refusal(|cluster| found.has(cluster)) {
         Some(refusal) if !is_somewhere => Err(refusal),
         _ => Ok(left),
@@ -129,7 +129,7 @@ fn decide(
         && &*resource.resource.resource == "selfsubjectreviews"
         && rights.actor().impersonated_user().is_none();
     // Before the search for the object, Tributary refuses an action that no cluster allows, as kube-apiserver does.
-    let may_ask = |doing: Candidates| !doing.is_empty() || doing.is_one_unknown();
+    let may_ask = |doing: Candidates| !doing.is_empty() || doing.has_unknown();
     if is_who || (!candidates.is_empty() && may_ask(doing)) {
         return Ok(candidates);
     }
@@ -140,12 +140,12 @@ fn decide(
     // request.
     let wanted = wanted_clusters(configuration.policy(&resource.resource), plan, query);
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
-    let is_one_unknown = match &wanted {
+    let has_unknown = match &wanted {
         Some(wanted) => candidates.is_one_unknown_of(wanted, |cluster| wanted.admits(cluster)),
         // A later stage refuses the malformed selector.
-        None => candidates.is_one_unknown(),
+        None => candidates.has_unknown(),
     };
-    if is_one_unknown {
+    if has_unknown {
         // Unknown rights are not missing rights: the list excludes clusters with unknown rights, with a Warning.
         if is_in_part(configuration, resource, plan) {
             return Ok(candidates);

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use tributary_answers::refusal::ONE_CLUSTER;
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, ResourceRequest};
-use tributary_fleet::discovery::{ServedResource, Union};
+use tributary_fleet::discovery::{MergedDiscovery, ServedResource};
 use tributary_fleet::policy::{Policies, ResourcePolicy};
 use tributary_fleet::topology::Cluster;
 use tributary_merge::Epochs;
 use tributary_rights::ReadableConfiguration;
-use tributary_views::view::Standing;
+use tributary_views::view::CacheState;
 
 use crate::dispatch::Dispatch;
-use crate::flow_control::GovernedPlaces;
+use crate::flow_control::ActiveSchemas;
 use crate::versions::Versions;
 
 /// Policies, clusters and discovery at the arrival of a request. One snapshot for each request keeps a concurrent
@@ -23,11 +23,11 @@ pub(crate) struct ConfigurationSnapshot {
     /// Policies for reads of each resource, for example their consistency.
     pub(crate) policies: Arc<Policies>,
     /// Flow-control schemas of the merged view and of all clusters.
-    pub(crate) flow_control: Arc<GovernedPlaces>,
+    pub(crate) flow_control: Arc<ActiveSchemas>,
     /// Dispatch policies; `None` without policies.
     pub(crate) dispatch: Option<Arc<Dispatch>>,
     /// Merged discovery of all clusters.
-    pub(crate) union: Arc<Union>,
+    pub(crate) merged_discovery: Arc<MergedDiscovery>,
     pub(crate) clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     /// Lists of clusters (epochs) that compact composite versions refer to.
     pub(crate) epochs: Arc<Epochs>,
@@ -36,8 +36,8 @@ pub(crate) struct ConfigurationSnapshot {
 impl ConfigurationSnapshot {
     /// Returns the parts of the configuration that decide which objects a caller may read.
     pub(crate) fn for_readable(&self) -> ReadableConfiguration {
-        let Self { policies, union, clusters, .. } = self.clone();
-        ReadableConfiguration { policies, union, clusters }
+        let Self { policies, merged_discovery, clusters, .. } = self.clone();
+        ReadableConfiguration { policies, merged_discovery, clusters }
     }
 
     pub(crate) fn policy(&self, resource: &GroupVersionResource) -> &ResourcePolicy {
@@ -48,19 +48,22 @@ impl ConfigurationSnapshot {
     /// tenth of a second after the cluster's answer. Until the update, the cluster must not count as a cluster that
     /// serves nothing. If one cluster is configured under two names, the merged discovery contains its discovery under
     /// the first name only.
-    pub(crate) fn has_told(&self, cluster: &Cluster) -> bool {
-        cluster.discovery().is_some() && (self.union.tells_of(cluster.name()) || cluster.twin().is_some())
+    pub(crate) fn has_discovery(&self, cluster: &Cluster) -> bool {
+        cluster.discovery().is_some()
+            && (self.merged_discovery.has_discovery_of(cluster.name()) || cluster.duplicate().is_some())
     }
 
     /// Returns whether a cluster may serve a resource that its discovery lacks, because discovery is missing or out of
     /// date.
     pub(crate) fn may_serve(&self, cluster: &Cluster, served: &ServedResource) -> bool {
-        !self.has_told(cluster) || self.is_unserved(cluster, served)
+        !self.has_discovery(cluster) || self.is_unserved(cluster, served)
     }
 
     /// Returns whether a cluster's discovery lacks a resource and is out of date.
     pub(crate) fn is_unserved(&self, cluster: &Cluster, served: &ServedResource) -> bool {
-        self.has_told(cluster) && !served.is_had_by(cluster.name()) && cluster.outdated(&served.resource).is_some()
+        self.has_discovery(cluster)
+            && !served.is_served_by(cluster.name())
+            && cluster.outdated(&served.resource).is_some()
     }
 
     /// Finds the cluster for a resource that no discovery document lists, if only one cluster serves the group and
@@ -73,7 +76,7 @@ impl ConfigurationSnapshot {
         let has_it = |own: &&Arc<Cluster>| own.discovery().is_some_and(|own| own.has_version(&version));
         let resource = &request.resource;
         let is_up_to_date = |own: &Cluster| own.outdated(resource).is_none() && own.undescribed(resource).is_none();
-        let mut having = self.clusters.values().filter(|own| own.twin().is_none()).filter(has_it);
+        let mut having = self.clusters.values().filter(|own| own.duplicate().is_none()).filter(has_it);
         match (having.next(), having.next()) {
             (Some(only), None) if !request.resource.is_built_in() && is_up_to_date(only) => {
                 Some(ServedResource::unlisted(request, only.name().clone()))
@@ -87,11 +90,12 @@ impl ConfigurationSnapshot {
     pub(crate) fn unserved<'a>(
         &'a self,
         served: &'a ServedResource,
-    ) -> impl Iterator<Item = (ClusterName, Standing)> + use<'a> {
-        let all_have_it = served.clusters.len() + served.otherwise.len() >= self.clusters.len();
+    ) -> impl Iterator<Item = (ClusterName, CacheState)> + use<'a> {
+        let all_have_it = served.clusters.len() + served.not_merged.len() >= self.clusters.len();
         let clusters = self.clusters.values().filter(move |_| !all_have_it);
         let unserved = clusters.filter(|cluster| self.is_unserved(cluster, served));
-        unserved.filter_map(|cluster| Some((cluster.name().clone(), Standing::of_unserved(cluster, &served.resource)?)))
+        unserved
+            .filter_map(|cluster| Some((cluster.name().clone(), CacheState::of_unserved(cluster, &served.resource)?)))
     }
 
     /// Returns the form of the resourceVersions in a resource's objects. Cost: linear in the number of policy rules,
@@ -119,11 +123,11 @@ impl ConfigurationSnapshot {
     }
 
     /// Returns whether memory caches a resource's objects of one namespace, or of all namespaces (`None`).
-    pub(crate) fn is_held(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
+    pub(crate) fn is_cached(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
         let resource = &served.resource;
         !served.cacheable.is_empty()
             && self.policies.is_registered(resource)
-            && self.policy(resource).holds(served.description.namespaced(), namespace)
+            && self.policy(resource).caches(served.description.namespaced(), namespace)
     }
 
     /// Returns whether reads of the newest state go to the members (`consistency: Quorum`).
@@ -146,7 +150,7 @@ impl ConfigurationSnapshot {
 
     pub(crate) fn having(&self, served: &ServedResource) -> impl Iterator<Item = &ClusterName> {
         let all = self.clusters.values();
-        all.filter(|own| served.is_had_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())
+        all.filter(|own| served.is_served_by(own.name()) || self.may_serve(own, served)).map(|own| own.name())
     }
 
     /// Returns the text that tells a client how to watch a resource that memory does not cache.

@@ -11,10 +11,10 @@
 //! for each purpose.
 
 mod dispatched;
-mod places;
+mod entry_points;
 mod sender;
 
 pub(crate) use dispatched::{DeniedClusters, Dispatched, SchemaName};
-pub(crate) use places::{Dispatch, DispatchGate};
-pub use places::{DispatchSettings, PlacePolicies};
+pub(crate) use entry_points::{Dispatch, DispatchGate};
+pub use entry_points::{DispatchSettings, EntryPointPolicies};
 pub(crate) use sender::{PolicySender, PolicyUser};

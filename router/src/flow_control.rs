@@ -19,31 +19,31 @@ use prometheus_client::metrics::counter::ConstCounter;
 use tributary_answers::refusal::{LimitRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::Reach;
-use tributary_fleet::discovery::Union;
+use tributary_fleet::discovery::MergedDiscovery;
 use tributary_flow_control::{
-    Attributes, DuplicateSchema, Flow, FlowControl, FlowResource, GovernedSchema, REFUSAL_REASONS, Schema, SchemaUsage,
+    Attributes, DuplicateSchema, Flow, FlowControl, FlowResource, REFUSAL_REASONS, Schema, SchemaLimiter, SchemaUsage,
 };
 use tributary_rights::User;
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::gauges::gauges;
 
 use crate::caller::Caller;
 use crate::dispatch::SchemaName;
 use crate::health;
-use crate::received::Received;
+use crate::received::ReceivedRequest;
 
 /// Flow-control schemas of the merged view and of all clusters.
 #[derive(Clone, Debug, Default)]
 pub struct FlowSettings {
     /// Schemas of the merged view.
-    pub merged: PlaceSchemas,
+    pub merged: EntryPointSchemas,
     /// Schemas of clusters' own views.
-    pub clusters: BTreeMap<ClusterName, PlaceSchemas>,
+    pub clusters: BTreeMap<ClusterName, EntryPointSchemas>,
 }
 
 /// Schemas of one entry point: the merged view or a cluster.
 #[derive(Clone, Debug, Default)]
-pub struct PlaceSchemas {
+pub struct EntryPointSchemas {
     /// The schemas, in any order.
     pub schemas: Vec<Schema>,
     /// Name of the schema that all requests pass; `None` without such a schema.
@@ -86,13 +86,13 @@ fn shown(cluster: Option<&ClusterName>) -> String {
 
 /// Schemas in force, with their usage.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GovernedPlaces {
-    merged: GovernedPlace,
-    clusters: BTreeMap<ClusterName, GovernedPlace>,
+pub(crate) struct ActiveSchemas {
+    merged: ActiveEntryPoint,
+    clusters: BTreeMap<ClusterName, ActiveEntryPoint>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct GovernedPlace {
+struct ActiveEntryPoint {
     control: FlowControl,
     all: Option<PassedSchema>,
     /// Schemas that policies may name, including removed schemas of the previous configuration: the previous policies
@@ -102,12 +102,12 @@ struct GovernedPlace {
 
 #[derive(Clone, Debug)]
 pub(crate) struct PassedSchema {
-    schema: GovernedSchema,
+    schema: SchemaLimiter,
     is_merged: bool,
     header: HeaderValue,
 }
 
-impl GovernedPlaces {
+impl ActiveSchemas {
     /// Returns the schemas after a change of the settings. A schema keeps its usage if its entry point, name and kind
     /// stay unchanged.
     ///
@@ -119,8 +119,8 @@ impl GovernedPlaces {
         for (cluster, place) in [(None, &settings.merged)].into_iter().chain(places) {
             place.check().map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })?;
         }
-        let unused = GovernedPlace::default();
-        let next = |cluster: Option<&ClusterName>, before: &GovernedPlace, place| {
+        let unused = ActiveEntryPoint::default();
+        let next = |cluster: Option<&ClusterName>, before: &ActiveEntryPoint, place| {
             before
                 .next(place, cluster.is_none())
                 .map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })
@@ -128,7 +128,7 @@ impl GovernedPlaces {
         let merged = next(None, &self.merged, settings.merged)?;
         let mut clusters = BTreeMap::new();
         let gone = self.clusters.keys().filter(|name| !settings.clusters.contains_key(*name));
-        let gone: Vec<_> = gone.map(|name| (name.clone(), PlaceSchemas::default())).collect();
+        let gone: Vec<_> = gone.map(|name| (name.clone(), EntryPointSchemas::default())).collect();
         for (name, place) in settings.clusters.into_iter().chain(gone) {
             let place = next(Some(&name), self.clusters.get(&name).unwrap_or(&unused), place)?;
             if !place.by_name.is_empty() {
@@ -157,11 +157,11 @@ impl GovernedPlaces {
     }
 
     #[cfg(test)]
-    pub(crate) fn merged_schema(&self, name: &str) -> Option<&GovernedSchema> {
+    pub(crate) fn merged_schema(&self, name: &str) -> Option<&SchemaLimiter> {
         self.merged.control.schema(name)
     }
 
-    fn schemas(&self) -> Vec<(SchemaLabels, &GovernedSchema)> {
+    fn schemas(&self) -> Vec<(SchemaLabels, &SchemaLimiter)> {
         let clusters = self.clusters.iter().map(|(name, place)| (name.as_str(), place));
         let mut schemas = Vec::new();
         for (cluster, place) in [("", &self.merged)].into_iter().chain(clusters) {
@@ -185,7 +185,7 @@ impl FlowSettings {
     }
 }
 
-impl PlaceSchemas {
+impl EntryPointSchemas {
     fn check(&self) -> Result<(), FlowSettingsProblem> {
         let mut names = BTreeSet::new();
         for Schema { name, .. } in &self.schemas {
@@ -201,9 +201,9 @@ impl PlaceSchemas {
     }
 }
 
-impl GovernedPlace {
-    fn next(&self, settings: PlaceSchemas, is_merged: bool) -> Result<Self, FlowSettingsProblem> {
-        let PlaceSchemas { schemas, all } = settings;
+impl ActiveEntryPoint {
+    fn next(&self, settings: EntryPointSchemas, is_merged: bool) -> Result<Self, FlowSettingsProblem> {
+        let EntryPointSchemas { schemas, all } = settings;
         let control = self.control.changed(schemas)?;
         let mut by_name = BTreeMap::new();
         for schema in control.schemas().chain(control.left()) {
@@ -230,7 +230,7 @@ impl PassedSchema {
         &self.header
     }
 
-    /// Admits a request, immediately or after waiting in the schema's queue. `union` is the merged discovery, which
+    /// Admits a request, immediately or after waiting in the schema's queue. `merged_discovery` is the merged discovery, which
     /// lists the served resources. The answer's body keeps the returned permit. The caller also passes the permit on to
     /// the members, and to the tunnel of an upgraded connection.
     ///
@@ -240,12 +240,12 @@ impl PassedSchema {
     /// 429.
     pub(crate) async fn admit(
         &self,
-        Received { info, may_switch, .. }: Received<'_>,
+        ReceivedRequest { info, may_switch, .. }: ReceivedRequest<'_>,
         user: &User,
         caller: &Caller,
-        union: &Union,
+        merged_discovery: &MergedDiscovery,
     ) -> Result<Permit, Refusal> {
-        let admitted = self.schema.admit(&attributes(info, is_served(info, union), user, caller)).await;
+        let admitted = self.schema.admit(&attributes(info, is_served(info, merged_discovery), user, caller)).await;
         let admitted = admitted.map_err(|refused| {
             let cluster = info.cluster.clone().filter(|_| !self.is_merged);
             LimitRefusal::FlowControl { cluster, refused }
@@ -254,9 +254,9 @@ impl PassedSchema {
         // A request is admitted once.
         let _is_first = caller.admitted.set(Arc::clone(&held));
         if let Some(upgrade) = caller.upgrade.as_ref().filter(|_| may_switch) {
-            upgrade.permits.push(Permit::keeping(Arc::clone(&held)));
+            upgrade.permits.push(Permit::from_guard(Arc::clone(&held)));
         }
-        Ok(Permit::keeping(held))
+        Ok(Permit::from_guard(held))
     }
 }
 
@@ -291,26 +291,26 @@ fn attributes<'a>(info: &'a RequestInfo, is_served: bool, user: &'a User, caller
         resource,
         is_long_running: info.class().is_long_running(),
         width: 1,
-        flow: flow_of(caller.holder),
+        flow: flow_of(caller.share_key),
     }
 }
 
 /// Returns whether a request is for a resource that a cluster serves, or for no resource. All unserved resources count
 /// as one. Otherwise clients could invent resources, and get a separate limit for each.
-fn is_served(info: &RequestInfo, union: &Union) -> bool {
-    match union.served(info) {
+fn is_served(info: &RequestInfo, merged_discovery: &MergedDiscovery) -> bool {
+    match merged_discovery.served(info) {
         Some((request, served)) => request.subresource.is_none() || served.description.below(request).is_some(),
         None => info.resource().is_none(),
     }
 }
 
 /// Returns the flow (fair share of a queue) of a waiting request. Users whom only one member authenticates share one
-/// flow, as they share one part of each limit (`ShareHolder::group`). Otherwise an account that may create users in the
+/// flow, as they share one part of each limit (`GroupedShareKey::group`). Otherwise an account that may create users in the
 /// member could get thousands of flows. Within the shared flow, the users are served round robin.
-fn flow_of(holder: Holder) -> Flow {
-    match holder.member() {
-        Some(member) => Flow::of_one_among(&member, &holder),
-        None => Flow::from_identity(&holder),
+fn flow_of(share_key: ShareKey) -> Flow {
+    match share_key.member() {
+        Some(member) => Flow::from_shared_identity(&member, &share_key),
+        None => Flow::from_identity(&share_key),
     }
 }
 
@@ -330,7 +330,7 @@ struct DecisionLabels {
     decision: &'static str,
 }
 
-pub(crate) struct FlowMetrics(pub(crate) Arc<ArcSwap<GovernedPlaces>>);
+pub(crate) struct FlowMetrics(pub(crate) Arc<ArcSwap<ActiveSchemas>>);
 
 impl fmt::Debug for FlowMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -399,30 +399,30 @@ mod tests {
         let limit = MaxRequestsInflight { max: 1, count_long_running: true };
         let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
         let schema = Schema { name: "one".into(), kind };
-        let merged = PlaceSchemas { all: Some(schema.name.clone()), schemas: vec![schema] };
+        let merged = EntryPointSchemas { all: Some(schema.name.clone()), schemas: vec![schema] };
         let settings = FlowSettings { merged, ..FlowSettings::default() };
-        let places = GovernedPlaces::default().next(settings).unwrap();
+        let places = ActiveSchemas::default().next(settings).unwrap();
         let info = RequestInfo::parse("GET", path, None).unwrap();
         let preferences = Preferences::from_headers(&HeaderMap::new(), None);
         let received =
-            Received { info: &info, query: None, is_head: false, may_switch: true, preferences: &preferences };
+            ReceivedRequest { info: &info, query: None, is_head: false, may_switch: true, preferences: &preferences };
         let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
-        let (user, union) = (User::named("test", "ann"), Union::default());
+        let (user, merged_discovery) = (User::named("test", "ann"), MergedDiscovery::default());
         let audited = Arc::new(());
         let upgrade = ClientUpgrade::new(hyper::upgrade::on(http::Request::new(())));
-        upgrade.permits.push(Permit::keeping(Arc::clone(&audited)));
+        upgrade.permits.push(Permit::from_guard(Arc::clone(&audited)));
         let mut caller = Caller::named("ann", None);
         caller.upgrade = Some(upgrade.clone());
 
-        let of_answer = schema.admit(received, &user, &caller, &union).await.unwrap();
+        let of_answer = schema.admit(received, &user, &caller, &merged_discovery).await.unwrap();
         let tunnel = upgrade.permits;
         drop((of_answer, caller));
         let caller = Caller::named("ann", None);
-        let refused = schema.admit(received, &user, &caller, &union).await;
+        let refused = schema.admit(received, &user, &caller, &merged_discovery).await;
         assert!(refused.is_err(), "{path} is in use");
         assert_eq!(Arc::strong_count(&audited), 2);
         drop(tunnel);
-        assert!(schema.admit(received, &user, &Caller::named("ann", None), &union).await.is_ok());
+        assert!(schema.admit(received, &user, &Caller::named("ann", None), &merged_discovery).await.is_ok());
         assert_eq!(Arc::strong_count(&audited), 1);
     }
 }

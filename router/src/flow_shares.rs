@@ -6,12 +6,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use crate::flow_control::{FlowSettings, FlowSettingsError, GovernedPlaces};
+use crate::flow_control::{ActiveSchemas, FlowSettings, FlowSettingsError};
 
 /// Divides the configured limits by the number of replicas. One value for each process.
 #[derive(Debug)]
 pub(crate) struct FlowShares {
-    governed: Arc<ArcSwap<GovernedPlaces>>,
+    governed: Arc<ArcSwap<ActiveSchemas>>,
     whole: Mutex<WholeLimits>,
 }
 
@@ -23,7 +23,7 @@ struct WholeLimits {
 }
 
 impl FlowShares {
-    pub(crate) fn new(governed: Arc<ArcSwap<GovernedPlaces>>) -> Self {
+    pub(crate) fn new(governed: Arc<ArcSwap<ActiveSchemas>>) -> Self {
         let whole = WholeLimits { settings: FlowSettings::default(), replicas: NonZeroU32::MIN };
         Self { governed, whole: Mutex::new(whole) }
     }
@@ -58,13 +58,13 @@ mod tests {
     use tributary_flow_control::{Limited, MaxRequestsInflight, Schema, SchemaKind};
 
     use super::*;
-    use crate::flow_control::PlaceSchemas;
+    use crate::flow_control::EntryPointSchemas;
 
     #[test]
     fn flow_control_limits_are_divided_by_the_number_of_replicas() {
         let limit = MaxRequestsInflight { max: 12, count_long_running: true };
         let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
-        let merged = PlaceSchemas { schemas: vec![Schema { name: "one".into(), kind }], all: None };
+        let merged = EntryPointSchemas { schemas: vec![Schema { name: "one".into(), kind }], all: None };
         let shares = FlowShares::new(Arc::default());
         shares.set_replicas(NonZeroU32::new(3).unwrap());
         shares.set(FlowSettings { merged, ..FlowSettings::default() }).unwrap();

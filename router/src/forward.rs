@@ -2,23 +2,23 @@
 //! members.
 
 pub(crate) mod answer;
-mod ask;
-mod body_turns;
+mod body_permits;
 pub(crate) mod buffered;
 pub(crate) mod create;
 pub(crate) mod delete_collection;
+mod impersonation_forbidden;
 pub(crate) mod integers;
-mod lasting;
 pub(crate) mod list;
+mod long_running;
+mod lookup;
 mod media_type;
 mod missing_namespace;
-mod not_let;
 pub(crate) mod one_cluster;
 pub(crate) mod one_object;
 pub(crate) mod owner;
 mod preconditions;
+mod reservation;
 mod rewritten;
-mod room;
 pub(crate) mod self_review;
 pub(crate) mod send;
 pub(crate) mod storage_versions;

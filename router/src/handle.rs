@@ -17,9 +17,9 @@ use crate::stages::answer::answer_planned;
 use crate::stages::authorize::answer_by_rights;
 use crate::stages::configure::refuse_replaced_user;
 use crate::stages::deadline::answer_in_time;
-use crate::stages::dispatch::{apply_policies, note_denied_clusters};
+use crate::stages::dispatch::{apply_policies, record_denied_clusters};
 use crate::stages::encode::{encode_answer, encode_unread, finish_answer};
-use crate::stages::limit::wait_for_place;
+use crate::stages::limit::acquire_schema_permit;
 use crate::stages::observe::Observation;
 use crate::stages::parse::ParsedRequest;
 use crate::stages::plan::plan_answer;
@@ -43,7 +43,7 @@ impl Router {
                 let (router, configuration, trace) = (self, &configuration, &arrival.trace);
                 let mut request =
                     StagedRequest { router, received, configuration, user, trace, schema: None, warning: None };
-                observation.note_read(&request);
+                observation.record_read(&request);
                 let answer = pass_stages(&mut request, message, context).await;
                 let answer = refuse_replaced_user(&request, answer);
                 let counted = observation.counted(&request, answer.as_ref().err());
@@ -67,14 +67,14 @@ async fn pass_stages(
 ) -> Result<Response<Body>, Refusal> {
     let admitting = request.trace.stage("admit");
     // Admit. This stage precedes all costly stages. A long-running request keeps its permit until the body ends.
-    let Admitted { mut caller, place } = admit_request(request, message.headers(), context)?;
+    let Admitted { mut caller, permit } = admit_request(request, message.headers(), context)?;
     // Dispatch. This stage precedes the choice of the schema, because a policy may choose the schema.
     apply_policies(request, message.headers(), &mut caller)?;
     let answer = {
         let (request, caller) = (&*request, &caller);
         let answer = pin!(async {
             // Limit. This stage precedes the plan, because the wait for a permit could make a plan outdated.
-            let place = wait_for_place(request, caller).await?;
+            let permit = acquire_schema_permit(request, caller).await?;
             drop(admitting);
             // Authorize. This stage surrounds plan and answer, because plan and answer may need the rights. The answer
             // reports unknown rights.
@@ -85,13 +85,13 @@ async fn pass_stages(
                 answer_planned(request, caller, message, planned).await
             });
             let answer = answer_by_rights(request, caller, answer).await;
-            place.keep_for_body(answer)
+            permit.attach_to_answer(answer)
         });
         // Deadline. This stage surrounds the later stages, because the wait for a permit counts.
         answer_in_time(request, caller, answer).await
     };
-    note_denied_clusters(request, &caller);
-    Ok(place.kept_by_body(answer?))
+    record_denied_clusters(request, &caller);
+    Ok(permit.attach_to_body(answer?))
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
     use crate::caller::Caller;
-    use crate::received::Received;
+    use crate::received::ReceivedRequest;
     use crate::{RouterConfig, User, forward};
 
     /// Maximal size of a request's future in bytes, until the answer begins: 32 MB for 4,000 requests in flight. An
@@ -132,7 +132,7 @@ mod tests {
         let (name, preferences) = (info.cluster.clone().unwrap(), Preferences::from_headers(message.headers(), None));
         let (configuration, is_head) = (router.configuration(), false);
         let may_switch = false;
-        let received = Received { info: &info, query: None, is_head, may_switch, preferences: &preferences };
+        let received = ReceivedRequest { info: &info, query: None, is_head, may_switch, preferences: &preferences };
         let passed = forward::one_cluster::forward(&router, &configuration, &caller, message, received, &name);
         let bytes = size_of_val(&passed);
         assert!(bytes <= PASSED_BYTES_MAX, "{bytes} bytes");

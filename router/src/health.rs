@@ -24,19 +24,19 @@ fn parts(path: &str) -> (&str, &str) {
 }
 
 /// Returns whether the answer to a health check has lines for clusters, which need a report.
-pub(crate) fn tells_of_clusters(path: &str, query: Option<&str>, draining: bool) -> bool {
+pub(crate) fn shows_clusters(path: &str, query: Option<&str>, draining: bool) -> bool {
     let (check, _) = parts(path);
-    check == "readyz" && (draining || asks_of_clusters(path, query))
+    check == "readyz" && (draining || requests_clusters(path, query))
 }
 
 /// Returns whether a health check requests one of its parts, or all lines (`verbose`).
-pub(crate) fn asks_of_clusters(path: &str, query: Option<&str>) -> bool {
+pub(crate) fn requests_clusters(path: &str, query: Option<&str>) -> bool {
     let (_, wanted) = parts(path);
     !wanted.is_empty() || Query::parse(query).get("verbose").is_some()
 }
 
 /// Answers a health check. `draining` makes `/readyz` fail, so that load balancers choose another process. Uses only
-/// the report's clusters, and only if the answer [has lines for clusters](tells_of_clusters).
+/// the report's clusters, and only if the answer [has lines for clusters](shows_clusters).
 pub(crate) fn answer_check(path: &str, query: Option<&str>, report: &Report, draining: bool) -> Response<Body> {
     let (check, wanted) = parts(path);
     let ready = !(check == "readyz" && draining);

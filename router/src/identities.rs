@@ -21,7 +21,7 @@ impl Router {
     /// or a certificate proves that the servers are the same.
     pub fn same_cluster_twice(&self) -> Option<(ClusterName, ClusterName)> {
         let clusters = self.fleet.clusters();
-        let pairs = clusters.values().filter_map(|own| Some(((*own.twin()?).clone(), own.name().clone())));
+        let pairs = clusters.values().filter_map(|own| Some(((*own.duplicate()?).clone(), own.name().clone())));
         pairs.min()
     }
 
@@ -30,7 +30,7 @@ impl Router {
     fn unproved_identities(&self) -> BTreeSet<(ClusterName, ClusterName, Arc<String>)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| {
-            let (name, other) = (own.name().clone(), (*own.namesake()?).clone());
+            let (name, other) = (own.name().clone(), (*own.suspected_duplicate()?).clone());
             let (first, second) = if name < other { (name, other) } else { (other, name) };
             Some((first, second, own.uid()?))
         });
@@ -66,11 +66,11 @@ impl Router {
     fn update_epochs(&self, keep: Option<&(dyn Fn(&Epochs) + Send + Sync)>) {
         let clusters = self.fleet.clusters();
         let mut epochs = (*self.epochs()).clone();
-        let is_told = |own: &Cluster| {
+        let is_visible_to_client = |own: &Cluster| {
             let was_known = !own.incarnation().is_successor() && epochs.current_uid_of(own.name()).is_some();
             own.is_asked() || was_known
         };
-        if !clusters.is_empty() && clusters.values().all(|own| is_told(own)) {
+        if !clusters.is_empty() && clusters.values().all(|own| is_visible_to_client(own)) {
             let now = SystemTime::now();
             for own in clusters.values() {
                 if let Some(at) = own.incarnation().replaced_at() {

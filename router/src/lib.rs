@@ -26,7 +26,7 @@ mod last_heard_keeper;
 mod memory;
 mod mixed_releases;
 mod own_credential;
-mod own_questions;
+mod own_requests;
 mod plan;
 mod received;
 mod request;
@@ -37,7 +37,7 @@ mod response;
 mod selected_names;
 mod selection;
 mod served_resources;
-mod shared_questions;
+mod shared_lookups;
 mod stages;
 mod switching;
 pub mod testing;
@@ -49,10 +49,10 @@ mod versions;
 pub use crate::request_context::{Answer, AuthenticatedSender, RequestArrival, RequestContext};
 pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};
-pub use dispatch::{DispatchSettings, PlacePolicies};
-pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, PlaceSchemas};
+pub use dispatch::{DispatchSettings, EntryPointPolicies};
+pub use flow_control::{EntryPointSchemas, FlowSettings, FlowSettingsError, FlowSettingsProblem};
 pub use own_credential::OwnCredential;
-pub use own_questions::Unanswered;
+pub use own_requests::Unanswered;
 pub use served_resources::ServedResources;
 pub use traced_stage::{TraceContext, TracedStage};
 
@@ -64,8 +64,8 @@ pub use tributary_fleet::policy::{Policies, ResourcePolicy};
 pub use tributary_fleet::report::{self, Report};
 pub use tributary_fleet::topology::{ClusterAddress, ClusterSetup, SetupRevision};
 pub use tributary_proxy::{ClientUpgrade, Peer};
-pub use tributary_rights::{AuthenticatedUntil, RememberedActor, SharedMode, StillKnown, User};
-pub use tributary_sharing::body::{self, Ending, ended_by};
+pub use tributary_rights::{AuthenticatedUntil, CredentialValidity, RememberedActor, SharedMode, User};
+pub use tributary_sharing::body::{self, EarlyEnd, end_early};
 pub use tributary_sharing::limits::{self, Limits};
 
 use std::collections::BTreeSet;
@@ -83,7 +83,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
-use tributary_cacher::ObjectRoom;
+use tributary_cacher::ObjectMemoryLimit;
 use tributary_fleet::openapi::OpenApi;
 use tributary_fleet::report::{ClusterReport, LimitReport};
 use tributary_fleet::topology::{Cluster, EndpointMetrics, Fleet, MemberLimitMetrics, MemberUnreadBytes};
@@ -93,18 +93,18 @@ use tributary_proxy::ClientTuning;
 use tributary_rights::{ReadableCache, RightsMirror};
 use tributary_sharing::flow::fair_semaphore::FairSemaphore;
 use tributary_sharing::flow::large_bodies::LargeBodies;
-use tributary_sharing::flow::long_answers::AnswerTurns;
+use tributary_sharing::flow::long_answers::AnswerPermits;
 use tributary_sharing::flow::long_running::LongRunningShares;
 use tributary_views::views::Views;
-use tributary_views::views::held_metrics::HeldMetrics;
+use tributary_views::views::cache_metrics::CacheMetrics;
 
 use crate::caller::Caller;
-use crate::forward::owner::answers::{Answers, QuestionKey};
+use crate::forward::owner::answers::{Answers, LookupKey};
 use crate::forward::owner::helm::known_releases::KnownReleases;
-use crate::shared_questions::SharedQuestions;
+use crate::shared_lookups::SharedLookups;
 use configuration::ConfigurationSnapshot;
 use dispatch::DispatchGate;
-use flow_control::{FlowMetrics, GovernedPlaces};
+use flow_control::{ActiveSchemas, FlowMetrics};
 use flow_shares::FlowShares;
 
 /// Callback that stores the lists of clusters (epochs) that compact resourceVersions refer to.
@@ -139,12 +139,12 @@ pub struct Router {
     fleet: Arc<Fleet>,
     views: Arc<Views>,
     policies: Arc<ArcSwap<Policies>>,
-    flow_control: Arc<ArcSwap<GovernedPlaces>>,
+    flow_control: Arc<ArcSwap<ActiveSchemas>>,
     flow_shares: FlowShares,
     dispatch: Arc<DispatchGate>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
-    answer_turns: Arc<AnswerTurns>,
+    answer_permits: Arc<AnswerPermits>,
     requests: Arc<FairSemaphore>,
     /// Shares of long-running requests; `None` in personal mode.
     long_running: Option<LongRunningShares>,
@@ -156,7 +156,7 @@ pub struct Router {
     leaving: AtomicBool,
     alone: bool,
     openapi: OpenApi,
-    locations: Arc<SharedQuestions<QuestionKey, Answers>>,
+    locations: Arc<SharedLookups<LookupKey, Answers>>,
     releases: KnownReleases,
     /// Rights of users in each cluster; `None` in personal mode.
     rights: Option<Arc<RightsMirror>>,
@@ -171,7 +171,7 @@ impl Router {
     pub fn new(config: RouterConfig) -> Arc<Self> {
         let metrics = Arc::new(Metrics::default());
         let used = metrics.used_of(limits::OBJECTS);
-        let room = ObjectRoom::new(config.limits.total_collection_bytes, move |bytes| {
+        let room = ObjectMemoryLimit::new(config.limits.total_collection_bytes, move |bytes| {
             used.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         });
         let unread = MemberUnreadBytes::new(config.limits.member_unread_bytes, metrics.share(limits::MEMBER_UNREAD));
@@ -184,7 +184,7 @@ impl Router {
         let policies = Policies { secrets_by_name: config.shared.is_some(), ..config.policies };
         let policies = Arc::new(ArcSwap::from_pointee(policies));
         let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());
-        let held = HeldMetrics::for_views(&views);
+        let held = CacheMetrics::for_views(&views);
         metrics.register(|registry| registry.register_collector(Box::new(held)));
         let long_running = config.shared.as_ref().map(|_| LongRunningShares {
             requests: FairSemaphore::new(
@@ -194,11 +194,11 @@ impl Router {
             ),
             upgrades: FairSemaphore::new(
                 "connections for exec, attach and port-forward",
-                ClientTuning::default().tunnel_places.all(),
+                ClientTuning::default().tunnel_permits.all(),
                 metrics.share(limits::UPGRADES),
             ),
         });
-        let flow_control = Arc::<ArcSwap<GovernedPlaces>>::default();
+        let flow_control = Arc::<ArcSwap<ActiveSchemas>>::default();
         let flow_metrics = FlowMetrics(Arc::clone(&flow_control));
         metrics.register(|registry| registry.register_collector(Box::new(flow_metrics)));
         let flow_shares = FlowShares::new(Arc::clone(&flow_control));
@@ -216,7 +216,7 @@ impl Router {
             flow_shares,
             dispatch,
             epochs: ArcSwap::from_pointee(config.epochs),
-            answer_turns: AnswerTurns::new(config.limits.long_answers, &metrics.answer_turns),
+            answer_permits: AnswerPermits::new(config.limits.long_answers, &metrics.answer_permits),
             requests: FairSemaphore::new(
                 "requests in flight (--max-requests-inflight)",
                 config.limits.requests_in_flight,
@@ -332,7 +332,7 @@ impl Router {
         }
     }
 
-    /// Makes each stream check whether its user's credentials [are still valid](StillKnown). No effect in personal
+    /// Makes each stream check whether its user's credentials [are still valid](CredentialValidity). No effect in personal
     /// mode.
     pub fn authentication_changed(&self) {
         if let Some(rights) = &self.rights {
@@ -350,7 +350,7 @@ impl Router {
     /// Cancellation is safe.
     pub async fn rights_found_once(&self, within: Duration) {
         if let Some(rights) = &self.rights {
-            rights.found_once(within).await;
+            rights.wait_until_found(within).await;
         }
     }
 
@@ -374,7 +374,7 @@ impl Router {
             let Some(mirror) = &self.rights else { return cluster.report() };
             let rights = Some(mirror.condition_of(cluster.name()));
             let (decider, rights_reason) = mirror.decider_of(cluster.name());
-            let rights_problem = mirror.obstacle_of(cluster.name());
+            let rights_problem = mirror.unknown_rights_reason_of(cluster.name());
             ClusterReport { rights, rights_decider: Some(decider), rights_reason, rights_problem, ..cluster.report() }
         };
         let clusters = clusters.values().map(report).collect();
@@ -395,7 +395,7 @@ impl Router {
         let shares = shares.map(|(name, share)| {
             LimitReport::new(name, share.used() as u64, share.max() as u64, Some(share.refused()))
         });
-        let answer_turns = self.answer_turns.usage().map(|(length, (used, max, refused))| LimitReport {
+        let answer_permits = self.answer_permits.usage().map(|(length, (used, max, refused))| LimitReport {
             of: Some(format!("{length} answers")),
             ..LimitReport::new("long_answers", used as u64, max as u64, Some(refused))
         });
@@ -403,7 +403,7 @@ impl Router {
         let objects = LimitReport::new(limits::OBJECTS, room.used(), room.max(), None);
         let (used, max, refused) = self.fleet.unread().usage();
         let unread = LimitReport::new(limits::MEMBER_UNREAD, used as u64, max as u64, Some(refused));
-        shares.chain(answer_turns).chain([objects, unread]).collect()
+        shares.chain(answer_permits).chain([objects, unread]).collect()
     }
 
     /// Makes `/readyz` fail, so that load balancers choose a different replica. Requests are served until
@@ -436,7 +436,7 @@ impl Router {
             policies: self.policies.load_full(),
             flow_control: self.flow_control.load_full(),
             dispatch,
-            union: self.fleet.union(),
+            merged_discovery: self.fleet.merged_discovery(),
             clusters: self.fleet.clusters(),
             epochs: self.epochs(),
         }
@@ -475,12 +475,12 @@ impl Router {
         &self.views
     }
 
-    pub(crate) fn answer_turns(&self) -> &Arc<AnswerTurns> {
-        &self.answer_turns
+    pub(crate) fn answer_permits(&self) -> &Arc<AnswerPermits> {
+        &self.answer_permits
     }
 
     /// Returns the running lookups of objects' locations.
-    pub(crate) fn locations(&self) -> &Arc<SharedQuestions<QuestionKey, Answers>> {
+    pub(crate) fn locations(&self) -> &Arc<SharedLookups<LookupKey, Answers>> {
         &self.locations
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tributary_answers::helm_record::{KEY_BEGIN, are_records, release_of};
 use tributary_answers::refusal::listed;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, LabelSelector};
-use tributary_merge::{Heads, ObjectFilter};
+use tributary_merge::{ClusterSnapshots, ObjectFilter};
 
 use crate::selection::Selection;
 
@@ -32,7 +32,7 @@ pub(crate) fn is_list_of_records(resource: &GroupVersionResource, labels: &Label
     of_helm && are_records(resource)
 }
 
-pub(crate) async fn find_in_list(snapshots: &Heads, selection: &Selection) -> ReleaseClusters {
+pub(crate) async fn find_in_list(snapshots: &ClusterSnapshots, selection: &Selection) -> ReleaseClusters {
     let mut found = ReleaseClusters::default();
     let scope = selection.scope();
     for (cluster, snapshot) in snapshots.iter().filter(|(cluster, _)| selection.wants_cluster(cluster)) {

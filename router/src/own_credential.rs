@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretSlice};
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{GivenIdentity, OwnToken};
+use tributary_proxy::{ClientImpersonation, UserToken};
 
 /// Bearer token of a request. Only the cluster in the request's path gets the token, if the cluster verified the token
 /// and its configuration allows the forwarding. `Debug` does not show the token.
@@ -22,8 +22,8 @@ impl OwnCredential {
     }
 
     /// Returns the token if `cluster` verified the token; `None` for other clusters. `given` is the impersonated user.
-    pub(crate) fn token_for(&self, cluster: &ClusterName, given: Option<GivenIdentity>) -> Option<OwnToken> {
-        (self.cluster == *cluster).then(|| OwnToken::new(self.token.expose_secret(), given))?
+    pub(crate) fn token_for(&self, cluster: &ClusterName, given: Option<ClientImpersonation>) -> Option<UserToken> {
+        (self.cluster == *cluster).then(|| UserToken::new(self.token.expose_secret(), given))?
     }
 }
 

@@ -8,12 +8,12 @@ use http::HeaderMap;
 use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::request_info::{RequestInfo, RequestTarget, ResourceRequest, Verb};
 use tributary_apimachinery::{ClusterName, Query};
-use tributary_fleet::discovery::{DiscoveryPath, ServedResource, Union};
+use tributary_fleet::discovery::{DiscoveryPath, MergedDiscovery, ServedResource};
 use tributary_fleet::metrics::RequestSource;
 
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::received::Received;
+use crate::received::ReceivedRequest;
 
 /// Source of an answer, and the steps to get the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub(crate) enum OwnerRequest {
     /// The bodies are objects: Tributary translates versions and the annotation in request and answer.
     Object,
     /// The bodies are no objects (`log`, `exec`, `proxy`, …): Tributary translates nothing.
-    Opaque,
+    Streamed,
 }
 
 /// Decides whether the request has a route, and plans its answer: by the path, the method, the requested media types,
@@ -94,32 +94,32 @@ pub(crate) enum OwnerRequest {
 /// the discovery of all clusters. 405, 406 and 415 of the route. 403 for reads of all clusters under another user's
 /// name. 405 for a watch of a resource that is not in memory.
 pub(crate) fn plan<'a>(
-    received: Received<'a>,
+    received: ReceivedRequest<'a>,
     headers: &HeaderMap,
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
 ) -> Result<Plan<'a>, Refusal> {
-    let Received { info, query, is_head, preferences, .. } = received;
-    let planned = by_route(info, &configuration.union)?;
+    let ReceivedRequest { info, query, is_head, preferences, .. } = received;
+    let planned = by_route(info, &configuration.merged_discovery)?;
     if is_head && !planned.takes_head(info) {
         return Err(Refusal::method());
     }
     let Plan::Resource(served, plan) = planned else { return Ok(planned) };
     routes::check_media_types(info.verb, &served.resource, plan, headers, preferences)?;
     let namespace = info.resource().and_then(|resource| resource.namespace.as_deref());
-    let plan = by_what_is_held(plan, &served, namespace, query, configuration, caller)?;
+    let plan = plan_by_cache(plan, &served, namespace, query, configuration, caller)?;
     Ok(Plan::Resource(served, plan))
 }
 
 /// Plans the answer by the path and the method only.
-fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusal> {
+fn by_route<'a>(info: &'a RequestInfo, merged_discovery: &MergedDiscovery) -> Result<Plan<'a>, Refusal> {
     if let Some(cluster) = &info.cluster {
         return Ok(Plan::Cluster(cluster));
     }
     match &info.target {
-        RequestTarget::NonResource => non_resource(info, union),
+        RequestTarget::NonResource => non_resource(info, merged_discovery),
         RequestTarget::Resource(request) => {
-            let served = union.get(&request.resource).ok_or(Refusal::NoRoute)?;
+            let served = merged_discovery.get(&request.resource).ok_or(Refusal::NoRoute)?;
             resource(info.verb, request, served).map(|plan| Plan::Resource(Arc::clone(served), plan))
         }
     }
@@ -128,7 +128,7 @@ fn by_route<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusa
 /// Adjusts the plan of a read to the objects in memory. In personal mode an impersonated get goes to the object's
 /// cluster, which decides about the rights: memory has the objects that the kubeconfig's user may see. Resources that
 /// are not in memory are read live, too.
-fn by_what_is_held(
+fn plan_by_cache(
     plan: ResourcePlan,
     served: &ServedResource,
     namespace: Option<&str>,
@@ -137,8 +137,8 @@ fn by_what_is_held(
     caller: &Caller,
 ) -> Result<ResourcePlan, Refusal> {
     let resource = &served.resource;
-    let held = configuration.is_held(served, namespace);
-    match (plan, caller.is_another(), held) {
+    let held = configuration.is_cached(served, namespace);
+    match (plan, caller.impersonates_another(), held) {
         (ResourcePlan::Get { .. }, true, _) | (ResourcePlan::Get { .. }, _, false) => {
             Ok(ResourcePlan::Owner(OwnerRequest::Object))
         }
@@ -166,13 +166,13 @@ fn is_of_now(query: Option<&str>) -> bool {
     Query::parse(query).get("resourceVersion").is_none_or(str::is_empty)
 }
 
-fn non_resource<'a>(info: &'a RequestInfo, union: &Union) -> Result<Plan<'a>, Refusal> {
+fn non_resource<'a>(info: &'a RequestInfo, merged_discovery: &MergedDiscovery) -> Result<Plan<'a>, Refusal> {
     let plan = match first_segment(&info.path) {
         "healthz" | "livez" | "readyz" if !info.path.ends_with('/') => Plan::Health,
         "version" if info.path.trim_end_matches('/') == "/version" => Plan::Version,
         "openapi" => Plan::OpenApi,
         _ => {
-            let path = DiscoveryPath::parse(&info.path).filter(|path| union.has_document(path));
+            let path = DiscoveryPath::parse(&info.path).filter(|path| merged_discovery.has_document(path));
             path.map(Plan::Discovery).ok_or(Refusal::NoRoute)?
         }
     };
@@ -246,7 +246,7 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
         return Err(Refusal::method());
     }
     if request.subresource.is_some() {
-        let kind = if request.is_opaque() { OwnerRequest::Opaque } else { OwnerRequest::Object };
+        let kind = if request.is_streamed() { OwnerRequest::Streamed } else { OwnerRequest::Object };
         return Ok(ResourcePlan::Owner(kind));
     }
     let cached = !served.cacheable.is_empty();
@@ -294,7 +294,7 @@ mod tests {
     use tributary_fleet::policy::Policies;
 
     /// Makes the discovery of a member that serves some resources, with the verbs of each resource.
-    fn union() -> Union {
+    fn merged_discovery() -> MergedDiscovery {
         let resource = |name: &str, kind: &str, verbs: &[&str]| {
             let below: [(&str, &[&str]); 5] = [
                 ("status", &["get", "patch", "update"]),
@@ -327,7 +327,7 @@ mod tests {
         );
         let core = vec![resource("pods", "Pod", &all), resource("bindings", "Binding", &["create"])];
         let member = MemberDiscovery { core: document("", core).into(), named: named.into() };
-        Union::new(&[(ClusterName::new("a").unwrap(), Arc::new(member))])
+        MergedDiscovery::new(&[(ClusterName::new("a").unwrap(), Arc::new(member))])
     }
 
     fn configuration(policies: Policies) -> ConfigurationSnapshot {
@@ -336,7 +336,7 @@ mod tests {
             dispatch: None,
             policies: Arc::new(policies),
             flow_control: Arc::default(),
-            union: Arc::new(union()),
+            merged_discovery: Arc::new(merged_discovery()),
             clusters,
             epochs,
         }
@@ -366,7 +366,7 @@ mod tests {
         let headers: HeaderMap = headers.collect();
         let preferences = Preferences::from_headers(&headers, query);
         let (is_head, may_switch) = (method == "HEAD", false);
-        let received = Received { info: &info, query, is_head, may_switch, preferences: &preferences };
+        let received = ReceivedRequest { info: &info, query, is_head, may_switch, preferences: &preferences };
         let context = RequestContext::for_user(&crate::User::named("test", "owner"), &http::Request::new(()));
         let caller = Caller::from_request(&headers, &context, None).unwrap();
         match plan(received, &headers, configuration, &caller) {

@@ -6,7 +6,7 @@ use tributary_answers::negotiate::Preferences;
 
 /// Parts of a request at its arrival: method, path, query and the requested form of the answer. Cheap to copy.
 #[derive(Clone, Copy)]
-pub(crate) struct Received<'a> {
+pub(crate) struct ReceivedRequest<'a> {
     pub(crate) info: &'a RequestInfo,
     pub(crate) query: Option<&'a str>,
     /// True for HEAD requests.

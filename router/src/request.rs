@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tributary_answers::negotiate::IncludeObject;
 use tributary_answers::negotiate::{AnswerForm, Preferences, Representation, ResponseKind};
-use tributary_answers::refusal::{Refusal, RequestRefusal, Trouble};
+use tributary_answers::refusal::{ClusterFailure, Refusal, RequestRefusal};
 use tributary_apimachinery::{
     ClusterAuthorization, ClusterName, GroupVersionResource, Query, RequestInfo, ResourceRequest,
 };
@@ -55,11 +55,11 @@ impl<'a> ClientRequest<'a> {
 
     /// Returns the candidates that forbid the caller to look up an object that this request refers to. These clusters
     /// may have the object.
-    pub(crate) fn hiding(&self, served: &ServedResource, candidates: &Candidates) -> Vec<Trouble> {
+    pub(crate) fn hiding(&self, served: &ServedResource, candidates: &Candidates) -> Vec<ClusterFailure> {
         let mut hiding = self.clusters();
         hiding.retain(|cluster| served.clusters.contains(cluster.name()) && !candidates.has(cluster.name()));
         let cause = || format!("it forbids to ask for {}", served.resource.group_resource());
-        hiding.iter().map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: None }).collect()
+        hiding.iter().map(|own| ClusterFailure { cluster: own.name().clone(), cause: cause(), age: None }).collect()
     }
 
     /// Returns the codec for the versions in a write of the resource. Only versions of candidates can be decoded.
@@ -95,15 +95,15 @@ impl<'a> ClientRequest<'a> {
     }
 
     /// Returns the candidates whose discovery does not describe the resource's version, and the causes.
-    pub(crate) fn undescribed(&self) -> Vec<Trouble> {
+    pub(crate) fn undescribed(&self) -> Vec<ClusterFailure> {
         let clusters = self.served.undescribed().filter_map(|name| self.cluster(name));
         clusters.map(|cluster| cluster.undescribed_trouble(&self.served.resource)).collect()
     }
 
-    /// Returns the candidates without [available discovery](ConfigurationSnapshot::has_told).
+    /// Returns the candidates without [available discovery](ConfigurationSnapshot::has_discovery).
     pub(crate) fn undiscovered(&self) -> Vec<Arc<Cluster>> {
         let mut undiscovered = self.clusters();
-        undiscovered.retain(|cluster| !self.configuration.has_told(cluster));
+        undiscovered.retain(|cluster| !self.configuration.has_discovery(cluster));
         undiscovered
     }
 
@@ -139,8 +139,8 @@ impl<'a> ClientRequest<'a> {
         include_object(form, self.query)
     }
 
-    pub(crate) fn is_held(&self) -> bool {
-        self.configuration.is_held(self.served, self.resource.namespace.as_deref())
+    pub(crate) fn is_cached(&self) -> bool {
+        self.configuration.is_cached(self.served, self.resource.namespace.as_deref())
     }
 
     /// Returns the form of an answer with one object.
@@ -174,8 +174,8 @@ impl ClientRequest<'_> {
         // A twin is a second configured name of a cluster. The cluster gets the request under its first name.
         let lacks = |cluster: &Arc<Cluster>| {
             candidates.has(cluster.name())
-                && !served.is_had_by(cluster.name())
-                && cluster.twin().is_none()
+                && !served.is_served_by(cluster.name())
+                && cluster.duplicate().is_none()
                 && !cluster.is_out_of_reach()
         };
         if !self.configuration.clusters.values().any(lacks) {
@@ -183,7 +183,7 @@ impl ClientRequest<'_> {
         }
         router.fleet().refresh(lacks).await;
         let configuration = router.configuration();
-        let now = Arc::clone(configuration.union.get(&served.resource)?);
+        let now = Arc::clone(configuration.merged_discovery.get(&served.resource)?);
         let has_changed = *now != *served;
         has_changed.then_some(RenewedView { configuration, served: now })
     }

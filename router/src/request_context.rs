@@ -3,7 +3,7 @@
 use http::{Method, Request, Response, Uri};
 use tributary_apimachinery::{Mount, RequestClass};
 use tributary_proxy::{ClientUpgrade, Peer};
-use tributary_rights::{AuthenticatedUntil, RememberedActor, StillKnown, User};
+use tributary_rights::{AuthenticatedUntil, CredentialValidity, RememberedActor, User};
 use tributary_sharing::body::Body;
 
 use crate::own_credential::OwnCredential;
@@ -43,7 +43,7 @@ pub struct AuthenticatedSender {
     /// Expiry of the credentials; `None` for credentials without expiry.
     pub until: Option<AuthenticatedUntil>,
     /// Reports whether the credentials are still accepted; `None` if credentials stay accepted until their expiry.
-    pub still_known: Option<StillKnown>,
+    pub credential_validity: Option<CredentialValidity>,
     /// Token of the user, for the cluster that verified the token.
     pub own_credential: Option<OwnCredential>,
     /// True if the user's browser sends the request for a page of another site. The server refuses such a request.
@@ -52,7 +52,7 @@ pub struct AuthenticatedSender {
 
 impl From<User> for AuthenticatedSender {
     fn from(user: User) -> Self {
-        Self { user, until: None, still_known: None, own_credential: None, is_cross_origin: false }
+        Self { user, until: None, credential_validity: None, own_credential: None, is_cross_origin: false }
     }
 }
 

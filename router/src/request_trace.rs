@@ -42,10 +42,10 @@ struct TraceFacts {
     /// Source of the answer, once the request is planned.
     source: Option<RequestSource>,
     /// Clusters that got the request, without duplicates, in order. Usually only one.
-    asked: SmallVec<[ClusterName; 1]>,
+    requested: SmallVec<[ClusterName; 1]>,
     policies: Vec<String>,
     log_mode: Option<LogMode>,
-    not_let: bool,
+    impersonation_forbidden: bool,
     by_clusters: bool,
     /// Requested resource of a sampled request, if a member serves the resource.
     served_resource: Option<String>,
@@ -61,7 +61,7 @@ impl TraceFacts {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AskedClusters {
+pub(crate) enum RequestedClusters {
     None,
     One(ClusterName),
     Several,
@@ -108,7 +108,7 @@ impl RequestTrace {
 
     /// Returns whether a cluster got the request.
     pub fn is_forwarded(&self) -> bool {
-        !self.0.found.lock().asked.is_empty()
+        !self.0.found.lock().requested.is_empty()
     }
 
     /// Returns the decision about the request; `None` if the request never reached the router, or was cancelled before
@@ -125,39 +125,39 @@ impl RequestTrace {
 
     /// Records the requested resource, if a member serves the resource. Costs nothing for a request that is not
     /// sampled.
-    pub(crate) fn note_served(&self, resource: impl FnOnce() -> Option<String>) {
+    pub(crate) fn record_served(&self, resource: impl FnOnce() -> Option<String>) {
         if self.context().is_some() {
             self.0.found.lock().served_resource = resource();
         }
     }
 
-    pub(crate) fn note_log_mode(&self, mode: Option<LogMode>) {
+    pub(crate) fn record_log_mode(&self, mode: Option<LogMode>) {
         let mut found = self.0.found.lock();
         found.log_mode = found.log_mode.or(mode);
     }
 
     /// Returns whether the request was refused because no cluster allows the user to impersonate the requested user.
-    pub fn is_not_let(&self) -> bool {
-        self.0.found.lock().not_let
+    pub fn is_impersonation_denied(&self) -> bool {
+        self.0.found.lock().impersonation_forbidden
     }
 
     /// Records that no cluster allows the user to impersonate.
-    pub(crate) fn note_not_let(&self) {
-        self.0.found.lock().not_let = true;
+    pub(crate) fn record_impersonation_forbidden(&self) {
+        self.0.found.lock().impersonation_forbidden = true;
     }
 
     /// Returns whether every user gets the same answer, because no cluster decided about the request.
-    pub fn is_told_to_all(&self) -> bool {
+    pub fn is_same_for_all_users(&self) -> bool {
         let found = self.0.found.lock();
         found.decision == Some(Decision::Own) && !found.by_clusters
     }
 
     /// Records that the rights in clusters decided about the request, although no cluster got the request.
-    pub(crate) fn note_by_clusters(&self) {
+    pub(crate) fn record_by_clusters(&self) {
         self.0.found.lock().by_clusters = true;
     }
 
-    pub(crate) fn note_decision(&self, decision: Decision) {
+    pub(crate) fn record_decision(&self, decision: Decision) {
         self.0.found.lock().decision = Some(decision);
     }
 
@@ -165,11 +165,11 @@ impl RequestTrace {
     /// Tributary itself (discovery, health, refusals).
     pub fn answered_by(&self) -> Cow<'static, str> {
         let found = self.0.found.lock();
-        if found.asked.is_empty() {
+        if found.requested.is_empty() {
             return if found.is_from_memory() { "memory" } else { "tributary" }.into();
         }
         let memory = found.is_from_memory().then_some("memory");
-        let names: Vec<&str> = memory.into_iter().chain(found.asked.iter().map(ClusterName::as_str)).collect();
+        let names: Vec<&str> = memory.into_iter().chain(found.requested.iter().map(ClusterName::as_str)).collect();
         match names.len().saturating_sub(NAMED_MAX) {
             0 => names.join(",").into(),
             more => format!("{},and {more} more", names[..NAMED_MAX].join(",")).into(),
@@ -184,11 +184,11 @@ impl RequestTrace {
     }
 
     /// Returns whether the audit log needs the policies that matched the request.
-    pub(crate) fn tells_policies(&self) -> bool {
+    pub(crate) fn needs_policies(&self) -> bool {
         self.0.audit_id.is_some()
     }
 
-    pub(crate) fn note_policy(&self, policy: String) {
+    pub(crate) fn record_policy(&self, policy: String) {
         let mut found = self.0.found.lock();
         match found.policies.len().cmp(&NAMED_MAX) {
             Ordering::Less => found.policies.push(policy),
@@ -199,11 +199,11 @@ impl RequestTrace {
 
     /// Records that a cluster gets a request. Adds the ID of an audited request, and the trace of a sampled one, to the
     /// headers. Returns the stage, which lasts until the cluster has answered.
-    pub(crate) fn begin_question(&self, cluster: &ClusterName, headers: &mut HeaderMap) -> BegunStage {
+    pub(crate) fn begin_cluster_request(&self, cluster: &ClusterName, headers: &mut HeaderMap) -> BegunStage {
         if let Some(id) = &self.0.audit_id {
             headers.insert(AUDIT_ID, id.clone());
         }
-        self.note_asked(cluster);
+        self.record_requested(cluster);
         BegunStage(self.context().map(|context| {
             let stage = TracedStage::begin("forward", Some(cluster.clone()));
             stage.add_trace_headers(context, headers);
@@ -211,24 +211,24 @@ impl RequestTrace {
         }))
     }
 
-    fn note_asked(&self, cluster: &ClusterName) {
+    fn record_requested(&self, cluster: &ClusterName) {
         let mut found = self.0.found.lock();
-        if let Err(place) = found.asked.binary_search(cluster) {
-            found.asked.insert(place, cluster.clone());
+        if let Err(place) = found.requested.binary_search(cluster) {
+            found.requested.insert(place, cluster.clone());
         }
     }
 
-    pub(crate) fn asked_clusters(&self) -> AskedClusters {
+    pub(crate) fn requested_clusters(&self) -> RequestedClusters {
         let found = self.0.found.lock();
-        let mut asked = found.asked.iter();
-        match (asked.next(), asked.next()) {
-            (None, _) => AskedClusters::None,
-            (Some(only), None) => AskedClusters::One(only.clone()),
-            (Some(_), Some(_)) => AskedClusters::Several,
+        let mut requested = found.requested.iter();
+        match (requested.next(), requested.next()) {
+            (None, _) => RequestedClusters::None,
+            (Some(only), None) => RequestedClusters::One(only.clone()),
+            (Some(_), Some(_)) => RequestedClusters::Several,
         }
     }
 
-    pub(crate) fn note_source(&self, source: RequestSource) {
+    pub(crate) fn record_source(&self, source: RequestSource) {
         self.0.found.lock().source = Some(source);
     }
 
@@ -245,7 +245,7 @@ pub(crate) struct BegunStage(Option<(RequestTrace, TracedStage)>);
 
 impl BegunStage {
     /// Records the HTTP status of the stage's answer.
-    pub(crate) fn note_status(&mut self, status: u16) {
+    pub(crate) fn record_status(&mut self, status: u16) {
         if let Some((_, stage)) = &mut self.0 {
             stage.status = Some(status);
         }
@@ -272,20 +272,20 @@ mod tests {
     fn target_clusters_are_listed_once_and_get_the_audit_id() {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.answered_by(), "tributary");
-        assert_eq!(trace.asked_clusters(), AskedClusters::None);
-        trace.note_source(RequestSource::Memory);
+        assert_eq!(trace.requested_clusters(), RequestedClusters::None);
+        trace.record_source(RequestSource::Memory);
         assert_eq!(trace.answered_by(), "memory");
         let mut headers = HeaderMap::new();
         for name in ["us", "eu", "us"] {
-            drop(trace.clone().begin_question(&ClusterName::new(name).unwrap(), &mut headers));
+            drop(trace.clone().begin_cluster_request(&ClusterName::new(name).unwrap(), &mut headers));
         }
         assert_eq!(trace.answered_by(), "memory,eu,us");
-        assert_eq!(trace.asked_clusters(), AskedClusters::Several);
-        trace.note_source(RequestSource::Member);
+        assert_eq!(trace.requested_clusters(), RequestedClusters::Several);
+        trace.record_source(RequestSource::Member);
         assert_eq!(trace.answered_by(), "eu,us");
         assert_eq!(headers.get_all("audit-id").iter().collect::<Vec<_>>(), ["one"]);
         for number in 0..100 {
-            drop(trace.begin_question(&ClusterName::new(&format!("c{number:03}")).unwrap(), &mut headers));
+            drop(trace.begin_cluster_request(&ClusterName::new(&format!("c{number:03}")).unwrap(), &mut headers));
         }
         let text = trace.answered_by();
         assert!(text.starts_with("c000,c001,") && text.ends_with(",c049,and 52 more"), "{text}");
@@ -295,10 +295,10 @@ mod tests {
     fn unaudited_request_sends_no_audit_id_to_members() {
         let (trace, mut headers) = (RequestTrace::default(), HeaderMap::new());
         let eu = ClusterName::new("eu").unwrap();
-        drop(trace.begin_question(&eu, &mut headers));
+        drop(trace.begin_cluster_request(&eu, &mut headers));
         assert_eq!(trace.stages(), (Vec::new(), 0));
-        assert_eq!((headers.len(), trace.asked_clusters()), (0, AskedClusters::One(eu)));
-        assert!(!trace.tells_policies());
+        assert_eq!((headers.len(), trace.requested_clusters()), (0, RequestedClusters::One(eu)));
+        assert!(!trace.needs_policies());
     }
 
     #[test]
@@ -309,10 +309,10 @@ mod tests {
         trace.sample(context);
         drop(trace.stage("plan"));
         let (eu, mut headers) = (ClusterName::new("eu").unwrap(), HeaderMap::new());
-        let mut asked = trace.begin_question(&eu, &mut headers);
-        asked.note_status(200);
+        let mut requested = trace.begin_cluster_request(&eu, &mut headers);
+        requested.record_status(200);
         assert!(headers.contains_key("traceparent"));
-        drop(asked);
+        drop(requested);
         (0..200).for_each(|_| drop(trace.stage("memory")));
         let (stages, left_out) = trace.stages();
         let told: Vec<_> = stages[..2].iter().map(|it| (it.name, it.cluster.clone(), it.status)).collect();
@@ -325,7 +325,7 @@ mod tests {
         let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.dispatched_by(), None);
         for number in 0..100 {
-            trace.note_policy(format!("p{number}"));
+            trace.record_policy(format!("p{number}"));
         }
         let text = trace.dispatched_by().unwrap();
         assert!(text.starts_with("p0; p1; ") && text.ends_with("p49; and more"), "{text}");

@@ -65,8 +65,8 @@ impl ObjectFilter for Selection {
         self.filter.cost(object)
     }
 
-    fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
-        self.by_namespace.as_ref().and_then(|rights| rights.leap(cluster, unwanted))
+    fn skip_to_key(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+        self.by_namespace.as_ref().and_then(|rights| rights.skip_to_key(cluster, unwanted))
     }
 
     fn scope(&self) -> Scope<'_> {

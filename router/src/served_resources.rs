@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::{GroupVersionResource, ResourcePattern};
-use tributary_fleet::discovery::Union;
+use tributary_fleet::discovery::MergedDiscovery;
 use tributary_fleet::discovery::model::STALE;
 
 use crate::Router;
 
 /// Resources of all clusters. Available once each cluster's discovery is known.
 #[derive(Clone, Debug)]
-pub struct ServedResources(Arc<Union>);
+pub struct ServedResources(Arc<MergedDiscovery>);
 
 impl ServedResources {
     /// Returns whether a cluster serves a resource that the pattern matches. Cost: linear in the number of resources.
@@ -33,12 +33,12 @@ impl Router {
     /// answered since it was configured, or an aggregated server's part is missing. Cost: linear in the number of
     /// groups of all clusters.
     pub fn served_resources(&self) -> Option<ServedResources> {
-        let (clusters, union) = (self.fleet.clusters(), self.fleet.union());
+        let (clusters, merged_discovery) = (self.fleet.clusters(), self.fleet.merged_discovery());
         let is_known = clusters.values().all(|cluster| {
             let Some(discovery) = cluster.discovery() else { return false };
             let mut versions = discovery.named.items.iter().flat_map(|group| &group.versions);
-            union.tells_of(cluster.name()) && !versions.any(|version| version.freshness == STALE)
+            merged_discovery.has_discovery_of(cluster.name()) && !versions.any(|version| version.freshness == STALE)
         });
-        (is_known && !clusters.is_empty()).then_some(ServedResources(union))
+        (is_known && !clusters.is_empty()).then_some(ServedResources(merged_discovery))
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> boo
 /// has no such paths.
 fn may_be_switched(info: &RequestInfo) -> bool {
     match info.resource() {
-        Some(request) => info.verb == Verb::Watch || request.is_opaque() || !request.resource.is_built_in(),
+        Some(request) => info.verb == Verb::Watch || request.is_streamed() || !request.resource.is_built_in(),
         None => info.cluster.is_some() && !is_answered_by_kube_apiserver(&info.path),
     }
 }

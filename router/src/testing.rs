@@ -1,6 +1,6 @@
 //! Functions for tests and fuzzing of other crates.
 
-pub use tributary_fleet::discovery::{MemberDiscovery, Union, model};
+pub use tributary_fleet::discovery::{MemberDiscovery, MergedDiscovery, model};
 
 use tokio::sync::watch;
 pub use tributary_answers::negotiate::{AnswerForm, NotAcceptable, Preferences, ResponseKind};

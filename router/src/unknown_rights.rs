@@ -1,10 +1,10 @@
 //! Warnings of answers that exclude clusters because the caller's right to list is unknown.
 
 use http::{HeaderValue, Response, header};
-use tributary_answers::refusal::Trouble;
+use tributary_answers::refusal::ClusterFailure;
 use tributary_answers::warnings::warning_header;
 
-use tributary_views::view::standing::WARNINGS_MAX;
+use tributary_views::view::cache_state::WARNINGS_MAX;
 
 use crate::caller::Caller;
 
@@ -15,12 +15,12 @@ const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, a
 /// clusters get the names of these clusters later.
 pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
     answer.headers_mut().extend(warning_header(RIGHTS_UNKNOWN).map(|warning| (header::WARNING, warning)));
-    caller.note_unknown_rights();
+    caller.record_unknown_rights();
 }
 
 /// Returns a Warning for each of these clusters, for callers who may know all clusters.
-pub(crate) fn warnings(obstacles: &[Trouble]) -> impl Iterator<Item = HeaderValue> {
-    let told = obstacles.iter().take(WARNINGS_MAX).map(|Trouble { cluster, cause, .. }| {
+pub(crate) fn warnings(obstacles: &[ClusterFailure]) -> impl Iterator<Item = HeaderValue> {
+    let told = obstacles.iter().take(WARNINGS_MAX).map(|ClusterFailure { cluster, cause, .. }| {
         warning_header(&format!("cluster {cluster}: what you may list is not known: {cause}"))
     });
     told.flatten()

@@ -71,7 +71,7 @@ impl Versions {
     }
 
     /// Returns whether the client, and its group of users with equal rights (audience), may know a cluster.
-    fn is_told(&self, cluster: &ClusterName) -> bool {
+    fn is_visible_to_client(&self, cluster: &ClusterName) -> bool {
         self.candidates.has(cluster) && self.audience.as_ref().is_none_or(|audience| audience.has(cluster))
     }
 
@@ -140,13 +140,13 @@ impl Versions {
         {
             let (version, index) = (integer.version(), integer.index());
             let owner = self.clusters.values().find(|cluster| cluster.mark.index() == Some(index));
-            let owner = owner.filter(|owner| self.is_told(owner.name()));
+            let owner = owner.filter(|owner| self.is_visible_to_client(owner.name()));
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(ClientVersion::Item(owner.name().clone(), version));
         }
         // The writer of an object may use its version under any rights, so the rights in the text are not compared.
         let (_, text) = split_scope(text)?;
-        match CompositeResourceVersion::decode_for(text, &self.epochs, |cluster| self.is_told(cluster)) {
+        match CompositeResourceVersion::decode_for(text, &self.epochs, |cluster| self.is_visible_to_client(cluster)) {
             Ok(vector) => Ok(ClientVersion::Vector(vector)),
             Err(error) => OpaqueVersion::decode(text).map(ClientVersion::Opaque).ok_or(error),
         }
@@ -158,7 +158,7 @@ impl Versions {
     /// [`ContinueError`]; a composite version with too many clusters is foreign.
     pub(crate) fn continued(&self, token: &str) -> Result<ContinueToken, ContinueError> {
         let (_, text) = split_scope(token).map_err(|_| ContinueError::Invalid("its scope is not one"))?;
-        let token = ContinueToken::decode_for(text, &self.epochs, |cluster| self.is_told(cluster))?;
+        let token = ContinueToken::decode_for(text, &self.epochs, |cluster| self.is_visible_to_client(cluster))?;
         match token.version.as_ref().map_or(Ok(()), |vector| self.bounded(vector)) {
             Ok(()) => Ok(token),
             Err(source) => Err(ContinueError::Foreign { position: token.position, source }),
@@ -190,7 +190,8 @@ impl Versions {
     /// Checks that a composite version has no more unknown clusters than the limit. A cluster that the caller may not
     /// know counts as unknown, because otherwise the refusal would reveal the cluster. Cost: a lookup for each name.
     fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {
-        let is_known = |cluster: &ClusterName| self.clusters.contains_key(cluster) && self.is_told(cluster);
+        let is_known =
+            |cluster: &ClusterName| self.clusters.contains_key(cluster) && self.is_visible_to_client(cluster);
         let unknown = vector.iter().filter(|(cluster, _)| !is_known(cluster));
         if vector.len() > UNKNOWN_CLUSTERS && unknown.count() > UNKNOWN_CLUSTERS {
             return Err(Foreign::Clusters(UNKNOWN_CLUSTERS));
@@ -211,7 +212,7 @@ impl Versions {
             ClusterIdentity::Unknown => false,
         });
         let names = untold.map(|cluster| cluster.name().clone());
-        let (told, hidden): (Vec<_>, Vec<_>) = names.partition(|name| self.is_told(name));
+        let (told, hidden): (Vec<_>, Vec<_>) = names.partition(|name| self.is_visible_to_client(name));
         match (told.is_empty(), hidden.is_empty()) {
             (false, _) => Some(ClusterRefusal::unread(resource, told, 1)),
             (true, false) => Some(ClusterRefusal::rights_unknown(resource.clone(), String::new())),

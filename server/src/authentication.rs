@@ -35,8 +35,8 @@ pub(crate) use bearer::is_websocket;
 pub use client_chain::ClientChain;
 pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
 pub use shared::SharedAuthenticator;
+pub(crate) use unauthenticated::AuthenticationFailureLog;
 pub use unauthenticated::Unauthenticated;
-pub(crate) use unauthenticated::UnknownClients;
 
 /// Returns the only user of personal mode. Clusters see the kubeconfig's own users instead.
 pub fn personal_user() -> User {
@@ -75,7 +75,7 @@ impl Authenticator {
         chain: &Arc<ClientChain>,
         client: IpAddr,
     ) -> Result<AuthenticatedSender, Unauthenticated> {
-        let tokens = bearer::take_tokens(&mut head.headers);
+        let tokens = bearer::remove_tokens(&mut head.headers);
         let known = match self {
             Self::Personal(digest) => match tokens.iter().any(|token| digest.matches(token)) {
                 true => Ok(personal_user().into()),
@@ -95,7 +95,7 @@ impl Authenticator {
 
 fn is_plain_health_check(head: &Parts, mount: &Mount) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
-        && !tributary_hosts::is_of_cluster(mount)
+        && !tributary_hosts::is_cluster_host(mount)
         && head.uri.query().is_none()
         && matches!(head.uri.path(), "/healthz" | "/livez" | "/readyz")
 }

@@ -10,6 +10,7 @@ mod convert;
 #[cfg(feature = "demo")]
 mod demo;
 mod duration;
+mod flag_values;
 mod group_resource;
 mod join;
 mod kubeconfig;
@@ -23,7 +24,6 @@ mod serve;
 mod shared;
 mod sni_cert_key;
 mod status;
-mod words;
 
 use clap::{Parser, Subcommand};
 
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(serve.resources, ["pods", "deployments.apps"]);
         assert_eq!(serve.partial, Some(Partial::Deny));
         assert_eq!(serve.item_resource_versions, ItemResourceVersions::Integer);
-        assert!(!serve.is_alone());
+        assert!(!serve.is_only_replica());
         for (line, expected) in [
             ("tributary serve", true),
             ("tributary serve --config x", false),
@@ -163,7 +163,7 @@ mod tests {
             ("tributary serve --replicas several", false),
         ] {
             let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
-            assert_eq!(serve.is_alone(), expected, "{line}");
+            assert_eq!(serve.is_only_replica(), expected, "{line}");
             assert_eq!(serve.item_resource_versions, ItemResourceVersions::Composite);
         }
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");

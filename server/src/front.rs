@@ -4,7 +4,7 @@
 mod drain;
 mod observed;
 mod own_paths;
-pub mod policy_question;
+pub mod policy_test;
 mod service;
 mod websocket;
 
@@ -20,18 +20,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{AuditLevel, HostName, Mount};
 use tributary_hosts::{HostRefusal, Hosts};
-use tributary_listener::{AuthenticationOutcome, ConnectionUser, ListenerRefusal, Room, RoomForAnswer};
+use tributary_listener::{AnswerCapacity, AuthenticationOutcome, ConnectionUser, LimitCheck, ListenerRefusal};
 use tributary_records::audit::{AuditedRequest, Auditor};
 use tributary_router::{
     Answer, AuthenticatedSender, ClientUpgrade, Peer, RememberedActor, RequestArrival, RequestContext, User,
 };
 
-use crate::authentication::{Authenticator, ClientChain, Unauthenticated, UnknownClients};
+use crate::authentication::{AuthenticationFailureLog, Authenticator, ClientChain, Unauthenticated};
 use crate::handler::{Body, Handler};
 use crate::metrics::ServerMetrics;
 use crate::status;
-use observed::Observed;
 pub use observed::Observers;
+use observed::RequestRecords;
 use own_paths::OwnPath;
 
 /// The facts about the client of one connection.
@@ -56,7 +56,7 @@ pub struct Front<H> {
     audit: Option<Arc<Auditor>>,
     observers: Observers,
     hosts: Arc<Hosts>,
-    unknown_clients: UnknownClients,
+    authentication_failures: AuthenticationFailureLog,
 }
 
 impl<H: Handler> Front<H> {
@@ -72,7 +72,7 @@ impl<H: Handler> Front<H> {
             audit: None,
             observers: Observers::default(),
             hosts: Arc::default(),
-            unknown_clients: UnknownClients::default(),
+            authentication_failures: AuthenticationFailureLog::default(),
         }
     }
 
@@ -113,20 +113,20 @@ impl<H: Handler> Front<H> {
     /// The log at debug level contains the method, path, status and time to the head of the answer. The log never
     /// contains the query (an exec's query contains commands), headers, bodies or tokens.
     ///
-    /// `note` receives the result of the authentication before the answer begins. `note` is not called for an
-    /// unauthenticated health check. If `note` or `answer_room` reports that the connection may not serve the request,
+    /// `record_outcome` receives the result of the authentication before the answer begins. `record_outcome` is not called for an
+    /// unauthenticated health check. If `record_outcome` or `answer_capacity` reports that the connection may not serve the request,
     /// the request is refused before it has an effect.
     pub async fn call(
         &self,
         request: Request<Body>,
         client: &Client,
-        note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
-        answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
+        record_outcome: impl FnOnce(AuthenticationOutcome<'_>) -> LimitCheck,
+        answer_capacity: AnswerCapacity<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
     ) -> Answer {
         let line = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (Instant::now(), request.method().clone(), request.uri().path().to_owned()));
         let mut observed = self.observers.begin(&request, client.address);
-        let answer = self.answer_request(request, client, note, answer_room, &mut observed).await;
+        let answer = self.answer_request(request, client, record_outcome, answer_capacity, &mut observed).await;
         if let Some((start, method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = answer.response.status().as_u16(), latency_ms, "request");
@@ -141,7 +141,7 @@ impl<H: Handler> Front<H> {
         let (mut head, _) = request.into_parts();
         // The access log contains the request's target if the host has an API.
         if let Ok(arrival) = self.arrive(&mut head, client) {
-            observed.placed(&arrival);
+            observed.record_target(&arrival);
         }
         observed.finish(self.refused(refusal))
     }
@@ -156,9 +156,9 @@ impl<H: Handler> Front<H> {
         &self,
         request: Request<Body>,
         client: &Client,
-        note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
-        answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
-        observed: &mut Observed,
+        record_outcome: impl FnOnce(AuthenticationOutcome<'_>) -> LimitCheck,
+        answer_capacity: AnswerCapacity<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
+        observed: &mut RequestRecords,
     ) -> Answer {
         let (mut head, body) = request.into_parts();
         // Stage: host and path. They come first, because the logs and all later stages depend on the request's API.
@@ -166,31 +166,31 @@ impl<H: Handler> Front<H> {
             Ok(arrival) => arrival,
             Err(refusal) => {
                 self.metrics.count_refused_host(refusal);
-                let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
+                let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);
                 return status::refused_host(refusal).into();
             }
         };
         // Stage: policies that refuse every request to a cluster. They precede authentication, which may send a
         // TokenReview to that cluster.
         if let Some(refused) = self.handler.refuse_unheard(&head, &arrival) {
-            observed.placed(&arrival);
+            observed.record_target(&arrival);
             // A connection with only refused requests is closed.
-            let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
+            let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);
             return refused.into();
         }
         // Stage: audit, access log and traces. They precede authentication, because they include unauthenticated
         // requests.
         let received =
-            self.audit.as_ref().map(|audit| AuditedRequest::take_up(audit, &mut head, !client.chain.is_empty()));
+            self.audit.as_ref().map(|audit| AuditedRequest::assign_id(audit, &mut head, !client.chain.is_empty()));
         if let Some(received) = &received {
             arrival.trace = received.trace().clone();
         }
-        observed.placed(&arrival);
+        observed.record_target(&arrival);
         // Stage: authentication of the sender.
         let sender = match self.authenticate(&mut head, &arrival.mount, client).await {
             Ok(known) => known,
             Err(why) => {
-                let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
+                let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);
                 let answer = status::unauthorized(&why);
                 return match received {
                     Some(received) => received.refuse(&head, &arrival, answer).await.into(),
@@ -198,28 +198,31 @@ impl<H: Handler> Front<H> {
                 };
             }
         };
-        let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
+        let mut limit_check =
+            if answer_capacity.is_available { LimitCheck::WithinLimits } else { LimitCheck::TooManyUnread };
         let user = &sender.user;
         if !user.authority.verifier.is_anonymous() {
             observed.set_user(user);
-            tributary_records::traces::forget_unless_obeyed(&mut head.headers, &arrival.reading, user);
-            let noted = note(AuthenticationOutcome::Known {
+            tributary_records::traces::remove_untrusted_trace_headers(&mut head.headers, &arrival.reading, user);
+            let noted = record_outcome(AuthenticationOutcome::Authenticated {
                 user: user.authority.verifier.has_own_connection().then_some(connection_user(user)),
             });
-            room = if noted == Room::Enough { room } else { noted };
+            limit_check = if noted == LimitCheck::WithinLimits { limit_check } else { noted };
         }
         let context = RequestContext { arrival, sender };
         // The first audit event is written before the request has an effect. An answer for which the connection has no
         // capacity is replaced before its records are written.
-        let given =
-            |Answer { response, class, is_forwarded_watch, has_panicked }| match (answer_room.withhold)(response) {
-                Ok(response) => Answer { response, class, is_forwarded_watch, has_panicked },
-                Err(refusal) => self.refused(refusal).into(),
-            };
-        let Some(received) = received else { return given(self.respond(head, body, context, room).await) };
+        let given = |Answer { response, class, is_forwarded_watch, has_panicked }| match (answer_capacity
+            .reserve_answer)(
+            response
+        ) {
+            Ok(response) => Answer { response, class, is_forwarded_watch, has_panicked },
+            Err(refusal) => self.refused(refusal).into(),
+        };
+        let Some(received) = received else { return given(self.respond(head, body, context, limit_check).await) };
         let level = self.audit_level(&head, &context);
         match received.begin(&head, body, &context, level).await {
-            Ok((trail, body)) => trail.finish(given(self.respond(head, body, context, room).await)).await,
+            Ok((trail, body)) => trail.finish(given(self.respond(head, body, context, limit_check).await)).await,
             Err(refusal) => (*refusal).into(),
         }
     }
@@ -263,17 +266,23 @@ impl<H: Handler> Front<H> {
             Ok(_) => self.metrics.count_authentication(true),
             Err(why) => {
                 self.metrics.count_authentication(false);
-                self.unknown_clients.log_request(client.address, why);
+                self.authentication_failures.log_request(client.address, why);
             }
         }
         known
     }
 
     /// Runs the stages of a request after authentication.
-    async fn respond(&self, mut head: Parts, body: Body, mut context: RequestContext, room: Room) -> Answer {
+    async fn respond(
+        &self,
+        mut head: Parts,
+        body: Body,
+        mut context: RequestContext,
+        limit_check: LimitCheck,
+    ) -> Answer {
         // Stage: limits of the user's connections, and pages of other origins. They precede the path's stage, because
         // they do not depend on the path.
-        if room == Room::Connections {
+        if limit_check == LimitCheck::TooManyConnections {
             return self.refused(ListenerRefusal::TooManyConnections).into();
         }
         if context.sender.is_cross_origin {
@@ -283,18 +292,18 @@ impl<H: Handler> Front<H> {
         // limit.
         let own_path = OwnPath::from_head(&head, &context.arrival.mount);
         if own_path.is_some()
-            && let Err(refusal) = self.handler.may_visit(&head, &context).await
+            && let Err(refusal) = self.handler.may_get_non_resource_url(&head, &context).await
         {
             return (*refusal).into();
         }
-        if room == Room::Unread && own_path != Some(OwnPath::Metrics) {
+        if limit_check == LimitCheck::TooManyUnread && own_path != Some(OwnPath::Metrics) {
             return self.refused(ListenerRefusal::TooManyUnread).into();
         }
         if let Some(path) = own_path {
             return path.answer_request(&self.handler, &self.metrics, &head).await.into();
         }
         // Stage: WebSocket handshakes of watches. They are handled outside the router, which answers a plain watch.
-        let handshake = websocket::take_handshake(&mut head, &mut context.arrival);
+        let handshake = websocket::remove_handshake(&mut head, &mut context.arrival);
         // Stage: the router. A panic of the router ends one answer, not the connection.
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), &context)).catch_unwind();
         match handled.await {

@@ -23,7 +23,7 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// # Errors
     /// The answer to send instead.
-    fn may_visit(
+    fn may_get_non_resource_url(
         &self,
         head: &Parts,
         context: &RequestContext,
@@ -64,8 +64,12 @@ impl Handler for Arc<Router> {
         Router::handle(self, request, context).await
     }
 
-    async fn may_visit(&self, head: &Parts, context: &RequestContext) -> Result<(), Box<Response<Body>>> {
-        Router::may_visit(self, head, context).await
+    async fn may_get_non_resource_url(
+        &self,
+        head: &Parts,
+        context: &RequestContext,
+    ) -> Result<(), Box<Response<Body>>> {
+        Router::may_get_non_resource_url(self, head, context).await
     }
 
     fn refuse_unheard(&self, head: &Parts, arrival: &RequestArrival) -> Option<Response<Body>> {

@@ -34,19 +34,19 @@ use exit::Failure;
 /// different name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let done = if PluginCli::is_meant(arguments.first().map(OsString::as_os_str)) {
+    let done = if PluginCli::is_plugin_name(arguments.first().map(OsString::as_os_str)) {
         plugin(&arguments)
     } else {
         program(&arguments)
     };
     match done {
         Ok(code) => ExitCode::from(code),
-        Err(Ended::Parsing(error)) => {
+        Err(ProgramError::Parsing(error)) => {
             // Printing to a closed pipe fails, and the error is ignored.
             let _ = error.print();
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
         }
-        Err(Ended::Failed(failure)) => {
+        Err(ProgramError::Failed(failure)) => {
             eprintln!("error: {failure}");
             failure.exit_code()
         }
@@ -54,25 +54,25 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The reason why the program ends without success.
-enum Ended {
+enum ProgramError {
     /// The output of the command line's parser: help, the version, or an error.
     Parsing(clap::Error),
     Failed(Failure),
 }
 
-impl From<clap::Error> for Ended {
+impl From<clap::Error> for ProgramError {
     fn from(error: clap::Error) -> Self {
         Self::Parsing(error)
     }
 }
 
-impl From<Failure> for Ended {
+impl From<Failure> for ProgramError {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
 }
 
-fn program(arguments: &[OsString]) -> Result<u8, Ended> {
+fn program(arguments: &[OsString]) -> Result<u8, ProgramError> {
     let cli = Cli::try_parse_from(arguments)?;
     output::log::start(cli.log_format, cli.log_level);
     dispatch(cli.command)?;
@@ -80,7 +80,7 @@ fn program(arguments: &[OsString]) -> Result<u8, Ended> {
 }
 
 /// Runs the kubectl plugin, which prints its errors and has no log.
-fn plugin(arguments: &[OsString]) -> Result<u8, Ended> {
+fn plugin(arguments: &[OsString]) -> Result<u8, ProgramError> {
     let cli = PluginCli::try_parse_from(arguments)?;
     Ok(block_on(commands::plugin::run(cli.command))?)
 }

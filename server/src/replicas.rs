@@ -15,7 +15,7 @@ use tributary_router::Router;
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time limit of a DNS lookup, longer than a resolver waits for its first server.
-const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Looks up the addresses of a DNS name, forever, and divides the limits by their number. While the name has no address
 /// or cannot be resolved, the last known number stays. Cancel: safe.
@@ -44,12 +44,12 @@ pub(crate) async fn follow_number(host: String, first: NonZeroU32, router: Arc<R
 }
 
 async fn resolve(host: &str) -> Result<NonZeroU32, String> {
-    match timeout(RESOLVED_WITHIN, lookup_host((host, 0))).await {
+    match timeout(LOOKUP_TIMEOUT, lookup_host((host, 0))).await {
         Ok(Ok(addresses)) => {
             count_replicas(addresses.map(|address| address.ip())).ok_or_else(|| "it has no address".to_owned())
         }
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", RESOLVED_WITHIN.as_secs())),
+        Err(_) => Err(format!("no answer within {} s", LOOKUP_TIMEOUT.as_secs())),
     }
 }
 

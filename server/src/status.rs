@@ -56,7 +56,7 @@ pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
 const UNKNOWN_HOST_RETRY_AFTER: u32 = 60;
 
 /// The answer 400 to an invalid described request for policies.
-pub fn bad_question(message: &str) -> Response<Body> {
+pub fn invalid_policy_test(message: &str) -> Response<Body> {
     response(&Status::new(400, StatusReason::BadRequest, message))
 }
 

@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
-use tributary_apimachinery::or_never;
+use tributary_apimachinery::or_pending;
 
 use crate::control::{Faults, WriteAnswers};
 
@@ -23,7 +23,7 @@ const PIECES_PER_SECOND: u64 = 10;
 /// The maximum number of chunks that wait for a slow client. A chunk is a batch of events or 64 KiB of a list.
 const CHUNKS_MAX: usize = 8;
 /// The delay of a cut after the last byte, because an HTTP/2 RST_STREAM overtakes unwritten bytes.
-const BEFORE_CUT: Duration = Duration::from_millis(100);
+const CUT_DELAY: Duration = Duration::from_millis(100);
 
 /// The error of a response body that a test cuts.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ impl hyper::body::Body for Unfinished {
         if !self.breaks {
             return Poll::Pending;
         }
-        ready!(self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(BEFORE_CUT))).as_mut().poll(context));
+        ready!(self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(CUT_DELAY))).as_mut().poll(context));
         Poll::Ready(Some(Err(Cut.into())))
     }
 }
@@ -120,7 +120,7 @@ fn streamed_within(faults: &Arc<Faults>, limit: Option<Duration>) -> (mpsc::Send
                 }
             };
             tokio::select! {
-                () = or_never(limit.map(tokio::time::sleep)) => {}
+                () = or_pending(limit.map(tokio::time::sleep)) => {}
                 () = cut => {}
             }
         }),
@@ -178,7 +178,7 @@ impl hyper::body::Body for Streamed {
             let left = left - piece.len() as u64;
             self.left = Some(left);
             if left == 0 {
-                self.pause = Some(Box::pin(tokio::time::sleep(BEFORE_CUT)));
+                self.pause = Some(Box::pin(tokio::time::sleep(CUT_DELAY)));
             }
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))

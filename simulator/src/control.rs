@@ -109,13 +109,13 @@ pub(crate) struct Faults {
     /// Whether the port is open. The listener updates this value after a change of `listening`.
     pub(crate) listens: watch::Sender<bool>,
     /// The resources that are not served, like custom resources without a definition.
-    pub(crate) hidden: watch::Sender<BTreeSet<String>>,
+    pub(crate) unserved: watch::Sender<BTreeSet<String>>,
     /// The API groups whose aggregated API server does not answer.
     pub(crate) silent: Mutex<BTreeSet<String>>,
     /// Additional groups of the aggregated discovery document.
-    pub(crate) described: Mutex<Vec<Value>>,
+    pub(crate) extra_groups: Mutex<Vec<Value>>,
     /// The resources whose watches get no bookmarks, except the bookmark at the end of the initial events.
-    unmarked: Mutex<BTreeSet<String>>,
+    without_bookmarks: Mutex<BTreeSet<String>>,
     /// The resources whose resourceVersions are not numbers. The value is the suffix after the number.
     opaque: Mutex<BTreeMap<String, String>>,
     /// The delay of watch events after a write, in milliseconds.
@@ -176,12 +176,12 @@ impl Faults {
             disconnect: watch::Sender::new(0),
             listening: watch::Sender::new(true),
             listens: watch::Sender::new(false),
-            hidden: watch::Sender::new(BTreeSet::from([CUSTOM_RESOURCE.to_owned()])),
+            unserved: watch::Sender::new(BTreeSet::from([CUSTOM_RESOURCE.to_owned()])),
             silent: Mutex::default(),
-            described: Mutex::default(),
+            extra_groups: Mutex::default(),
             // kube-apiserver has no watch cache for Events (`DefaultWatchCacheSizes`), and bookmarks come from the
             // watch cache.
-            unmarked: Mutex::new(["events".to_owned()].into()),
+            without_bookmarks: Mutex::new(["events".to_owned()].into()),
             opaque: Mutex::default(),
             watch_lag: AtomicU64::new(0),
             review_lag: AtomicU64::new(0),
@@ -216,8 +216,8 @@ impl Faults {
     }
 
     /// Returns whether a resource (`pods`, `deployments.apps`) is not served.
-    pub(crate) fn is_hidden(&self, resource: &str) -> bool {
-        self.hidden.borrow().contains(resource)
+    pub(crate) fn is_unserved(&self, resource: &str) -> bool {
+        self.unserved.borrow().contains(resource)
     }
 
     /// Returns whether the aggregated API server of a resource (`deployments.apps`) does not answer.
@@ -227,7 +227,7 @@ impl Faults {
 
     /// Returns whether watches of a resource (`pods`, `deployments.apps`) get bookmarks.
     pub(crate) fn has_bookmarks(&self, resource: &str) -> bool {
-        !self.unmarked.lock().contains(resource)
+        !self.without_bookmarks.lock().contains(resource)
     }
 
     /// Returns the suffix of a resource's resourceVersions; `None` for plain numbers.
@@ -409,11 +409,11 @@ impl Control {
     /// [`ready`](Self::ready)), and its watches end. Its objects stay stored. `networksets.projectcalico.org` is the
     /// only resource that is not served at the start.
     pub fn serve(&self, resource: &str, on: bool) {
-        self.faults.hidden.send_modify(|hidden| {
+        self.faults.unserved.send_modify(|unserved| {
             if on {
-                hidden.remove(resource);
+                unserved.remove(resource);
             } else {
-                hidden.insert(resource.to_owned());
+                unserved.insert(resource.to_owned());
             }
         });
     }
@@ -431,18 +431,18 @@ impl Control {
 
     /// Adds groups to the aggregated document of `/apis`, without validation. The paths of these groups return 404.
     pub fn describe(&self, groups: Vec<Value>) {
-        *self.faults.described.lock() = groups;
+        *self.faults.extra_groups.lock() = groups;
     }
 
     /// Sets whether watches of a resource (`pods`, `deployments.apps`) get bookmarks. Events have no bookmarks by
     /// default, because a kube-apiserver has no watch cache for Events. The bookmark at the end of the initial events
     /// is always sent.
     pub fn bookmarks(&self, resource: &str, on: bool) {
-        let mut unmarked = self.faults.unmarked.lock();
+        let mut without_bookmarks = self.faults.without_bookmarks.lock();
         if on {
-            unmarked.remove(resource);
+            without_bookmarks.remove(resource);
         } else {
-            unmarked.insert(resource.to_owned());
+            without_bookmarks.insert(resource.to_owned());
         }
     }
 

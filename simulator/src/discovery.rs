@@ -59,15 +59,17 @@ pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
 
 /// Removes resources (`pods`, `deployments.apps`) from a discovery document, and also groups and versions that have no
 /// other resources.
-pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
-    if hidden.is_empty() {
+pub(crate) fn remove_unserved(document: &mut Value, unserved: &BTreeSet<String>) {
+    if unserved.is_empty() {
         return;
     }
     if let Some(resources) = document.get_mut("resources").and_then(Value::as_array_mut) {
-        resources.retain(|resource| !hidden.iter().any(|hidden| hidden.split('.').next() == resource["name"].as_str()));
+        resources.retain(|resource| {
+            !unserved.iter().any(|unserved| unserved.split('.').next() == resource["name"].as_str())
+        });
     }
     if let Some(groups) = document.get_mut("groups").and_then(Value::as_array_mut) {
-        groups.retain(|group| !group["name"].as_str().is_some_and(|group| is_hidden(group, hidden)));
+        groups.retain(|group| !group["name"].as_str().is_some_and(|group| is_unserved(group, unserved)));
     }
     let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
     for group in &mut *groups {
@@ -75,8 +77,9 @@ pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
         let Some(versions) = group["versions"].as_array_mut() else { continue };
         for version in &mut *versions {
             if let Some(resources) = version["resources"].as_array_mut() {
-                resources
-                    .retain(|own| !hidden.contains(&format!("{}{name}", own["resource"].as_str().unwrap_or_default())));
+                resources.retain(|own| {
+                    !unserved.contains(&format!("{}{name}", own["resource"].as_str().unwrap_or_default()))
+                });
             }
         }
         versions.retain(|version| version["resources"].as_array().is_some_and(|own| !own.is_empty()));
@@ -85,9 +88,9 @@ pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
 }
 
 /// Returns whether all resources of a group are hidden. A group without resources is not hidden.
-fn is_hidden(group: &str, hidden: &BTreeSet<String>) -> bool {
+fn is_unserved(group: &str, unserved: &BTreeSet<String>) -> bool {
     let mut own = CATALOG.iter().filter(|resource| resource.group == group).peekable();
-    own.peek().is_some() && own.all(|resource| hidden.contains(&resource.qualified()))
+    own.peek().is_some() && own.all(|resource| unserved.contains(&resource.qualified()))
 }
 
 /// Marks groups as stale if their aggregated API server does not answer.

@@ -104,10 +104,10 @@ impl Api {
         resource: &str,
     ) -> Result<Response<Body>, Status> {
         match route {
-            Route::Resource(_) if self.faults().is_hidden(resource) && self.faults().is_ready() => {
+            Route::Resource(_) if self.faults().is_unserved(resource) && self.faults().is_ready() => {
                 Err(Status::path_not_found())
             }
-            Route::Resource(_) if self.faults().is_hidden(resource) => {
+            Route::Resource(_) if self.faults().is_unserved(resource) => {
                 Err(Status::service_unavailable("the server is currently initializing"))
             }
             Route::Resource(_) if self.faults().is_silent(resource) => {
@@ -396,10 +396,10 @@ fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults)
         Route::Discovery(path) => {
             let aggregated = discovery::wants_aggregated(accept) && matches!(path.as_str(), "api" | "apis");
             let mut document = discovery::document(path, aggregated)?;
-            discovery::hide(&mut document, &faults.hidden.borrow());
+            discovery::remove_unserved(&mut document, &faults.unserved.borrow());
             discovery::silence(&mut document, &faults.silent.lock());
             if aggregated && *path == "apis" {
-                discovery::describe(&mut document, &faults.described.lock());
+                discovery::describe(&mut document, &faults.extra_groups.lock());
             }
             let document = document.to_string();
             let content_type = if aggregated { discovery::AGGREGATED } else { "application/json" };

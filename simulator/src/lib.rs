@@ -59,6 +59,6 @@ pub use generate::generated;
 pub use handle::OWN_USER;
 pub use kubeconfig::kubeconfig;
 pub use member::{SimulatedCluster, Simulator, StartError};
-pub use relay::{Relay, Weather};
+pub use relay::{Relay, RelayMode};
 pub use store::HistoryEvent;
 pub use write::WriteError;

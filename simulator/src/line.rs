@@ -36,18 +36,18 @@ impl MemberLink {
 }
 
 /// The stream of a connection whose bytes the [`MemberLink`] may stop.
-pub(crate) struct LineStream<S> {
+pub(crate) struct LinkStream<S> {
     stream: S,
     line: Arc<MemberLink>,
 }
 
-impl<S> LineStream<S> {
+impl<S> LinkStream<S> {
     pub(crate) fn new(stream: S, line: Arc<MemberLink>) -> Self {
         Self { stream, line }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for LineStream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LinkStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.line.blocks(context) {
             return Poll::Pending;
@@ -56,7 +56,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for LineStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for LineStream<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LinkStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.line.blocks(context) {
             return Poll::Pending;

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
 use crate::certificate::SimulatedCertificates;
-use crate::line::{LineStream, MemberLink};
+use crate::line::{LinkStream, MemberLink};
 
 /// The pause after a failed `accept` or `bind`, for example with too many open files or a port in use.
 const RETRY: Duration = Duration::from_millis(20);
@@ -78,7 +78,7 @@ pub(crate) async fn run(
                     let tls = tls.clone();
                     let secured = move |line| async move {
                         let _ = stream.set_nodelay(true);
-                        tls.accept(LineStream::new(stream, line)).await
+                        tls.accept(LinkStream::new(stream, line)).await
                     };
                     tasks.spawn(connection(secured, true, api.clone(), stop.clone()));
                 }
@@ -115,7 +115,7 @@ pub(crate) async fn run_in_process(
                 let Some(stream) = stream else { return };
                 // A connection that was dialed before the port was closed is dropped.
                 if listens {
-                    let plain = |line| std::future::ready(Ok(LineStream::new(stream, line)));
+                    let plain = |line| std::future::ready(Ok(LinkStream::new(stream, line)));
                     tasks.spawn(connection(plain, false, api.clone(), stop.clone()));
                 }
             }
@@ -140,7 +140,7 @@ async fn accept(socket: Option<&TcpListener>) -> std::io::Result<TcpStream> {
 }
 
 /// Serves a connection until the client disconnects, a fault closes the connection, or the member stops. `open` wraps
-/// the stream in a [`LineStream`] and in TLS. With `dated`, responses have a `Date` header, whose bytes change each
+/// the stream in a [`LinkStream`] and in TLS. With `dated`, responses have a `Date` header, whose bytes change each
 /// second.
 async fn connection<S, F>(
     open: impl FnOnce(Arc<MemberLink>) -> F + Send,

@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// The treatment of the bytes in a relay's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weather {
+pub enum RelayMode {
     /// All bytes are forwarded immediately.
     Clear,
     /// Bytes are forwarded at this speed in each direction.
@@ -47,7 +47,7 @@ pub enum Weather {
 #[derive(Debug)]
 pub struct Relay {
     port: u16,
-    weather: watch::Sender<Weather>,
+    relay_mode: watch::Sender<RelayMode>,
     cuts: watch::Sender<u64>,
     passed: Arc<AtomicU64>,
     accepting: JoinHandle<()>,
@@ -62,11 +62,11 @@ impl Relay {
     pub async fn start(target: u16, seed: u64) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        let (weather, _) = watch::channel(Weather::Clear);
+        let (relay_mode, _) = watch::channel(RelayMode::Clear);
         let (cuts, _) = watch::channel(0);
         let passed = Arc::new(AtomicU64::new(0));
         let wire = RelayShared {
-            weather: weather.subscribe(),
+            relay_mode: relay_mode.subscribe(),
             cuts: cuts.subscribe(),
             random: Arc::new(Mutex::new(StdRng::seed_from_u64(seed))),
             passed: Arc::clone(&passed),
@@ -76,7 +76,7 @@ impl Relay {
                 tokio::spawn(wire.clone().connect(client, target));
             }
         });
-        Ok(Self { port, weather, cuts, passed, accepting })
+        Ok(Self { port, relay_mode, cuts, passed, accepting })
     }
 
     /// Returns the port of the relay on 127.0.0.1.
@@ -85,8 +85,8 @@ impl Relay {
     }
 
     /// Changes the treatment of bytes, also in open connections.
-    pub fn set(&self, weather: Weather) {
-        self.weather.send_replace(weather);
+    pub fn set(&self, relay_mode: RelayMode) {
+        self.relay_mode.send_replace(relay_mode);
     }
 
     /// Cuts all open connections.
@@ -109,7 +109,7 @@ impl Drop for Relay {
 
 #[derive(Clone)]
 struct RelayShared {
-    weather: watch::Receiver<Weather>,
+    relay_mode: watch::Receiver<RelayMode>,
     cuts: watch::Receiver<u64>,
     random: Arc<Mutex<StdRng>>,
     passed: Arc<AtomicU64>,
@@ -143,12 +143,12 @@ impl RelayShared {
     ) {
         let mut buffer = vec![0; CHUNK];
         loop {
-            if self.weather.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
+            if self.relay_mode.wait_for(|relay_mode| *relay_mode != RelayMode::Silent).await.is_err() {
                 return;
             }
             let read = tokio::select! {
                 read = from.read(&mut buffer) => read,
-                changed = self.weather.changed() => match changed {
+                changed = self.relay_mode.changed() => match changed {
                     Ok(()) => continue,
                     Err(_) => return,
                 },
@@ -164,21 +164,21 @@ impl RelayShared {
         }
     }
 
-    /// Forwards bytes as the current [`Weather`] requires. Returns false if the connection is cut or broken.
+    /// Forwards bytes as the current [`RelayMode`] requires. Returns false if the connection is cut or broken.
     async fn send(&mut self, to: &mut tcp::OwnedWriteHalf, mut bytes: &[u8], left: &Mutex<BytesUntilCut>) -> bool {
         while !bytes.is_empty() {
-            let weather = *self.weather.borrow_and_update();
-            let (allowed, cut) = match weather {
-                Weather::Silent => match self.weather.changed().await {
+            let relay_mode = *self.relay_mode.borrow_and_update();
+            let (allowed, cut) = match relay_mode {
+                RelayMode::Silent => match self.relay_mode.changed().await {
                     Ok(()) => continue,
                     Err(_) => return false,
                 },
-                Weather::Clear => (bytes.len(), false),
-                Weather::Slow { bytes_per_second } => {
+                RelayMode::Clear => (bytes.len(), false),
+                RelayMode::Slow { bytes_per_second } => {
                     sleep(TICK).await;
                     (bytes.len().min((bytes_per_second / 50).max(1)), false)
                 }
-                Weather::Cut { within } => self.allowance(within, bytes.len(), left),
+                RelayMode::Cut { within } => self.allowance(within, bytes.len(), left),
             };
             let (now, later) = bytes.split_at(allowed);
             if to.write_all(now).await.is_err() || cut {
@@ -202,7 +202,7 @@ impl RelayShared {
 }
 
 /// The number of bytes until a connection is cut. The number is chosen at the connection's first byte under
-/// [`Weather::Cut`].
+/// [`RelayMode::Cut`].
 #[derive(Default)]
 struct BytesUntilCut(Option<u64>);
 
@@ -237,16 +237,16 @@ mod tests {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;
         assert_eq!(exchange(&mut stream, b"clear").await?, b"clear");
 
-        relay.set(Weather::Silent);
+        relay.set(RelayMode::Silent);
         stream.write_all(b"later").await?;
         let mut answer = [0; 5];
         let silent = tokio::time::timeout(Duration::from_millis(100), stream.read_exact(&mut answer)).await;
         assert!(silent.is_err(), "{silent:?}");
-        relay.set(Weather::Slow { bytes_per_second: 100 });
+        relay.set(RelayMode::Slow { bytes_per_second: 100 });
         stream.read_exact(&mut answer).await?;
         assert_eq!(&answer, b"later", "silence loses no byte");
 
-        relay.set(Weather::Clear);
+        relay.set(RelayMode::Clear);
         relay.cut();
         assert!(exchange(&mut stream, b"cut").await.is_err());
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;
@@ -257,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn relay_cuts_each_connection_within_the_byte_limit() -> io::Result<()> {
         let relay = Relay::start(echo().await?, 7).await?;
-        relay.set(Weather::Cut { within: 1_000 });
+        relay.set(RelayMode::Cut { within: 1_000 });
         for _ in 0..5 {
             let before = relay.passed();
             let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, relay.port())).await?;

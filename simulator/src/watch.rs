@@ -122,7 +122,7 @@ impl WatchParameters {
 }
 
 /// The reason for the end of the stream: the client disconnected, or all events were sent.
-struct Over;
+struct WatchEnded;
 
 struct SimulatedWatch {
     api: Arc<Api>,
@@ -144,12 +144,12 @@ impl SimulatedWatch {
         mut self,
         options: WatchParameters,
         mut expire: tokio::sync::watch::Receiver<u64>,
-    ) -> Result<(), Over> {
+    ) -> Result<(), WatchEnded> {
         let store = self.api.store().clone();
         let end = Instant::now() + options.timeout;
         let mut changes = store.changes();
         let (faults, resource) = (self.api.faults().clone(), CATALOG[self.target.resource].qualified());
-        let mut hidden = faults.hidden.subscribe();
+        let mut unserved = faults.unserved.subscribe();
         let bookmarks = options.bookmarks && faults.has_bookmarks(&resource);
         self.begin(&options, end).await?;
         let mut replays = !options.initial_events;
@@ -164,8 +164,8 @@ impl SimulatedWatch {
             }
             tokio::select! {
                 _ = changes.changed() => {}
-                () = self.sender.closed() => return Err(Over),
-                _ = hidden.changed() => if faults.is_hidden(&resource) { return Ok(()) },
+                () = self.sender.closed() => return Err(WatchEnded),
+                _ = unserved.changed() => if faults.is_unserved(&resource) { return Ok(()) },
                 _ = expire.changed() => {
                     return self.error(&Status::watch_expired(self.cursor, store.revision())).await;
                 }
@@ -179,10 +179,10 @@ impl SimulatedWatch {
     }
 
     /// Sends the initial events, or starts at the version of the request.
-    async fn begin(&mut self, options: &WatchParameters, end: Instant) -> Result<(), Over> {
+    async fn begin(&mut self, options: &WatchParameters, end: Instant) -> Result<(), WatchEnded> {
         if options.initial_events {
             // The watch may end before all initial events are sent.
-            return tokio::time::timeout_at(end, self.initial_events(options)).await.unwrap_or(Err(Over));
+            return tokio::time::timeout_at(end, self.initial_events(options)).await.unwrap_or(Err(WatchEnded));
         }
         self.cursor = if options.version == 0 { self.api.store().revision() } else { options.version };
         self.bookmarked = self.cursor;
@@ -190,21 +190,21 @@ impl SimulatedWatch {
     }
 
     /// Waits for the configured delay of watch events.
-    async fn lag(&self, end: Instant) -> Result<(), Over> {
+    async fn lag(&self, end: Instant) -> Result<(), WatchEnded> {
         let lag = self.api.faults().watch_lag();
         if lag.is_zero() {
             return Ok(());
         }
         tokio::select! {
             () = sleep_until(Instant::now() + lag) => Ok(()),
-            () = sleep_until(end) => Err(Over),
-            () = self.sender.closed() => Err(Over),
+            () = sleep_until(end) => Err(WatchEnded),
+            () = self.sender.closed() => Err(WatchEnded),
         }
     }
 
     /// Sends the next events, and returns whether more events exist. `replays` is true if the events are older than the
     /// watch.
-    async fn events(&mut self, options: &WatchParameters, replays: bool) -> Result<bool, Over> {
+    async fn events(&mut self, options: &WatchParameters, replays: bool) -> Result<bool, WatchEnded> {
         let store = self.api.store().clone();
         let Some((events, upto)) = store.events_after(self.target.resource, self.cursor, BATCH) else {
             // A version that is too old at the start of the watch gets an ERROR event. A client that falls behind later
@@ -212,7 +212,7 @@ impl SimulatedWatch {
             if !self.sent_any && self.cursor == options.version {
                 self.error(&Status::watch_expired(options.version, store.revision())).await?;
             }
-            return Err(Over);
+            return Err(WatchEnded);
         };
         let more = events.len() >= BATCH;
         // kube-apiserver counts replayed events as sent. As in kube-apiserver, no bookmark has the version of the last
@@ -234,10 +234,10 @@ impl SimulatedWatch {
     }
 
     /// Sends all objects, and the bookmark at their end.
-    async fn initial_events(&mut self, options: &WatchParameters) -> Result<(), Over> {
+    async fn initial_events(&mut self, options: &WatchParameters) -> Result<(), WatchEnded> {
         if let Err(status) = wait_for(&self.api, options.version).await {
             self.error(&status).await?;
-            return Err(Over);
+            return Err(WatchEnded);
         }
         let view = self.api.store().view(self.target.resource);
         let namespace = self.selection.namespace.clone();
@@ -300,7 +300,7 @@ impl SimulatedWatch {
     }
 
     /// Sends a bookmark, unless the last bookmark has the same revision.
-    async fn bookmark(&mut self, revision: u64, initial_events_end: bool) -> Result<(), Over> {
+    async fn bookmark(&mut self, revision: u64, initial_events_end: bool) -> Result<(), WatchEnded> {
         if !initial_events_end && revision <= self.bookmarked {
             return Ok(());
         }
@@ -312,14 +312,14 @@ impl SimulatedWatch {
         self.flush().await
     }
 
-    async fn error(&mut self, status: &Status) -> Result<(), Over> {
+    async fn error(&mut self, status: &Status) -> Result<(), WatchEnded> {
         self.out.extend_from_slice(br#"{"type":"ERROR","object":"#);
         self.out.extend_from_slice(&status.to_json());
         self.out.extend_from_slice(b"}\n");
         self.flush().await
     }
 
-    async fn flush(&mut self) -> Result<(), Over> {
+    async fn flush(&mut self) -> Result<(), WatchEnded> {
         if self.out.is_empty() {
             return Ok(());
         }
@@ -327,7 +327,7 @@ impl SimulatedWatch {
         if self.gzip {
             bytes = gzip_member(&bytes);
         }
-        self.sender.send(Bytes::from(bytes)).await.map_err(|_| Over)
+        self.sender.send(Bytes::from(bytes)).await.map_err(|_| WatchEnded)
     }
 }
 

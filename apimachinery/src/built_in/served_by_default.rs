@@ -1,8 +1,8 @@
 //! The built-in resources that kube-apiservers serve by default, with subresources and verbs.
 
 /// The verbs of objects, and the verbs of most subresources.
-const OBJECTS: &str = "create delete deletecollection get list patch update watch";
-const BELOW: &str = "get patch update";
+const OBJECT_VERBS: &str = "create delete deletecollection get list patch update watch";
+const SUBRESOURCE_VERBS: &str = "get patch update";
 
 /// The groups, verbs and resources of Kubernetes that each kube-apiserver serves by default, and the metrics API of
 /// most clusters. A test compares the list with a real kube-apiserver (`e2e/tests/e2e/shared_mode/join.rs`).
@@ -11,7 +11,7 @@ const BELOW: &str = "get patch update";
 const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
     (
         "",
-        OBJECTS,
+        OBJECT_VERBS,
         "configmaps endpoints events limitranges nodes persistentvolumeclaims persistentvolumes pods \
          podtemplates replicationcontrollers resourcequotas secrets serviceaccounts services",
     ),
@@ -23,7 +23,7 @@ const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
     ("", "get list", "componentstatuses"),
     (
         "",
-        BELOW,
+        SUBRESOURCE_VERBS,
         "namespaces/status nodes/status persistentvolumeclaims/status persistentvolumes/status \
          pods/ephemeralcontainers pods/resize pods/status replicationcontrollers/scale \
          replicationcontrollers/status resourcequotas/status services/status",
@@ -31,19 +31,19 @@ const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
     ("", "update", "namespaces/finalize"),
     (
         "admissionregistration.k8s.io",
-        OBJECTS,
+        OBJECT_VERBS,
         "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations \
          validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations",
     ),
-    ("admissionregistration.k8s.io", BELOW, "validatingadmissionpolicies/status"),
-    ("apiextensions.k8s.io", OBJECTS, "customresourcedefinitions"),
-    ("apiextensions.k8s.io", BELOW, "customresourcedefinitions/status"),
-    ("apiregistration.k8s.io", OBJECTS, "apiservices"),
-    ("apiregistration.k8s.io", BELOW, "apiservices/status"),
-    ("apps", OBJECTS, "controllerrevisions daemonsets deployments replicasets statefulsets"),
+    ("admissionregistration.k8s.io", SUBRESOURCE_VERBS, "validatingadmissionpolicies/status"),
+    ("apiextensions.k8s.io", OBJECT_VERBS, "customresourcedefinitions"),
+    ("apiextensions.k8s.io", SUBRESOURCE_VERBS, "customresourcedefinitions/status"),
+    ("apiregistration.k8s.io", OBJECT_VERBS, "apiservices"),
+    ("apiregistration.k8s.io", SUBRESOURCE_VERBS, "apiservices/status"),
+    ("apps", OBJECT_VERBS, "controllerrevisions daemonsets deployments replicasets statefulsets"),
     (
         "apps",
-        BELOW,
+        SUBRESOURCE_VERBS,
         "daemonsets/status deployments/scale deployments/status replicasets/scale replicasets/status \
          statefulsets/scale statefulsets/status",
     ),
@@ -53,33 +53,33 @@ const SERVED_BY_DEFAULT: &[(&str, &str, &str)] = &[
         "create",
         "localsubjectaccessreviews selfsubjectaccessreviews selfsubjectrulesreviews subjectaccessreviews",
     ),
-    ("autoscaling", OBJECTS, "horizontalpodautoscalers"),
-    ("autoscaling", BELOW, "horizontalpodautoscalers/status"),
-    ("batch", OBJECTS, "cronjobs jobs"),
-    ("batch", BELOW, "cronjobs/status jobs/status"),
-    ("certificates.k8s.io", OBJECTS, "certificatesigningrequests"),
-    ("certificates.k8s.io", BELOW, "certificatesigningrequests/approval certificatesigningrequests/status"),
-    ("coordination.k8s.io", OBJECTS, "leases"),
-    ("discovery.k8s.io", OBJECTS, "endpointslices"),
-    ("events.k8s.io", OBJECTS, "events"),
-    ("flowcontrol.apiserver.k8s.io", OBJECTS, "flowschemas prioritylevelconfigurations"),
-    ("flowcontrol.apiserver.k8s.io", BELOW, "flowschemas/status prioritylevelconfigurations/status"),
+    ("autoscaling", OBJECT_VERBS, "horizontalpodautoscalers"),
+    ("autoscaling", SUBRESOURCE_VERBS, "horizontalpodautoscalers/status"),
+    ("batch", OBJECT_VERBS, "cronjobs jobs"),
+    ("batch", SUBRESOURCE_VERBS, "cronjobs/status jobs/status"),
+    ("certificates.k8s.io", OBJECT_VERBS, "certificatesigningrequests"),
+    ("certificates.k8s.io", SUBRESOURCE_VERBS, "certificatesigningrequests/approval certificatesigningrequests/status"),
+    ("coordination.k8s.io", OBJECT_VERBS, "leases"),
+    ("discovery.k8s.io", OBJECT_VERBS, "endpointslices"),
+    ("events.k8s.io", OBJECT_VERBS, "events"),
+    ("flowcontrol.apiserver.k8s.io", OBJECT_VERBS, "flowschemas prioritylevelconfigurations"),
+    ("flowcontrol.apiserver.k8s.io", SUBRESOURCE_VERBS, "flowschemas/status prioritylevelconfigurations/status"),
     ("metrics.k8s.io", "get list", "nodes pods"),
-    ("networking.k8s.io", OBJECTS, "ingressclasses ingresses ipaddresses networkpolicies servicecidrs"),
-    ("networking.k8s.io", BELOW, "ingresses/status servicecidrs/status"),
-    ("node.k8s.io", OBJECTS, "runtimeclasses"),
-    ("policy", OBJECTS, "poddisruptionbudgets"),
-    ("policy", BELOW, "poddisruptionbudgets/status"),
-    ("rbac.authorization.k8s.io", OBJECTS, "clusterrolebindings clusterroles rolebindings roles"),
-    ("resource.k8s.io", OBJECTS, "deviceclasses resourceclaims resourceclaimtemplates resourceslices"),
-    ("resource.k8s.io", BELOW, "resourceclaims/status"),
-    ("scheduling.k8s.io", OBJECTS, "priorityclasses"),
+    ("networking.k8s.io", OBJECT_VERBS, "ingressclasses ingresses ipaddresses networkpolicies servicecidrs"),
+    ("networking.k8s.io", SUBRESOURCE_VERBS, "ingresses/status servicecidrs/status"),
+    ("node.k8s.io", OBJECT_VERBS, "runtimeclasses"),
+    ("policy", OBJECT_VERBS, "poddisruptionbudgets"),
+    ("policy", SUBRESOURCE_VERBS, "poddisruptionbudgets/status"),
+    ("rbac.authorization.k8s.io", OBJECT_VERBS, "clusterrolebindings clusterroles rolebindings roles"),
+    ("resource.k8s.io", OBJECT_VERBS, "deviceclasses resourceclaims resourceclaimtemplates resourceslices"),
+    ("resource.k8s.io", SUBRESOURCE_VERBS, "resourceclaims/status"),
+    ("scheduling.k8s.io", OBJECT_VERBS, "priorityclasses"),
     (
         "storage.k8s.io",
-        OBJECTS,
+        OBJECT_VERBS,
         "csidrivers csinodes csistoragecapacities storageclasses volumeattachments volumeattributesclasses",
     ),
-    ("storage.k8s.io", BELOW, "volumeattachments/status"),
+    ("storage.k8s.io", SUBRESOURCE_VERBS, "volumeattachments/status"),
 ];
 
 /// Iterates over group, verbs (separated by spaces) and name of each default resource and `resource/subresource`, and

@@ -26,7 +26,7 @@ impl ClusterAnnotation {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AnnotationPlace {
+pub(super) enum AnnotationPosition {
     /// The object has no annotations map. A new map becomes the first field of the metadata.
     NewMap,
     /// The annotations map has entries. The annotation precedes the entries.

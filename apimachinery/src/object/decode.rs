@@ -9,7 +9,7 @@ use super::Object;
 use super::decode_error::ObjectDecodeError;
 use super::fields::{SelectableField, field_values};
 use super::key::ObjectKey;
-use super::metadata::{MetadataPlaces, only_metadata};
+use super::metadata::{MetadataSpans, only_metadata};
 use super::span::Span;
 use crate::ResourceVersion;
 use crate::json;
@@ -71,47 +71,47 @@ impl ObjectDecoder {
         }
         let mut top: Top<'_> = json::members(text, 0).map(|member| (member.key, member.value)).collect();
         if top.iter().any(|(key, _)| *key == b"kind") {
-            return self.place(text.into(), &top);
+            return self.locate_fields(text.into(), &top);
         }
         let json = [b"{", self.type_meta.as_bytes(), &text[1..]].concat();
         for (_, value) in &mut top {
             *value = value.start + self.type_meta.len()..value.end + self.type_meta.len();
         }
-        self.place(json.into(), &top)
+        self.locate_fields(json.into(), &top)
     }
 
-    fn place(&self, json: Box<[u8]>, top: &Top<'_>) -> Result<Indexed, ObjectDecodeError> {
+    fn locate_fields(&self, json: Box<[u8]>, top: &Top<'_>) -> Result<Indexed, ObjectDecodeError> {
         let metadata = only_metadata(top.iter().cloned())?.ok_or(ObjectDecodeError::Missing("metadata"))?;
-        let places = MetadataPlaces::find(&json, &metadata)?;
-        if let Some(cut) = places.without_unwanted(&json, &metadata) {
+        let spans = MetadataSpans::find(&json, &metadata)?;
+        if let Some(cut) = spans.without_unwanted(&json, &metadata) {
             return Ok(Indexed::Cut(cut));
         }
-        if places.name.is_empty() {
+        if spans.name.is_empty() {
             return Err(ObjectDecodeError::Missing("metadata.name"));
         }
-        if places.resource_version.is_empty() {
+        if spans.resource_version.is_empty() {
             return Err(ObjectDecodeError::Missing("metadata.resourceVersion"));
         }
         let text = |range: &Range<usize>| std::str::from_utf8(&json[range.clone()]).unwrap_or_default();
         let type_meta = self.type_meta.as_bytes();
         let omitted = if json[1..].starts_with(type_meta) { 1..1 + type_meta.len() } else { 0..0 };
-        let (annotation_at, annotation_place) = places.annotation(&json, &metadata);
+        let (annotation_at, annotation_position) = spans.annotation(&json, &metadata);
         Ok(Indexed::Object(Object {
             // RBAC permits names that JSON escapes, and kube-apiserver also escapes `&`, `<` and `>`.
-            key: ObjectKey::new(&json::unescaped(text(&places.namespace)), &json::unescaped(text(&places.name))),
-            resource_version: match ResourceVersion::parse(text(&places.resource_version)) {
+            key: ObjectKey::new(&json::unescaped(text(&spans.namespace)), &json::unescaped(text(&spans.name))),
+            resource_version: match ResourceVersion::parse(text(&spans.resource_version)) {
                 Ok(version) => version,
                 Err(_) if self.accepts_opaque => ResourceVersion::default(),
                 Err(invalid) => return Err(ObjectDecodeError::ResourceVersion(invalid)),
             },
             type_meta: omitted.into(),
             metadata: metadata.into(),
-            resource_version_text: places.resource_version.into(),
-            uid: places.uid.into(),
-            creation_timestamp: places.creation_timestamp.into(),
-            labels: places.labels.into(),
+            resource_version_text: spans.resource_version.into(),
+            uid: spans.uid.into(),
+            creation_timestamp: spans.creation_timestamp.into(),
+            labels: spans.labels.into(),
             annotation_at: Span::from(annotation_at..annotation_at).start,
-            annotation_place,
+            annotation_position,
             fields: field_values(&json, top, &self.fields),
             json,
         }))

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::annotation::{AnnotationPlace, ClusterAnnotation};
+use super::annotation::{AnnotationPosition, ClusterAnnotation};
 use super::decode_error::ObjectDecodeError;
-use super::metadata::{MetadataPlaces, only_metadata};
+use super::metadata::{MetadataSpans, only_metadata};
 use crate::{NativeVersion, json};
 
 /// Appends the text of a forwarded object with its cluster's annotation. If the object has a resourceVersion, the
@@ -23,21 +23,21 @@ pub fn mark_object<'v>(
     out: &mut Vec<u8>,
 ) -> Result<(), ObjectDecodeError> {
     json::validate(json).map_err(ObjectDecodeError::Json)?;
-    let Some(Unmarked { text: cut, metadata, places }) = Unmarked::parse(Cow::Borrowed(json))? else {
+    let Some(Unmarked { text: cut, metadata, spans }) = Unmarked::parse(Cow::Borrowed(json))? else {
         out.extend_from_slice(json);
         return Ok(());
     };
-    let (at, place) = places.annotation(&cut, &metadata);
+    let (at, place) = spans.annotation(&cut, &metadata);
     let is_empty = cut[json::skip_space(&cut, metadata.start + 1)] == b'}';
     let added: &[u8] = match place {
-        AnnotationPlace::NewMap if is_empty => annotation.new_map.strip_suffix(b",").unwrap_or_default(),
-        AnnotationPlace::NewMap => &annotation.new_map,
-        AnnotationPlace::BeforeOthers => &annotation.before_others,
-        AnnotationPlace::EmptyMap => &annotation.empty_map,
+        AnnotationPosition::NewMap if is_empty => annotation.new_map.strip_suffix(b",").unwrap_or_default(),
+        AnnotationPosition::NewMap => &annotation.new_map,
+        AnnotationPosition::BeforeOthers => &annotation.before_others,
+        AnnotationPosition::EmptyMap => &annotation.empty_map,
     };
-    let own = std::str::from_utf8(&cut[places.resource_version.clone()]).unwrap_or_default();
+    let own = std::str::from_utf8(&cut[spans.resource_version.clone()]).unwrap_or_default();
     let replaced = (!own.is_empty()).then(|| version(NativeVersion::from_text(json::unescaped(own))));
-    let mut edits = [(at..at, Some(added)), (places.resource_version.clone(), replaced.map(str::as_bytes))];
+    let mut edits = [(at..at, Some(added)), (spans.resource_version.clone(), replaced.map(str::as_bytes))];
     edits.sort_by_key(|(range, _)| range.start);
     let mut written = 0;
     for (range, by) in edits.into_iter().filter_map(|(range, by)| Some((range, by?))) {
@@ -62,7 +62,7 @@ pub fn unmark_object(json: &[u8]) -> Result<Cow<'_, [u8]>, ObjectDecodeError> {
 struct Unmarked<'a> {
     text: Cow<'a, [u8]>,
     metadata: Range<usize>,
-    places: MetadataPlaces,
+    spans: MetadataSpans,
 }
 
 impl<'a> Unmarked<'a> {
@@ -72,10 +72,10 @@ impl<'a> Unmarked<'a> {
         let Some(metadata) = only_metadata(root)?.filter(|metadata| text[metadata.start] == b'{') else {
             return Ok(None);
         };
-        let places = MetadataPlaces::find(&text, &metadata)?;
-        match places.without_unwanted(&text, &metadata) {
+        let spans = MetadataSpans::find(&text, &metadata)?;
+        match spans.without_unwanted(&text, &metadata) {
             Some(cut) => Self::parse(Cow::Owned(cut)),
-            None => Ok(Some(Self { text, metadata, places })),
+            None => Ok(Some(Self { text, metadata, spans })),
         }
     }
 }

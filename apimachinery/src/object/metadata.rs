@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::annotation::{AnnotationPlace, CLUSTER_ANNOTATION};
+use super::annotation::{AnnotationPosition, CLUSTER_ANNOTATION};
 use super::decode_error::ObjectDecodeError;
 use crate::json;
 
 /// The ranges of the metadata's fields; strings without their quotes.
 #[derive(Default)]
-pub(super) struct MetadataPlaces {
+pub(super) struct MetadataSpans {
     pub(super) name: Range<usize>,
     pub(super) namespace: Range<usize>,
     pub(super) uid: Range<usize>,
@@ -21,14 +21,14 @@ pub(super) struct MetadataPlaces {
 /// The fields of the metadata with positions. At most eight, because `seen` has one bit for each.
 const KEYS: [&str; 7] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "annotations"];
 
-impl MetadataPlaces {
+impl MetadataSpans {
     /// Finds the positions in the metadata at `metadata`.
     ///
     /// # Errors
     /// [`ObjectDecodeError::Repeated`]: some clients use the first of two fields with the same key and others the last,
     /// so they would disagree about the object's cluster. No kube-apiserver writes such a text.
     pub(super) fn find(json: &[u8], metadata: &Range<usize>) -> Result<Self, ObjectDecodeError> {
-        let mut places = Self::default();
+        let mut spans = Self::default();
         let mut seen = 0_u8;
         for member in json::members(json, metadata.start) {
             let key = json::unescaped_key(member.key);
@@ -39,16 +39,16 @@ impl MetadataPlaces {
             seen |= 1 << at;
             let contents = json::string_contents(json, &member.value).unwrap_or(0..0);
             match KEYS[at] {
-                "name" => places.name = contents,
-                "namespace" => places.namespace = contents,
-                "uid" => places.uid = contents,
-                "resourceVersion" => places.resource_version = contents,
-                "creationTimestamp" => places.creation_timestamp = contents,
-                "labels" => places.labels = member.value,
-                _ => places.annotations = Some(member.value),
+                "name" => spans.name = contents,
+                "namespace" => spans.namespace = contents,
+                "uid" => spans.uid = contents,
+                "resourceVersion" => spans.resource_version = contents,
+                "creationTimestamp" => spans.creation_timestamp = contents,
+                "labels" => spans.labels = member.value,
+                _ => spans.annotations = Some(member.value),
             }
         }
-        Ok(places)
+        Ok(spans)
     }
 
     /// Returns the text without the entries that the cluster annotation replaces: cluster annotations of the member
@@ -68,14 +68,14 @@ impl MetadataPlaces {
     }
 
     /// Returns the position at which the annotation is inserted, and the form of the insertion.
-    pub(super) fn annotation(&self, json: &[u8], metadata: &Range<usize>) -> (usize, AnnotationPlace) {
+    pub(super) fn annotation(&self, json: &[u8], metadata: &Range<usize>) -> (usize, AnnotationPosition) {
         match &self.annotations {
             Some(value) if json[value.start] == b'{' => {
                 let at = value.start + 1;
                 let empty = json[json::skip_space(json, at)] == b'}';
-                (at, if empty { AnnotationPlace::EmptyMap } else { AnnotationPlace::BeforeOthers })
+                (at, if empty { AnnotationPosition::EmptyMap } else { AnnotationPosition::BeforeOthers })
             }
-            _ => (metadata.start + 1, AnnotationPlace::NewMap),
+            _ => (metadata.start + 1, AnnotationPosition::NewMap),
         }
     }
 }

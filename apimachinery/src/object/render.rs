@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::BufMut;
 
 use super::Object;
-use super::annotation::{AnnotationPlace, ClusterAnnotation};
+use super::annotation::{AnnotationPosition, ClusterAnnotation};
 
 /// The form of an object in a response.
 #[derive(Clone, Copy, Debug)]
@@ -41,11 +41,11 @@ impl Object {
         let (skip, version) = (self.type_meta.range(), self.resource_version_text.range());
         let head: &[u8] = if rendering.list_item && !skip.is_empty() { &json[range.start..skip.start] } else { &[] };
         let start = if head.is_empty() { range.start } else { skip.end };
-        let annotation: &[u8] = match (rendering.annotation, self.annotation_place) {
+        let annotation: &[u8] = match (rendering.annotation, self.annotation_position) {
             (None, _) => &[],
-            (Some(annotation), AnnotationPlace::NewMap) => &annotation.new_map,
-            (Some(annotation), AnnotationPlace::BeforeOthers) => &annotation.before_others,
-            (Some(annotation), AnnotationPlace::EmptyMap) => &annotation.empty_map,
+            (Some(annotation), AnnotationPosition::NewMap) => &annotation.new_map,
+            (Some(annotation), AnnotationPosition::BeforeOthers) => &annotation.before_others,
+            (Some(annotation), AnnotationPosition::EmptyMap) => &annotation.empty_map,
         };
         let replaced = rendering.resource_version.map_or(&json[version.clone()], str::as_bytes);
         let at = self.annotation_at as usize;

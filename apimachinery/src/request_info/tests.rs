@@ -403,12 +403,12 @@ fn unsupported_method_on_a_resource_becomes_a_non_resource_verb() {
 
 #[test]
 fn verbs_in_metrics_have_the_spelling_of_kube_apiserver() {
-    let of_resources = Verb::OF_RESOURCES.map(Verb::in_metrics);
+    let of_resources = Verb::RESOURCE_VERBS.map(Verb::metric_label);
     assert_eq!(of_resources, ["GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE", "DELETECOLLECTION"]);
     for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"] {
-        assert_eq!(RequestInfo::parse(method, "/version", None).unwrap().verb.in_metrics(), method);
+        assert_eq!(RequestInfo::parse(method, "/version", None).unwrap().verb.metric_label(), method);
     }
-    assert_eq!(RequestInfo::parse("BREW", "/version", None).unwrap().verb.in_metrics(), "");
+    assert_eq!(RequestInfo::parse("BREW", "/version", None).unwrap().verb.metric_label(), "");
 }
 
 #[test]
@@ -485,7 +485,7 @@ mod properties {
 
 #[test]
 fn request_class_depends_on_verb_and_subresource() {
-    use RequestClass::{Opaque, Short, Watch};
+    use RequestClass::{Short, Streamed, Watch};
     for (target, expected) in [
         ("/api/v1/pods", Short),
         ("/api/v1/pods?watch=true", Watch),
@@ -496,20 +496,20 @@ fn request_class_depends_on_verb_and_subresource() {
         ("/api/v1/%77atch/pods", Watch),
         ("/clusters/eu/api/v1/pods?watch", Watch),
         ("/api/v1/namespaces/watch/pods/exec", Short),
-        ("/api/v1/namespaces/a/pods/p/exec?command=ls", Opaque),
-        ("/api/v1/namespaces/a/pods/p/%65xec", Opaque),
-        ("/api/v1/namespaces/a/pods/p/attach", Opaque),
-        ("/api/v1/namespaces/a/pods/p/portforward", Opaque),
-        ("/api/v1/namespaces/a/pods/p/log", Opaque),
+        ("/api/v1/namespaces/a/pods/p/exec?command=ls", Streamed),
+        ("/api/v1/namespaces/a/pods/p/%65xec", Streamed),
+        ("/api/v1/namespaces/a/pods/p/attach", Streamed),
+        ("/api/v1/namespaces/a/pods/p/portforward", Streamed),
+        ("/api/v1/namespaces/a/pods/p/log", Streamed),
         ("/api/v1/namespaces/a/pods/log", Short),
         ("/api/v1/namespaces/a/pods/p/status", Short),
         ("/api/v1/namespaces/exec", Short),
-        ("/api/v1/nodes/n/proxy/logs/kubelet.log", Opaque),
-        ("/api/v1/nodes/n/%70roxy/pods?watch=1", Opaque),
-        ("/clusters/eu/api/v1/namespaces/a/services/https:s:443/proxy/api/v1/pods?watch=1", Opaque),
+        ("/api/v1/nodes/n/proxy/logs/kubelet.log", Streamed),
+        ("/api/v1/nodes/n/%70roxy/pods?watch=1", Streamed),
+        ("/clusters/eu/api/v1/namespaces/a/services/https:s:443/proxy/api/v1/pods?watch=1", Streamed),
         ("/apis/apps/v1/namespaces/a/deployments/d/scale", Short),
-        ("/apis/x.io/v1/namespaces/a/things/t/log", Opaque),
-        ("/debug/pprof/profile?seconds=30", Opaque),
+        ("/apis/x.io/v1/namespaces/a/things/t/log", Streamed),
+        ("/debug/pprof/profile?seconds=30", Streamed),
         ("/logs/exec", Short),
         ("/version", Short),
     ] {

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::{
-    ANNOTATION_PREFIX, BodyKind, Facts, Format, Rewritten, Translate, json_body, json_patch, may_hold, protobuf, yaml,
+    ANNOTATION_PREFIX, BodyKind, Facts, Format, Rewritten, Translate, json_body, json_patch, may_contain, protobuf,
+    yaml,
 };
 use crate::Status;
 
@@ -106,7 +107,7 @@ impl RequestBody {
         let rewritten = rewritten.map(Bytes::from).or_else(|| {
             // Parsers of YAML differ. If any parser could find the cluster annotation in the text, the member receives
             // the JSON that Tributary read.
-            self.json.clone().filter(|_| may_hold(self.format, &self.text, &[ANNOTATION_PREFIX]))
+            self.json.clone().filter(|_| may_contain(self.format, &self.text, &[ANNOTATION_PREFIX]))
         });
         let is_yaml = self.format == Format::Yaml && self.json.is_some();
         let content_type = is_yaml.then_some("application/json");

@@ -4,10 +4,10 @@ use super::VersionOf;
 use crate::{ResourceRequest, Verb};
 
 /// The role of a resourceVersion, and its path.
-type VersionPlace = (VersionOf, &'static [&'static str]);
+type VersionPath = (VersionOf, &'static [&'static str]);
 
-const OWN: VersionPlace = (VersionOf::Object, &["metadata", "resourceVersion"]);
-const RELATED: VersionPlace = (VersionOf::Reference, &["related", "resourceVersion"]);
+const OWN: VersionPath = (VersionOf::Object, &["metadata", "resourceVersion"]);
+const RELATED: VersionPath = (VersionOf::Reference, &["related", "resourceVersion"]);
 
 /// The format of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +103,7 @@ impl BodyKind {
     }
 
     /// Returns the paths of resourceVersions.
-    pub(super) fn versions(self) -> &'static [VersionPlace] {
+    pub(super) fn versions(self) -> &'static [VersionPath] {
         match self {
             Self::Object | Self::Pod | Self::Binding => &[OWN],
             Self::CoreEvent => &[OWN, (VersionOf::Reference, &["involvedObject", "resourceVersion"]), RELATED],

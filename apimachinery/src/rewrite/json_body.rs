@@ -200,7 +200,7 @@ pub(super) fn rewrite(shape: BodyKind, text: &[u8], version: Translate<'_>) -> R
     validate(text)?;
     let mut edits = Edits::default();
     let object = PatchedValue { text, start: 0, path: &[] };
-    edit_value(shape, object, EmptyMap::Goes, version, &mut edits)?;
+    edit_value(shape, object, EmptyMap::Remove, version, &mut edits)?;
     Ok(edits.apply(text))
 }
 
@@ -208,11 +208,11 @@ pub(super) fn rewrite(shape: BodyKind, text: &[u8], version: Translate<'_>) -> R
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EmptyMap {
     /// The map is removed if the cluster annotation was its only entry: only the merged view has the map.
-    Goes,
+    Remove,
     /// The map stays, because the member's object has an annotations map.
-    Stays,
+    Keep,
     /// The map is removed even if it was empty before, because the member's object has no annotations map.
-    AlwaysGoes,
+    AlwaysRemove,
 }
 
 /// A value of an object, in the text of a body.
@@ -268,9 +268,9 @@ fn remove_annotation(value: PatchedValue<'_>, empty_map: EmptyMap, edits: &mut E
             if json::key_equals(member.key, "annotations") {
                 let (inner, empties) = annotation_cuts(text, &member.value);
                 gone = match empty_map {
-                    EmptyMap::Goes => empties && !inner.is_empty(),
-                    EmptyMap::Stays => false,
-                    EmptyMap::AlwaysGoes => empties,
+                    EmptyMap::Remove => empties && !inner.is_empty(),
+                    EmptyMap::Keep => false,
+                    EmptyMap::AlwaysRemove => empties,
                 };
                 if !gone {
                     inner.into_iter().for_each(|range| edits.replace(range, []));

@@ -12,7 +12,7 @@ use crate::{Status, json};
 
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
 /// Two operations that remove the cluster annotation from a map, whether or not the map has the annotation.
-const WITHOUT_OURS: &str = concat!(
+const REMOVE_CLUSTER_ANNOTATION: &str = concat!(
     r#",{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":""}"#,
     r#",{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}"#,
 );
@@ -117,7 +117,7 @@ pub(super) fn rewrite(
             if !operation.is_at(&ANNOTATIONS) {
                 return Err(Status::bad_request("metadata cannot be moved or copied as a whole: move its fields"));
             }
-            edits.replace(operation.range.end..operation.range.end, WITHOUT_OURS);
+            edits.replace(operation.range.end..operation.range.end, REMOVE_CLUSTER_ANNOTATION);
         }
         let gone = operation.is_annotation() || has_no_effect_without_map(text, operation, has_map);
         parts.push((operation.range.clone(), gone));
@@ -137,7 +137,7 @@ pub(super) fn rewrite(
             edits.replace(operation.op_at.clone(), r#""add""#);
         }
         edit_operation(shape, text, operation, has_map, version, &mut edits)?;
-        has_map = map_after(text, operation, has_map);
+        has_map = has_map_after(text, operation, has_map);
     }
     for cut in json::cuts(&parts) {
         edits.replace(cut, []);
@@ -173,7 +173,7 @@ fn has_no_effect_without_map(text: &[u8], operation: &Operation, has_map: bool) 
 }
 
 /// Returns whether the member's object has an annotations map after the operation.
-fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
+fn has_map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
     if operation.op == "move" && operation.from.as_deref().is_some_and(|from| from == ANNOTATIONS) {
         return false;
     }
@@ -223,9 +223,9 @@ fn edit_operation(
     }
     // A test compares with the member's object at this point of the patch.
     let empty_map = match (operation.op.as_str(), has_map) {
-        ("test", true) => EmptyMap::Stays,
-        ("test", false) => EmptyMap::AlwaysGoes,
-        _ => EmptyMap::Goes,
+        ("test", true) => EmptyMap::Keep,
+        ("test", false) => EmptyMap::AlwaysRemove,
+        _ => EmptyMap::Remove,
     };
     let value = PatchedValue { text, start: value.start, path: &operation.path };
     edit_value(shape, value, empty_map, version, edits)

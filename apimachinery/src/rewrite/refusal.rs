@@ -28,7 +28,7 @@ pub fn read_status(body: &[u8]) -> Option<Status> {
 }
 
 /// Parses a body that is a Status in protobuf; `None` for any other body.
-pub fn status_of_protobuf(body: &[u8]) -> Option<Status> {
+pub fn parse_protobuf_status(body: &[u8]) -> Option<Status> {
     protobuf::status(body)
 }
 

@@ -20,7 +20,7 @@ use crate::{Object, json};
 #[derive(Clone)]
 pub(super) struct FieldIndex {
     /// The field's index in the decoder's list.
-    place: usize,
+    field: usize,
     default: Arc<str>,
     objects: OrdSet<FieldIndexEntry>,
 }
@@ -53,12 +53,12 @@ impl Comparable<FieldIndexEntry> for FieldIndexKey<'_> {
 }
 
 impl FieldIndex {
-    pub(super) fn new(place: usize, default: Arc<str>) -> Self {
-        Self { place, default, objects: OrdSet::new() }
+    pub(super) fn new(field: usize, default: Arc<str>) -> Self {
+        Self { field, default, objects: OrdSet::new() }
     }
 
-    pub(super) fn place(&self) -> usize {
-        self.place
+    pub(super) fn field(&self) -> usize {
+        self.field
     }
 
     pub(super) fn insert(&mut self, object: Arc<Object>, replaced: Option<&Object>) {
@@ -99,7 +99,7 @@ impl FieldIndex {
     }
 
     fn value_of(&self, object: &Object) -> u64 {
-        hash(&object.field(self.place).map_or(Cow::Borrowed(&*self.default), json::unescaped))
+        hash(&object.field(self.field).map_or(Cow::Borrowed(&*self.default), json::unescaped))
     }
 }
 

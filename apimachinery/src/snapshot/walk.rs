@@ -15,7 +15,7 @@ use crate::{Object, ObjectKey};
 
 /// The number of visited objects with other names before a jump. 16: a jump costs about as much as 16 visits, so small
 /// namespaces are walked and large namespaces are skipped.
-const LEAP_AFTER: usize = 16;
+const JUMP_AFTER_MISSES: usize = 16;
 
 /// A walk over objects of a snapshot, in key order.
 pub struct Walk<'a>(WalkRange<'a>);
@@ -38,7 +38,7 @@ impl<'a> Walk<'a> {
         after: Option<&str>,
     ) -> Self {
         let Some(keys) = Keys::new(scope.namespace, after) else { return Self(WalkRange::One(None)) };
-        let index = index.zip(scope.field).filter(|(index, (place, _))| index.place() == *place);
+        let index = index.zip(scope.field).filter(|(index, (field, _))| index.field() == *field);
         Self(match (index, scope.namespace, scope.name) {
             (Some((index, (_, value))), ..) => WalkRange::Indexed(index.range(value, keys.start(), keys.end())),
             (None, Some(namespace), Some(name)) => {
@@ -80,7 +80,7 @@ impl<'k> Keys<'k> {
         let Some(namespace) = namespace else {
             return Some(Self { start: after.unwrap_or(Bound::Unbounded), end: Bound::Unbounded });
         };
-        let (first, end) = (format!("{namespace}/"), behind(namespace));
+        let (first, end) = (format!("{namespace}/"), end_of_namespace(namespace));
         let start = match after {
             // An ordered set panics for a range whose start is after its end.
             Some(Bound::Excluded(after)) if *after >= *end => return None,
@@ -104,7 +104,7 @@ impl<'k> Keys<'k> {
 }
 
 /// Returns the end of a namespace's keys, which begin with `namespace/`: '0' follows '/'.
-fn behind(namespace: &str) -> String {
+fn end_of_namespace(namespace: &str) -> String {
     format!("{namespace}0")
 }
 
@@ -126,21 +126,21 @@ impl<'a> Named<'a> {
                 return Some(object);
             }
             self.misses += 1;
-            if self.misses == LEAP_AFTER {
+            if self.misses == JUMP_AFTER_MISSES {
                 self.misses = 0;
-                self.walk = self.leap(object)?;
+                self.walk = self.jump(object)?;
             }
         }
     }
 
     /// Jumps to the next possible position of the name; `None` after the last position.
-    fn leap(&self, from: &Object) -> Option<RangedIter<'a, ByKey, DefaultSharedPtr>> {
+    fn jump(&self, from: &Object) -> Option<RangedIter<'a, ByKey, DefaultSharedPtr>> {
         let start = if from.name() < &*self.name {
             ObjectKey::new(from.namespace(), &self.name).as_str().to_owned()
         } else if from.namespace().is_empty() {
             return None;
         } else {
-            behind(from.namespace())
+            end_of_namespace(from.namespace())
         };
         Some(self.objects.range::<_, str>((Bound::Included(start.as_str()), Bound::Unbounded)))
     }

@@ -89,7 +89,7 @@ fn missing(field: &str) -> InvalidPolicy {
 fn unknown_fields(document: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     let top = ["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"];
-    note_unknown(document, &top, "", &mut unknown);
+    collect_unknown_fields(document, &top, "", &mut unknown);
     for (at, rule) in items(document.get("rules")).enumerate() {
         let known = [
             "level",
@@ -102,10 +102,10 @@ fn unknown_fields(document: &Value) -> Vec<String> {
             "omitStages",
             "omitManagedFields",
         ];
-        note_unknown(rule, &known, &format!("rules[{at}]."), &mut unknown);
+        collect_unknown_fields(rule, &known, &format!("rules[{at}]."), &mut unknown);
         for (inner, resources) in items(rule.get("resources")).enumerate() {
             let place = format!("rules[{at}].resources[{inner}].");
-            note_unknown(resources, &["group", "resources", "resourceNames"], &place, &mut unknown);
+            collect_unknown_fields(resources, &["group", "resources", "resourceNames"], &place, &mut unknown);
         }
     }
     unknown
@@ -115,7 +115,7 @@ fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
     list.and_then(Value::as_array).into_iter().flatten()
 }
 
-fn note_unknown(value: &Value, known: &[&str], place: &str, unknown: &mut Vec<String>) {
+fn collect_unknown_fields(value: &Value, known: &[&str], place: &str, unknown: &mut Vec<String>) {
     let keys = value.as_object().into_iter().flat_map(Map::keys);
     let own = keys.filter(|key| !known.contains(&key.as_str()));
     unknown.extend(own.map(|key| format!("unknown field \"{place}{key}\"")));

@@ -273,7 +273,7 @@ async fn token_reviews_are_limited_per_client_address() {
     }
     let (asked, passed) = (world.times_asked(), Instant::now());
     assert!((50..1000).contains(&asked), "{asked} after {passed:?}");
-    assert_eq!(authenticate(&tokens, "another", None).await, Err(TooManyReviews::OfAddress.into()));
+    assert_eq!(authenticate(&tokens, "another", None).await, Err(TooManyReviews::PerAddress.into()));
     world.knows("hub", "t", "ann");
     let elsewhere = "10.1.2.3".parse().unwrap();
     assert!(tokens.authenticate(b"t", None, elsewhere).await.is_ok(), "another address");
@@ -313,7 +313,7 @@ async fn unresponsive_cluster_does_not_block_users_of_other_clusters() {
     };
     let (guesses, known) =
         futures::join!(futures::future::join_all((0..700).map(again)), authenticate(&tokens, &other, None));
-    let refused = |outcome: &&ReviewOutcome| **outcome == Err(TooManyReviews::OfAll.into());
+    let refused = |outcome: &&ReviewOutcome| **outcome == Err(TooManyReviews::Total.into());
     assert_eq!((guesses.iter().filter(refused).count(), known), (200, in_member("x", "b")));
 }
 

@@ -15,7 +15,7 @@ fn order(
     token: &str,
     addressed: Option<(&ClusterName, bool)>,
 ) -> Result<String, TokenRefused> {
-    let addressed = addressed.map(|(cluster, reviews_tokens)| Addressed { cluster, reviews_tokens });
+    let addressed = addressed.map(|(cluster, reviews_tokens)| AddressedCluster { cluster, reviews_tokens });
     let order = rules.order(&BearerToken::parse(token).unwrap(), addressed)?;
     let words = order.iter().map(|verifier| match verifier {
         Verifier::Issuer(issuer) => format!("issuer {}", issuer.issuer_url),

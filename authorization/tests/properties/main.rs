@@ -51,7 +51,7 @@ fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static 
                 true => RbacChange::Put(RbacObject::parse(object.kind, object.text().as_bytes()).unwrap()),
                 false => {
                     let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-                    RbacChange::Gone { kind: object.kind, namespace, name }
+                    RbacChange::Deleted { kind: object.kind, namespace, name }
                 }
             };
             fleet.apply(&name(cluster), objects.iter().map(change));
@@ -298,7 +298,7 @@ fn batch_of_changes_compiles_a_subjects_grants_once() {
     fleet.upsert(&a, role("s", 0));
     assert!(fleet.apply(&a, (0..BINDINGS).map(|number| RbacChange::Put(binding(number, "s")))));
     assert!(lists(&fleet, "a", ann, "n7"));
-    let gone = |number| RbacChange::Gone {
+    let gone = |number| RbacChange::Deleted {
         kind: RbacKind::RoleBinding,
         namespace: format!("n{number}"),
         name: "everybody".to_owned(),
@@ -319,27 +319,29 @@ fn grants_beyond_the_limit_are_ignored_per_subject() {
     }
     let many = || (1..=GRANTED_WORDS_MAX / WORDS).map(|number| binding(number, "s"));
     fleet.apply(&a, many().skip(1).map(RbacChange::Put));
-    assert!(!fleet.grants_too_much(&a) && lists(&fleet, "a", ann, "n7"));
+    assert!(!fleet.exceeds_grant_limit(&a) && lists(&fleet, "a", ann, "n7"));
     let before = fleet.generation_of(ann);
     assert!(fleet.upsert(&a, binding(1, "s")));
-    assert!(fleet.grants_too_much(&a) && fleet.rights_are_unknown(&a, ann));
-    assert!(!fleet.rights_are_unknown(&a, nobody) && !fleet.rights_are_unknown(&b, ann) && !fleet.grants_too_much(&b));
+    assert!(fleet.exceeds_grant_limit(&a) && fleet.has_unknown_rights(&a, ann));
+    assert!(
+        !fleet.has_unknown_rights(&a, nobody) && !fleet.has_unknown_rights(&b, ann) && !fleet.exceeds_grant_limit(&b)
+    );
     assert!(fleet.generation_of(ann) > before, "cached answers must expire");
     assert!(!lists(&fleet, "a", ann, "n0") && lists(&fleet, "b", ann, "n0"));
     assert_eq!(fleet.rights(&a, ann, "list", "", "pods"), Visible::nothing());
     assert!(fleet.rules(&a, ann, "n0").is_empty());
     // A smaller role brings the grants below the limit, and so does the removal of a binding.
-    assert!(fleet.upsert(&a, role("s", 0)) && !fleet.rights_are_unknown(&a, ann) && lists(&fleet, "a", ann, "n7"));
-    assert!(fleet.upsert(&a, role("s", WORDS)) && fleet.rights_are_unknown(&a, ann));
-    assert!(fleet.remove(&a, RbacKind::RoleBinding, "n1", "everybody") && !fleet.rights_are_unknown(&a, ann));
-    assert!(fleet.upsert(&a, binding(1, "s")) && fleet.rights_are_unknown(&a, ann));
+    assert!(fleet.upsert(&a, role("s", 0)) && !fleet.has_unknown_rights(&a, ann) && lists(&fleet, "a", ann, "n7"));
+    assert!(fleet.upsert(&a, role("s", WORDS)) && fleet.has_unknown_rights(&a, ann));
+    assert!(fleet.remove(&a, RbacKind::RoleBinding, "n1", "everybody") && !fleet.has_unknown_rights(&a, ann));
+    assert!(fleet.upsert(&a, binding(1, "s")) && fleet.has_unknown_rights(&a, ann));
     fleet.replace(&a, [role("r", 0), binding(0, "r")]);
-    assert!(!fleet.grants_too_much(&a) && lists(&fleet, "a", ann, "n0"));
+    assert!(!fleet.exceeds_grant_limit(&a) && lists(&fleet, "a", ann, "n0"));
     fleet.apply(&a, [role("s", WORDS)].into_iter().chain(many()).map(RbacChange::Put));
-    assert!(fleet.grants_too_much(&a));
+    assert!(fleet.exceeds_grant_limit(&a));
     fleet.leave(&a);
     fleet.upsert(&name("c"), binding(0, "r"));
-    assert!(!fleet.grants_too_much(&name("c")), "a cluster that reuses the index does not inherit the state");
+    assert!(!fleet.exceeds_grant_limit(&name("c")), "a cluster that reuses the index does not inherit the state");
 }
 
 /// Bindings of other subjects are created and deleted in one cluster, like the bindings in the namespaces of a CI

@@ -5,7 +5,7 @@ use tributary_apimachinery::{Change, ResourceVersion};
 
 use super::task::Reflector;
 use crate::machine::Input;
-use crate::object_room::NoRoom;
+use crate::memory_limit::MemoryLimitReached;
 use crate::state::StaleReason;
 use crate::store::{Staging, Store};
 use crate::update::Update;
@@ -16,14 +16,15 @@ impl Reflector {
     /// The list has the member's most recent version, so its version also resolves the pending request for the latest
     /// version. The waiters must receive the list's version first: the member's next changes may reach a version that
     /// it does not have yet.
-    pub(super) fn put_in_place(&mut self, version: ResourceVersion) {
+    pub(super) fn replace_collection(&mut self, version: ResourceVersion) {
         self.list_permit = None;
         let was_planned = self.progress.listed(Instant::now());
-        self.shared.wanted.resolve_question(self.question, version);
+        self.shared.wanted.resolve_request(self.request_number, version);
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
         let before = self.store.replace(store);
-        let went_back = before.as_ref().is_some_and(|before| self.machine.is_void() || before.is_undone_by(&after));
+        let went_back =
+            before.as_ref().is_some_and(|before| self.machine.are_versions_invalid() || before.is_undone_by(&after));
         // A list that replaces a missing bookmark loses no events.
         let has_lost_changes = went_back || (before.is_some() && !was_planned);
         let counts = &self.shared.counts;
@@ -41,9 +42,9 @@ impl Reflector {
         };
         self.publish(update);
         // After the update is published, so that a successor of this cacher finds one of the two snapshots.
-        self.shared.drop_earlier();
-        self.shrink_room();
-        self.show_state();
+        self.shared.drop_predecessor_snapshot();
+        self.shrink_reservation();
+        self.publish_state();
     }
 
     /// Checks the collection's size against its limit and the memory limit of all collections. Returns the failure, if
@@ -53,22 +54,22 @@ impl Reflector {
         let reason = if bytes > most {
             StaleReason::TooLarge(most)
         } else {
-            let NoRoom { bytes, max } = self.shared.room.lock().grow_to(bytes).err()?;
-            StaleReason::NoRoom { bytes, max }
+            let MemoryLimitReached { bytes, max } = self.shared.room.lock().grow_to(bytes).err()?;
+            StaleReason::MemoryLimitReached { bytes, max }
         };
         self.staging = Staging::default();
-        self.shrink_room();
+        self.shrink_reservation();
         Some(self.failed(reason))
     }
 
     /// Reduces the memory reservation to the size of the served collection, without the objects of an unfinished list.
-    pub(super) fn shrink_room(&mut self) {
+    pub(super) fn shrink_reservation(&mut self) {
         self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
     /// Reduces the memory reservation of a watched collection to its size plus an eighth. The spare bytes are for
     /// objects that replace deleted objects, even if other collections wait for memory.
-    pub(super) fn shrink_followed_room(&mut self) {
+    pub(super) fn shrink_watched_reservation(&mut self) {
         let bytes = self.store.as_ref().map_or(0, Store::bytes);
         self.shared.room.lock().shrink_to(bytes.saturating_add(bytes / 8));
     }

@@ -34,7 +34,7 @@ impl Reflector {
 
     fn proved(&mut self, stream: &mut MemberWatch) -> Input {
         stream.proved = true;
-        self.wakes.proved();
+        self.early_wakeups.proved();
         Input::Proved
     }
 
@@ -48,7 +48,7 @@ impl Reflector {
         if stream.ended_in_time(now, &self.shared.config.tuning) {
             self.health.ended_in_time();
             if stream.lacks_bookmark() {
-                self.progress.note_bookmarks(false);
+                self.progress.set_has_bookmarks(false);
             }
         }
         let reason = StaleReason::Unreachable("the watch ended and has not been opened again".to_owned());
@@ -78,11 +78,11 @@ impl Reflector {
         self.failed(StaleReason::Unreachable(chain(&**error)))
     }
 
-    pub(super) fn no_answer(&mut self, within: Duration) -> Input {
+    pub(super) fn response_timed_out(&mut self, within: Duration) -> Input {
         self.failed(StaleReason::Unreachable(format!("no answer within {} s", within.as_secs())))
     }
 
-    pub(super) fn overtaken(&mut self) -> Input {
+    pub(super) fn fail_overtaken(&mut self) -> Input {
         self.failed(StaleReason::Unreachable("no answer to what was asked before it was well again".to_owned()))
     }
 
@@ -96,7 +96,7 @@ impl Reflector {
     /// longest permitted Retry-After.
     pub(super) fn fail_opaque(&mut self, version: &str) -> Input {
         self.staging = Staging::default();
-        self.shrink_room();
+        self.shrink_reservation();
         self.failed(StaleReason::opaque(version));
         Input::Failed { retry_after: Some(self.shared.config.tuning.retry_after_max) }
     }
@@ -119,7 +119,12 @@ impl Reflector {
     }
 
     /// Counts a malformed object or event, and logs it at most once per interval.
-    pub(super) fn skipped(&mut self, error: &dyn std::error::Error, position: &str, place: std::fmt::Arguments<'_>) {
+    pub(super) fn count_skipped(
+        &mut self,
+        error: &dyn std::error::Error,
+        position: &str,
+        place: std::fmt::Arguments<'_>,
+    ) {
         let count = &self.shared.counts.decode_errors;
         count.add(1);
         let now = Instant::now();

@@ -3,32 +3,35 @@
 use tokio::time::Instant;
 use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
-use super::task::{Reflector, ResetAsked};
+use super::task::{Reflector, ResetRequested};
 use crate::machine::Input;
-use crate::progress::{self, Call, ProgressVerdict};
+use crate::progress::{self, ProgressVerdict, ProgressWakeup};
 use crate::request::{self, LatestError, MemberError, chain};
 use crate::state::StaleReason;
 use crate::stream::MemberWatch;
 
 impl Reflector {
-    /// Requests the member's latest version and compares it with `held`.
-    pub(super) async fn ask_latest(&mut self, held: CollectionVersion) -> Result<Input, ResetAsked> {
-        let number = self.shared.wanted.next_question();
+    /// Requests the member's latest version and compares it with `version_at_request`.
+    pub(super) async fn request_latest(
+        &mut self,
+        version_at_request: CollectionVersion,
+    ) -> Result<Input, ResetRequested> {
+        let number = self.shared.wanted.next_request_number();
         let latest = request::latest(&self.shared.config, &self.transport);
         let latest = self.unless_overtaken(latest);
-        let Some(latest) = self.attend(latest).await? else { return Ok(self.overtaken()) };
+        let Some(latest) = self.run_until_reset(latest).await? else { return Ok(self.fail_overtaken()) };
         if let Ok(latest) = &latest {
             self.latest = *latest;
-            self.shared.wanted.resolve_question(number, *latest);
+            self.shared.wanted.resolve_request(number, *latest);
         }
         Ok(match latest {
-            Ok(latest) if held > latest => {
+            Ok(latest) if version_at_request > latest => {
                 self.health.lost(Instant::now(), StaleReason::Reset);
                 Input::Latest { behind: true }
             }
             Ok(_) => Input::Latest { behind: false },
             Err(LatestError::Unreachable(error)) => self.unreachable(&error),
-            Err(LatestError::Timeout(within)) => self.no_answer(within),
+            Err(LatestError::Timeout(within)) => self.response_timed_out(within),
             // The user may have the right to watch but not to list. Without the right to watch, the watch will be
             // refused as well.
             Err(LatestError::Refused(MemberError { reason: StaleReason::Forbidden, .. })) => Input::Unsupported,
@@ -38,29 +41,35 @@ impl Reflector {
     }
 
     /// Handles a wakeup of the progress requests.
-    pub(super) fn progress(&mut self, call: Call, stream: &MemberWatch) -> Option<Input> {
+    pub(super) fn progress(&mut self, call: ProgressWakeup, stream: &MemberWatch) -> Option<Input> {
         let shared = self.shared.clone();
         let (now, tuning) = (Instant::now(), &shared.config.tuning);
         let next = shared.wanted.next_above(self.version());
         match call {
-            Call::Arrived if next.is_some() => self.progress.schedule(now, tuning.progress_after),
-            Call::Due if next.is_some() && stream.bookmark_due => self.progress.schedule(now, tuning.progress_after),
-            Call::Due if next.is_some() => {
-                shared.counts.progress_requests.add(1);
-                let number = shared.wanted.next_question();
-                self.progress.put_question(number, self.version(), request::latest(&shared.config, &self.transport));
+            ProgressWakeup::Arrived if next.is_some() => self.progress.schedule(now, tuning.progress_after),
+            ProgressWakeup::Due if next.is_some() && stream.bookmark_due => {
+                self.progress.schedule(now, tuning.progress_after)
             }
-            Call::Arrived | Call::Due => {}
-            Call::Answered { latest: Err(error), .. } => {
+            ProgressWakeup::Due if next.is_some() => {
+                shared.counts.progress_requests.add(1);
+                let number = shared.wanted.next_request_number();
+                self.progress.set_pending_request(
+                    number,
+                    self.version(),
+                    request::latest(&shared.config, &self.transport),
+                );
+            }
+            ProgressWakeup::Arrived | ProgressWakeup::Due => {}
+            ProgressWakeup::Answered { latest: Err(error), .. } => {
                 tracing::debug!(error = chain(&error), "the member's latest version could not be read");
                 if next.is_some() {
                     self.progress.schedule(now, tuning.progress_interval);
                 }
             }
-            Call::Answered { number, held, latest: Ok(latest) } => {
+            ProgressWakeup::Answered { number, version_at_request, latest: Ok(latest) } => {
                 self.latest = latest;
-                shared.wanted.resolve_question(number, latest);
-                match progress::verdict(held, latest, next) {
+                shared.wanted.resolve_request(number, latest);
+                match progress::verdict(version_at_request, latest, next) {
                     ProgressVerdict::WentBack => return Some(self.went_back()),
                     ProgressVerdict::Reachable => return self.learn_progress(latest),
                     ProgressVerdict::NotYet => self.progress.schedule(now, tuning.progress_interval),
@@ -79,8 +88,9 @@ impl Reflector {
     /// (`process` in `storage/cacher/cache_watcher.go`).
     fn learn_progress(&mut self, latest: ResourceVersion) -> Option<Input> {
         let (now, tuning) = (Instant::now(), &self.shared.config.tuning);
-        let held = self.version();
-        let bookmarks = self.progress.has_bookmarks() && !(held.is_part() && held.revision() == latest);
+        let version_at_request = self.version();
+        let bookmarks =
+            self.progress.has_bookmarks() && !(version_at_request.is_part() && version_at_request.revision() == latest);
         let may = bookmarks || self.progress.may_list(now, tuning.progress_interval);
         self.progress.schedule(now, if may { tuning.progress_after } else { tuning.progress_interval });
         may.then_some(Input::Progress { bookmarks })

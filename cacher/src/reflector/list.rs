@@ -5,7 +5,7 @@ use tokio::time::timeout;
 use tributary_apimachinery::ObjectDecodeError;
 
 use super::failures::{decode_position, opaque_version};
-use super::task::{Reflector, ResetAsked};
+use super::task::{Reflector, ResetRequested};
 use crate::list_stream::{ListError, ListMeta, ListParser};
 use crate::machine::Input;
 use crate::page::{Page, PageError};
@@ -33,13 +33,13 @@ impl PageItems {
 impl Reflector {
     /// Reads a page of a list; the last page replaces the served collection. If the page is cut off, its items stay in
     /// the new collection: the repeated page has the same version, and a repeated list begins with an empty collection.
-    pub(super) async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetAsked> {
+    pub(super) async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetRequested> {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
         let mut parser = ListParser::new(tuning.object_size_max);
         let mut items = PageItems::default();
         loop {
-            let frame = match self.attend(timeout(tuning.answer_timeout, page.body.frame())).await? {
+            let frame = match self.run_until_reset(timeout(tuning.answer_timeout, page.body.frame())).await? {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => {
@@ -47,13 +47,13 @@ impl Reflector {
                     return Ok(self.broke_off(&page, items.count));
                 }
                 Err(_) => {
-                    self.no_answer(tuning.answer_timeout);
+                    self.response_timed_out(tuning.answer_timeout);
                     return Ok(Input::BrokeOff { read: items.count, late: self.page_time.is_late(page.took()) });
                 }
             };
             let Ok(chunk) = frame.into_data() else { continue };
             shared.counts.received_bytes.add(chunk.len());
-            let pushed = page.text.push(&chunk, |text| parser.push(text, |item| self.take_item(item, &mut items)));
+            let pushed = page.text.push(&chunk, |text| parser.push(text, |item| self.handle_item(item, &mut items)));
             if let Err(error) = pushed {
                 return Ok(self.failed(StaleReason::Other(chain(&error))));
             }
@@ -65,7 +65,7 @@ impl Reflector {
             }
             tokio::task::coop::consume_budget().await;
         }
-        let rest = page.text.finish(|text| parser.push(text, |item| self.take_item(item, &mut items)));
+        let rest = page.text.finish(|text| parser.push(text, |item| self.handle_item(item, &mut items)));
         let end = rest.and_then(|()| Ok(parser.finish()?));
         Ok(self.end_page(&page, &items, end))
     }
@@ -77,7 +77,7 @@ impl Reflector {
         }
         match end {
             // A repeated continue token would cause the same request forever, without a delay.
-            Ok(meta) if page.asked.is_some() && meta.continue_token == page.asked => {
+            Ok(meta) if page.requested_token.is_some() && meta.continue_token == page.requested_token => {
                 self.failed(StaleReason::Other("the list does not advance: its continue token repeats".to_owned()))
             }
             Ok(meta) => {
@@ -85,7 +85,7 @@ impl Reflector {
                 let soon = self.page_time.is_soon(page.took());
                 if meta.continue_token.is_none() {
                     self.page_time = self.page_time.after_list();
-                    self.put_in_place(meta.resource_version);
+                    self.replace_collection(meta.resource_version);
                 }
                 Input::PageEnd { more: meta.continue_token, soon }
             }
@@ -105,7 +105,7 @@ impl Reflector {
         Input::BrokeOff { read, late }
     }
 
-    fn take_item(&mut self, item: &[u8], items: &mut PageItems) {
+    fn handle_item(&mut self, item: &[u8], items: &mut PageItems) {
         items.count = items.count.saturating_add(1);
         let count = items.count;
         match self.shared.config.decoder.decode(item) {
@@ -115,7 +115,7 @@ impl Reflector {
                 None => {
                     let lacks_version = matches!(error, ObjectDecodeError::Missing("metadata.resourceVersion"));
                     items.unversioned += u32::from(lacks_version);
-                    self.skipped(&error, &decode_position(&error), format_args!("list item {count}"));
+                    self.count_skipped(&error, &decode_position(&error), format_args!("list item {count}"));
                 }
             },
         }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tributary_apimachinery::ResourceVersion;
 use tributary_apimachinery::body::Body;
 
-use super::task::{Reflector, ReflectorStream, ResetAsked};
+use super::task::{Reflector, ReflectorStream, ResetRequested};
 use crate::machine::Input;
 use crate::page::{BodyDecoder, Page};
 use crate::request::{self, ReflectorRequest};
@@ -23,13 +23,13 @@ const PACE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reflector {
     /// Drops the current stream and sends a request.
-    pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetAsked> {
+    pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetRequested> {
         self.reading = ReflectorStream::Nothing;
         if target.begins_list() {
             // The objects of an interrupted list are useless for the new list, which may wait as long as the member is
             // unreachable.
             self.staging = Staging::default();
-            self.shrink_room();
+            self.shrink_reservation();
         }
         if target.begins_list() || matches!(target, ReflectorRequest::Watch { .. }) {
             self.await_precedence().await?;
@@ -38,16 +38,16 @@ impl Reflector {
             self.list_permit = None;
             self.limit_request_rate().await?;
         }
-        if target.begins_list() && self.has_asked {
+        if target.begins_list() && self.has_sent_request {
             let places = self.shared.config.list_permits.clone();
-            self.list_permit = self.attend(places.acquire()).await?;
+            self.list_permit = self.run_until_reset(places.acquire()).await?;
         }
-        self.has_asked = true;
+        self.has_sent_request = true;
         self.recoveries = self.member.borrow().recoveries;
         match &target {
-            ReflectorRequest::Latest => return self.ask_latest(self.version()).await,
+            ReflectorRequest::Latest => return self.request_latest(self.version()).await,
             ReflectorRequest::LatestThenPage { .. } => {
-                return self.ask_latest(self.version().max(self.listed.into())).await;
+                return self.request_latest(self.version().max(self.listed.into())).await;
             }
             _ if target.begins_list() => self.begin_list(),
             _ => {}
@@ -82,10 +82,10 @@ impl Reflector {
     }
 
     /// After a failure or silence, waits until the preceding RBAC collections are current as of a later time.
-    async fn await_precedence(&mut self) -> Result<(), ResetAsked> {
+    async fn await_precedence(&mut self) -> Result<(), ResetRequested> {
         if let Some(failed_at) = self.failed_at {
             let precedence = self.shared.config.precedence.clone();
-            self.attend(precedence.known_since(failed_at)).await?;
+            self.run_until_reset(precedence.known_since(failed_at)).await?;
             self.failed_at = None;
         }
         Ok(())
@@ -93,11 +93,12 @@ impl Reflector {
 
     /// Prepares an empty collection for a list. The version of the list also resolves a request for the latest version.
     fn begin_list(&mut self) {
-        let before = self.store.as_ref().map(Store::snapshot).or_else(|| self.shared.earlier.lock().clone());
+        let before =
+            self.store.as_ref().map(Store::snapshot).or_else(|| self.shared.predecessor_snapshot.lock().clone());
         self.staging = Staging::new(self.shared.config.decoder.fields(), before);
         self.listed = ResourceVersion::default();
         self.progress.forget();
-        self.question = self.shared.wanted.next_question();
+        self.request_number = self.shared.wanted.next_request_number();
     }
 
     /// Returns the member's response with any status code, or an input for the state machine if the request failed.
@@ -105,14 +106,14 @@ impl Reflector {
         &mut self,
         target: &ReflectorRequest,
         request: Request<Body>,
-    ) -> Result<Result<Response<Body>, Input>, ResetAsked> {
+    ) -> Result<Result<Response<Body>, Input>, ResetRequested> {
         let within = self.shared.config.tuning.answer_timeout;
         let answer = self.unless_overtaken(timeout(within, request::send(&self.transport, request)));
-        let (failed, of_a_list) = match self.attend(answer).await? {
+        let (failed, of_a_list) = match self.run_until_reset(answer).await? {
             Some(Ok(Ok(response))) => return Ok(Ok(response)),
             Some(Ok(Err(error))) => (self.unreachable(&error), Input::BrokeOff { read: 0, late: false }),
-            Some(Err(_)) => (self.no_answer(within), Input::Unanswered),
-            None => return Ok(Err(self.overtaken())),
+            Some(Err(_)) => (self.response_timed_out(within), Input::Unanswered),
+            None => return Ok(Err(self.fail_overtaken())),
         };
         Ok(Err(if target.is_list() { of_a_list } else { failed }))
     }
@@ -123,9 +124,9 @@ impl Reflector {
         target: &ReflectorRequest,
         response: Response<Body>,
         begun: Instant,
-    ) -> Result<Input, ResetAsked> {
+    ) -> Result<Input, ResetRequested> {
         let within = self.shared.config.tuning.answer_timeout;
-        let refusal = self.attend(request::refusal(response, within)).await?;
+        let refusal = self.run_until_reset(request::refusal(response, within)).await?;
         if refusal.is_ahead && matches!(target, ReflectorRequest::Page { continue_token: Some(_), .. }) {
             let retry_after = refusal.retry_after;
             self.refused(refusal, false);
@@ -141,7 +142,7 @@ impl Reflector {
     }
 
     /// Waits if the number of requests in the present interval has reached its maximum.
-    async fn limit_request_rate(&mut self) -> Result<(), ResetAsked> {
+    async fn limit_request_rate(&mut self) -> Result<(), ResetRequested> {
         let (since, requests) = self.pace;
         let end = since + PACE_INTERVAL;
         if Instant::now() >= end {
@@ -149,7 +150,7 @@ impl Reflector {
         } else if requests < REQUESTS_PER_INTERVAL {
             self.pace.1 += 1;
         } else {
-            self.attend(sleep_until(end)).await?;
+            self.run_until_reset(sleep_until(end)).await?;
             self.pace = (end, 1);
         }
         Ok(())
@@ -163,22 +164,30 @@ impl Reflector {
         }
         let body = response.into_body();
         let kind = match target {
-            ReflectorRequest::Page { continue_token: asked, .. } => {
-                self.reading =
-                    ReflectorStream::Page(Box::new(Page { body, asked, begun, text: BodyDecoder::new(gzip) }));
+            ReflectorRequest::Page { continue_token: requested_token, .. } => {
+                self.reading = ReflectorStream::Page(Box::new(Page {
+                    body,
+                    requested_token,
+                    begun,
+                    text: BodyDecoder::new(gzip),
+                }));
                 return;
             }
             ReflectorRequest::Whole { .. } => {
-                self.reading =
-                    ReflectorStream::Page(Box::new(Page { body, asked: None, begun, text: BodyDecoder::new(gzip) }));
+                self.reading = ReflectorStream::Page(Box::new(Page {
+                    body,
+                    requested_token: None,
+                    begun,
+                    text: BodyDecoder::new(gzip),
+                }));
                 return;
             }
-            // `ask_latest` handles these requests.
+            // `request_latest` handles these requests.
             ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => return,
             ReflectorRequest::WatchList => WatchKind::Initial,
             ReflectorRequest::Watch { short } => {
                 self.health.reopened();
-                if short { WatchKind::Short } else { WatchKind::Lasting }
+                if short { WatchKind::Short } else { WatchKind::Long }
             }
         };
         self.shared.counts.watches.add(1);

@@ -9,19 +9,19 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
 use crate::Transport;
-use crate::amount::PageTime;
+use crate::early_wakeups::EarlyWakeups;
 use crate::health::{CacherHealth, HealthTransition, LoggedReasons};
 use crate::list_permits::ListPermit;
 use crate::machine::{Action, Machine};
 use crate::member_health::MemberHealth;
 use crate::page::Page;
+use crate::page_size::PageTime;
 use crate::progress::ProgressRequests;
 use crate::shared::ReflectorShared;
 use crate::state::{CacherState, Continuity, StaleReason};
 use crate::store::{Staging, Store};
 use crate::stream::MemberWatch;
 use crate::update::UpdateObserver;
-use crate::wakes::Wakes;
 
 /// The time after a member's recovery for which the response to an earlier request is still awaited. 1 s: a late
 /// response needs a round trip.
@@ -42,19 +42,19 @@ pub(crate) struct Reflector {
     /// The member's latest version, from its last response.
     pub(super) latest: ResourceVersion,
     /// The number of the request for the latest version that the current list resolves.
-    pub(super) question: u64,
+    pub(super) request_number: u64,
     pub(super) reading: ReflectorStream,
     pub(super) progress: ProgressRequests,
     pub(super) health: CacherHealth,
     pub(super) member: watch::Receiver<MemberHealth>,
     /// The number of the member's recoveries when the last request was sent.
     pub(super) recoveries: u64,
-    pub(super) wakes: Wakes,
+    pub(super) early_wakeups: EarlyWakeups,
     pub(super) list_permit: Option<ListPermit>,
     /// The time of the last failure or silence; `None` once the preceding RBAC collections are current as of a later
     /// time.
     pub(super) failed_at: Option<Instant>,
-    pub(super) has_asked: bool,
+    pub(super) has_sent_request: bool,
     pub(super) logged_reasons: LoggedReasons,
     pub(super) decode_logged: Option<Instant>,
     /// The start of the current interval, and the number of requests in the interval.
@@ -71,7 +71,7 @@ pub(super) enum ReflectorStream {
 }
 
 /// The interruption of the task's work by [`Cacher::reset`](crate::Cacher::reset): the collection must be listed again.
-pub(super) struct ResetAsked;
+pub(super) struct ResetRequested;
 
 impl Reflector {
     pub(crate) fn new(shared: Arc<ReflectorShared>, transport: Transport, observer: Arc<dyn UpdateObserver>) -> Self {
@@ -84,10 +84,10 @@ impl Reflector {
             shared,
             member,
             recoveries: 0,
-            wakes: Wakes::default(),
+            early_wakeups: EarlyWakeups::default(),
             list_permit: None,
             failed_at: None,
-            has_asked: false,
+            has_sent_request: false,
             transport,
             observer,
             machine,
@@ -97,7 +97,7 @@ impl Reflector {
             listed: ResourceVersion::default(),
             latest: ResourceVersion::default(),
             page_time,
-            question: 0,
+            request_number: 0,
             reading: ReflectorStream::Nothing,
             progress: ProgressRequests::new(&resource),
             health,
@@ -111,17 +111,17 @@ impl Reflector {
     /// Waits for `work` and publishes state changes meanwhile.
     ///
     /// # Errors
-    /// [`ResetAsked`] if the collection must be listed again.
-    pub(super) async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ResetAsked> {
+    /// [`ResetRequested`] if the collection must be listed again.
+    pub(super) async fn run_until_reset<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ResetRequested> {
         let shared = self.shared.clone();
         tokio::pin!(work);
         loop {
-            self.show_state();
+            self.publish_state();
             let stale_at = self.health.turns_stale_at(Instant::now());
             let place_until = self.list_permit.as_ref().map(ListPermit::until);
             tokio::select! {
                 biased;
-                () = shared.reset.notified() => return Err(ResetAsked),
+                () = shared.reset.notified() => return Err(ResetRequested),
                 done = &mut work => return Ok(done),
                 // The reflector owns the sender, so the channel stays open.
                 _ = self.member.changed() => {
@@ -142,7 +142,7 @@ impl Reflector {
         let (was_lost, begun_at, mut member) =
             (self.member.borrow().lost.is_some(), self.recoveries, self.member.clone());
         async move {
-            let overtaken = async {
+            let fail_overtaken = async {
                 // The reflector owns the sender, so the channel stays open.
                 let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
                 sleep(OVERTAKEN_AFTER).await;
@@ -150,7 +150,7 @@ impl Reflector {
             tokio::select! {
                 biased;
                 answer = answer => Some(answer),
-                () = overtaken, if was_lost => None,
+                () = fail_overtaken, if was_lost => None,
             }
         }
     }
@@ -162,21 +162,21 @@ impl Reflector {
 
     /// Publishes the continuity, then the state if it changed, then the time of the last failure. A reader that reads a
     /// later value first finds earlier values at least as recent.
-    pub(super) fn show_state(&mut self) {
+    pub(super) fn publish_state(&mut self) {
         let continuity = self.health.continuity();
         self.shared.continuity.send_if_modified(|shown| std::mem::replace(shown, continuity) != continuity);
-        self.show_if_changed();
+        self.publish_if_changed();
         let failed_at = self.health.failed_at();
         self.shared.failed_at.send_if_modified(|shown| std::mem::replace(shown, failed_at) != failed_at);
     }
 
-    fn show_if_changed(&mut self) {
+    fn publish_if_changed(&mut self) {
         let after = self.health.state(Instant::now());
         let before = self.shared.state.borrow().clone();
         if after == before {
             return;
         }
-        match self.logged_reasons.news(&before, &after) {
+        match self.logged_reasons.next_transition(&before, &after) {
             Some(HealthTransition::Recovery) => tracing::info!(version = %self.version(), "collection is synced"),
             Some(HealthTransition::Trouble) => {
                 let reason = after.reason().map(ToString::to_string).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Drop for Reflector {
     /// Publishes the end of the task: a collection whose task has ended or panicked must not stay synced.
     fn drop(&mut self) {
         drop(self.shared.room.lock().hand_over());
-        self.shared.drop_earlier();
+        self.shared.drop_predecessor_snapshot();
         self.shared.continuity.send_replace(Continuity::Broken);
         let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));
         self.shared.state.send_replace(match self.store {

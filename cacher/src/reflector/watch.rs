@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{Change, ChangeType, ResourceVersion};
 
 use super::failures::{decode_position, opaque_version};
-use super::task::{Reflector, ReflectorStream, ResetAsked};
+use super::task::{Reflector, ReflectorStream, ResetRequested};
 use crate::machine::Input;
 use crate::request::MemberError;
 use crate::state::StaleReason;
@@ -15,18 +15,19 @@ use crate::watch_event::{FrameError, MemberEvent};
 
 impl Reflector {
     /// Reads a watch until there is an input for the state machine. The watch stays open for a later call.
-    pub(super) async fn read_watch(&mut self, mut stream: Box<MemberWatch>) -> Result<Input, ResetAsked> {
+    pub(super) async fn read_watch(&mut self, mut stream: Box<MemberWatch>) -> Result<Input, ResetRequested> {
         let shared = self.shared.clone();
         let mut reopen_at = shared.reopen_at.subscribe();
         loop {
-            if let Some(input) = self.take_frames(&mut stream) {
+            if let Some(input) = self.handle_frames(&mut stream) {
                 self.reading = ReflectorStream::Watch(stream);
                 return Ok(input);
             }
             let mut progress = std::mem::take(&mut self.progress);
-            let turn = self.attend(stream.turn(&mut progress, &shared.wanted, &mut reopen_at)).await;
+            let next_wakeup =
+                self.run_until_reset(stream.next_wakeup(&mut progress, &shared.wanted, &mut reopen_at)).await;
             self.progress = progress;
-            let input = match turn? {
+            let input = match next_wakeup? {
                 WatchWakeup::Read(Some(Ok(frame))) => {
                     self.health.heard(stream.heard_at());
                     if let Ok(chunk) = frame.into_data() {
@@ -51,7 +52,7 @@ impl Reflector {
     }
 
     /// Handles the received frames, and publishes their changes in a single update.
-    fn take_frames(&mut self, stream: &mut MemberWatch) -> Option<Input> {
+    fn handle_frames(&mut self, stream: &mut MemberWatch) -> Option<Input> {
         if let Some(input) = stream.deferred.take() {
             return Some(input);
         }
@@ -63,7 +64,7 @@ impl Reflector {
                 Ok(None) => break None,
                 Err(error) => break Some(self.failed(StaleReason::Other(error.to_string()))),
             };
-            if let Err(input) = self.take_frame(stream, &frame, &mut changes) {
+            if let Err(input) = self.handle_frame(stream, &frame, &mut changes) {
                 break Some(input);
             }
         };
@@ -81,7 +82,12 @@ impl Reflector {
     }
 
     /// Handles a frame of the watch. An error is an input for the state machine.
-    fn take_frame(&mut self, stream: &mut MemberWatch, frame: &Bytes, changes: &mut Vec<Change>) -> Result<(), Input> {
+    fn handle_frame(
+        &mut self,
+        stream: &mut MemberWatch,
+        frame: &Bytes,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), Input> {
         match MemberEvent::parse(frame) {
             Ok(MemberEvent::Object { change_type, object }) => match self.shared.config.decoder.decode(object) {
                 Ok(object) if stream.initial => match change_type {
@@ -96,7 +102,7 @@ impl Reflector {
                 Ok(object) => {
                     stream.has_event = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
-                    self.shrink_followed_room();
+                    self.shrink_watched_reservation();
                     // The collection is too large to be watched: it is listed again until its size is within the
                     // limits.
                     if self.check_size(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
@@ -110,11 +116,15 @@ impl Reflector {
                         return Err(self.fail_opaque(version));
                     }
                     let after = self.version();
-                    self.skipped(&error, &decode_position(&error), format_args!("watch event after version {after}"));
+                    self.count_skipped(
+                        &error,
+                        &decode_position(&error),
+                        format_args!("watch event after version {after}"),
+                    );
                 }
             },
             Ok(MemberEvent::Bookmark { version, initial_events_end }) => {
-                return self.take_bookmark(stream, version, initial_events_end);
+                return self.handle_bookmark(stream, version, initial_events_end);
             }
             Ok(MemberEvent::Error { status }) => {
                 return Err(self.refused(MemberError::from_status(status, None), stream.initial));
@@ -122,24 +132,24 @@ impl Reflector {
             Err(FrameError::OpaqueVersion(version)) if stream.initial => return Err(self.fail_opaque(&version)),
             Err(error) => {
                 let after = self.version();
-                self.skipped(&error, "", format_args!("watch frame after version {after}"));
+                self.count_skipped(&error, "", format_args!("watch frame after version {after}"));
             }
         }
         Ok(())
     }
 
-    fn take_bookmark(&mut self, stream: &mut MemberWatch, version: ResourceVersion, end: bool) -> Result<(), Input> {
+    fn handle_bookmark(&mut self, stream: &mut MemberWatch, version: ResourceVersion, end: bool) -> Result<(), Input> {
         if stream.initial {
             if !end {
                 tracing::debug!("the member's bookmark lacks the end of the initial events");
                 return Err(Input::Suspect);
             }
             stream.live(Instant::now());
-            self.put_in_place(version);
+            self.replace_collection(version);
             return Err(Input::InitialEnd);
         }
         stream.bookmark_due = false;
-        self.progress.note_bookmarks(true);
+        self.progress.set_has_bookmarks(true);
         let store = self.store.get_or_insert_default();
         if store.version() > version {
             tracing::debug!(%version, held = %store.version(), "the member's bookmark is below the current version");

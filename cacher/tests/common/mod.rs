@@ -16,7 +16,7 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
 use tributary_cacher::{
-    Cacher, CacherConfig, CacherState, ListPermits, ObjectRoom, Precedence, ReflectorTuning, Transport, Update,
+    Cacher, CacherConfig, CacherState, ListPermits, ObjectMemoryLimit, Precedence, ReflectorTuning, Transport, Update,
     UpdateObserver,
 };
 
@@ -186,7 +186,7 @@ pub fn config(tuning: ReflectorTuning) -> CacherConfig {
         namespace: None,
         decoder: ObjectDecoder::new("v1", "Pod", [].into()),
         list_permits: ListPermits::default(),
-        room: ObjectRoom::unbounded(),
+        room: ObjectMemoryLimit::unbounded(),
         precedence: Precedence::default(),
         retention: tributary_cacher::ObjectRetention::default(),
         tuning,

@@ -25,16 +25,19 @@ impl Conversion {
         let no_names = !resource_names.0 && resource_names.1.is_empty();
         let (has_groups, has_resources) = (!api_groups.is_empty(), !resources.is_empty());
         if has_groups != has_resources || (has_groups && no_names) {
-            self.differs(path, "its apiGroups, resources and resourceNames never match together; they are removed");
+            self.add_difference(
+                path,
+                "its apiGroups, resources and resourceNames never match together; they are removed",
+            );
             (api_groups, resources) = (Vec::new(), Vec::new());
-        } else if self.matches_no_connection(&mut verbs, &resources, path) {
+        } else if self.matches_no_connect_request(&mut verbs, &resources, path) {
             (api_groups, resources) = (Vec::new(), Vec::new());
         }
         let no_subject = has_subjects && users.is_empty() && service_accounts.is_empty();
         let no_group = !user_groups.0 && user_groups.1.is_empty();
         let no_target = resources.is_empty() && non_resource_urls.is_empty();
         if verbs.is_empty() || no_subject || no_group || no_target {
-            self.differs(path, "never matches; removed");
+            self.add_difference(path, "never matches; removed");
             return None;
         }
         let resource_names = if resources.is_empty() { Vec::new() } else { resource_names.1 };
@@ -57,14 +60,14 @@ impl Conversion {
     /// KubeGateway matches such a connection by GET, the method that opens a WebSocket. The conversion reports this
     /// difference. If the rule selects only connections and has `get`, the conversion adds `create`, so that no later
     /// policy matches these requests instead.
-    fn matches_no_connection(&mut self, verbs: &mut Vec<String>, resources: &[String], path: &str) -> bool {
+    fn matches_no_connect_request(&mut self, verbs: &mut Vec<String>, resources: &[String], path: &str) -> bool {
         const WHAT: &str = "opened by a WebSocket (GET); in Tributary their verb is \"create\"";
         let missed = MissedConnections::from_rule(verbs, resources);
         let matched_get = matches_verb(verbs, "get");
         match missed {
             MissedConnections::Nothing => {}
             MissedConnections::Some if !matched_get => {}
-            MissedConnections::Some => self.differs(
+            MissedConnections::Some => self.add_difference(
                 &format!("{path}.verbs"),
                 format!(
                     "in KubeGateway this rule also matches exec, attach and portforward that are {WHAT}, so a later \
@@ -72,14 +75,14 @@ impl Conversion {
                 ),
             ),
             MissedConnections::All if matched_get && !verbs.iter().any(|verb| verb.starts_with('-')) => {
-                self.differs(
+                self.add_difference(
                     &format!("{path}.verbs"),
                     format!("in KubeGateway this rule matches requests that are {WHAT}, which is added"),
                 );
                 verbs.push("create".to_owned());
                 return false;
             }
-            MissedConnections::All if matched_get => self.differs(
+            MissedConnections::All if matched_get => self.add_difference(
                 path,
                 format!(
                     "in KubeGateway this rule matches requests that are {WHAT}, so it never matches and is removed; a \
@@ -87,7 +90,7 @@ impl Conversion {
                 ),
             ),
             MissedConnections::All => {
-                self.differs(path, "its verbs and resources never match together; they are removed")
+                self.add_difference(path, "its verbs and resources never match together; they are removed")
             }
         }
         missed == MissedConnections::All
@@ -105,10 +108,10 @@ impl Conversion {
         }
         let (taken, never): (Vec<_>, Vec<_>) = plain.into_iter().partition(|text| can_match(field, text));
         for text in never {
-            self.differs(path, format!("{text:?} never matches; removed"));
+            self.add_difference(path, format!("{text:?} never matches; removed"));
         }
         for text in taken.iter().filter(|text| text.ends_with('*') && has_literal_star(field)) {
-            self.differs(path, format!("{text:?} is a single name in KubeGateway, and a prefix in Tributary"));
+            self.add_difference(path, format!("{text:?} is a single name in KubeGateway, and a prefix in Tributary"));
         }
         taken
     }
@@ -118,11 +121,14 @@ impl Conversion {
     fn inverted(&mut self, field: RuleField, inverted: Vec<String>, path: &str) -> Vec<String> {
         let shown = inverted.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
         if field == RuleField::NonResourceUrls && !inverted.is_empty() {
-            self.differs(path, format!("{shown} never matches in KubeGateway, which does not invert paths; removed"));
+            self.add_difference(
+                path,
+                format!("{shown} never matches in KubeGateway, which does not invert paths; removed"),
+            );
             return Vec::new();
         }
         if inverted.len() > 1 {
-            self.differs(
+            self.add_difference(
                 path,
                 format!("{shown} matches all values in KubeGateway, and excludes all of these values in Tributary"),
             );
@@ -130,14 +136,14 @@ impl Conversion {
             .iter()
             .any(|text| text.starts_with("-*/") || (field == RuleField::Users && text.ends_with('*')))
         {
-            self.differs(path, format!("{shown} excludes no value, or too few, in KubeGateway; in Tributary it excludes all matching values"));
+            self.add_difference(path, format!("{shown} excludes no value, or too few, in KubeGateway; in Tributary it excludes all matching values"));
         }
         // An entry that can never match, or that is `-*`, does not exclude any value.
         let (excluding, void): (Vec<_>, Vec<_>) =
             inverted.into_iter().partition(|text| can_match(field, &text[1..]) && &text[1..] != "*");
         match (excluding.is_empty(), void.is_empty()) {
             (true, false) => {
-                self.differs(path, format!("{shown} excludes no value; replaced by \"*\""));
+                self.add_difference(path, format!("{shown} excludes no value; replaced by \"*\""));
                 vec!["*".to_owned()]
             }
             _ => excluding,
@@ -148,7 +154,7 @@ impl Conversion {
         let mut named = Vec::new();
         for (index, ServiceAccount { name, namespace }) in accounts.into_iter().enumerate() {
             match name.is_empty() || namespace.is_empty() {
-                true => self.differs(
+                true => self.add_difference(
                     &format!("{path}.serviceAccounts[{index}]"),
                     "lacks its name or its namespace and never matches; removed",
                 ),

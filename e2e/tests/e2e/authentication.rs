@@ -12,14 +12,14 @@ use certificates::ClientAuthority;
 use issuer::{Change, TestIssuer};
 use kube::config::AuthInfo;
 use serde_json::{Value, json};
-use signing_in::{Places, SignInIssuer};
+use signing_in::{SignInIssuer, SignInServers};
 use std::{
     fs,
     path::Path,
     time::{Duration, SystemTime},
 };
 use tributary_authentication::{
-    AuthenticationConfiguration, ClientCertificates, JsonWebKeySet, Token, UserInfo, review_answer, review_request,
+    AuthenticationConfiguration, ClientCertificates, JsonWebKeySet, Token, UserInfo, parse_review, review_request,
 };
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
 
@@ -37,11 +37,11 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// The user that a real kube-apiserver finds for a credential; `None` for 401.
 async fn known_as(member: &TestCluster, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
-    asked_at(&member.kubeconfig(), auth).await
+    user_at(&member.kubeconfig(), auth).await
 }
 
 /// The user that the kubeconfig's server finds for a credential; `None` for 401.
-async fn asked_at(path: &Path, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
+async fn user_at(path: &Path, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
     let mut config = kubeconfig::config(path, None).await?;
     config.auth_info = auth;
     let client = kube::Client::try_from(config).context("make a client")?;
@@ -75,7 +75,7 @@ async fn certificates_and_tokens_name_the_same_user_as_kube_apiserver(context: T
         .start(tools)
         .await?;
     let mut wrong = certificates(&member, &authority).await?;
-    let tributary = Tributary::builder(&member.kubeconfig(), [member.name()]).for_many();
+    let tributary = Tributary::builder(&member.kubeconfig(), [member.name()]).in_shared_mode();
     let tributary = tributary.argument(format!("--authentication-config={}", file.display())).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let endpoint = folder.path().join("endpoint");
@@ -83,7 +83,7 @@ async fn certificates_and_tokens_name_the_same_user_as_kube_apiserver(context: T
     wrong.extend(tokens(&member, &endpoint, &issuer).await?);
     wrong.extend(reviews(&member, &issuer).await?);
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let places = Places { member: &member, endpoint: &endpoint, folder: folder.path() };
+    let places = SignInServers { member: &member, endpoint: &endpoint, folder: folder.path() };
     signing_in::people_sign_in(tools, &sign_in, &places).await
 }
 
@@ -138,7 +138,7 @@ async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> a
             verified.map(|verified| verified.user.authenticated()).map_err(|error| error.to_string())
         });
         wrong.extend(compare(name, there.clone(), here, stricter));
-        let served = asked_at(endpoint, bearer(token)).await.context(name)?.ok_or_else(|| "401".to_owned());
+        let served = user_at(endpoint, bearer(token)).await.context(name)?.ok_or_else(|| "401".to_owned());
         wrong.extend(compare(&format!("{name}, served"), there, served, stricter));
     }
     Ok(wrong)
@@ -194,7 +194,7 @@ async fn review(member: &TestCluster, token: &str, audiences: &[&str]) -> anyhow
     let request = serde_json::from_slice(&review_request(token, &audiences))?;
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
     let answer = member.http().post(path, &request).send().await?.expect(201)?;
-    Ok(review_answer(answer.text().as_bytes(), &audiences)?)
+    Ok(parse_review(answer.text().as_bytes(), &audiences)?)
 }
 
 fn claims_of(token: &str) -> anyhow::Result<Value> {

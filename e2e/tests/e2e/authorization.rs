@@ -9,12 +9,12 @@ mod generated;
 use crate::context::{Case, TestContext, eventually};
 use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use generated::{NAMESPACES, Object, Person, Question};
+use generated::{NAMESPACES, Object, Person, ReviewRequest};
 use rand::{SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Doubt, Fleet, RbacKind, RbacObject, RbacUser, RulesReview};
+use tributary_authorization::{Fleet, RbacKind, RbacObject, RbacUser, ReviewMismatch, RulesReview};
 use tributary_e2e::{HttpClient, TestCluster};
 
 /// Number of requests in continuous integration (seconds) and in the proof (some minutes).
@@ -67,8 +67,9 @@ async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()
             side.change(&Object::generate(&mut random)).await.with_context(|| format!("seed {seed}"))?;
         }
         let questions: Vec<_> =
-            (0..ROUND).map(|_| (Person::generate(&mut random), Question::generate(&mut random))).collect();
-        let asked: Vec<_> = questions.iter().map(|(person, question)| side.compare(person, question)).collect();
+            (0..ROUND).map(|_| (Person::generate(&mut random), ReviewRequest::generate(&mut random))).collect();
+        let asked: Vec<_> =
+            questions.iter().map(|(person, review_request)| side.compare(person, review_request)).collect();
         let answers: Vec<bool> = stream::iter(asked)
             .buffer_unordered(AT_ONCE)
             .try_collect()
@@ -119,12 +120,12 @@ impl BySide {
 
     /// Compares the decisions of the kube-apiserver and of the crate until they agree, because the server's authorizer
     /// lags behind its storage. Returns whether the request is allowed.
-    async fn compare(&self, person: &Person, question: &Question) -> anyhow::Result<bool> {
-        let attributes = question.attributes();
+    async fn compare(&self, person: &Person, review_request: &ReviewRequest) -> anyhow::Result<bool> {
+        let attributes = review_request.attributes();
         let expected = self.fleet.allows(&self.name, person.as_user(), &attributes);
         let allowed_by = self.fleet.allowed_by(&self.name, person.as_user(), &attributes);
         let reasons: Vec<String> = allowed_by.iter().map(|it| format!("RBAC: allowed by {it}")).collect();
-        let spec = question.review_spec(person);
+        let spec = review_request.review_spec(person);
         eventually(PATIENCE, async || {
             let status = self.review_of("subjectaccessreviews", &spec).await?["status"].take();
             let reason = status["reason"].as_str().unwrap_or_default();
@@ -175,7 +176,10 @@ impl BySide {
             self.fleet.upsert(&self.name, RbacObject::parse(object.kind, object.value.to_string().as_bytes())?);
         }
         let mirrored = self.fleet.rules(&self.name, RbacUser { groups: &groups, ..person.as_user() }, namespace);
-        ensure!(review.confirms_rules(mirrored) == Err(Doubt::Missing), "a rule that the server lacks went unseen");
+        ensure!(
+            review.confirms_rules(mirrored) == Err(ReviewMismatch::Missing),
+            "a rule that the server lacks went unseen"
+        );
         Ok(())
     }
 }

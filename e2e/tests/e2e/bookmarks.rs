@@ -110,7 +110,7 @@ fn check_times(name: &str, started: Instant, bookmarks: &[Bookmark]) -> anyhow::
 }
 
 /// Returns the changes that a watch without the selector reports from this version on.
-async fn told_from(http: &HttpClient, maps: &str, version: &str, changes: usize) -> anyhow::Result<Vec<usize>> {
+async fn changes_from(http: &HttpClient, maps: &str, version: &str, changes: usize) -> anyhow::Result<Vec<usize>> {
     let mut stream = http.watch(&format!("{maps}?watch=true&resourceVersion={version}")).await?;
     let mut told: Vec<usize> = Vec::new();
     while told.last() != Some(&changes) {
@@ -194,7 +194,7 @@ async fn one(
     let path = format!("{busy}/map-{}", last % members.len());
     members[last % members.len()].http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200)?;
     for bookmark in of_quiet.iter().chain(&of_selected) {
-        let told = told_from(http, &busy, &bookmark.version, last).await?;
+        let told = changes_from(http, &busy, &bookmark.version, last).await?;
         let expected: Vec<usize> = (told.first().copied().unwrap_or(last)..=last).collect();
         ensure!(told == expected, "from {}: {told:?}", bookmark.version);
         let first = expected.first().copied().unwrap_or(last);

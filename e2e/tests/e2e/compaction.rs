@@ -152,7 +152,7 @@ async fn write(member: &TestCluster, maps: &str) -> anyhow::Result<()> {
 }
 
 /// Checks that a watch from before the writes reports each write once and in order.
-async fn tells_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
+async fn check_every_write(stream: &mut EventStream) -> anyhow::Result<()> {
     for step in 1..=WRITES {
         let event = stream.expect(SOON).await?;
         let (kind, told) = (&event["type"], &event["object"]["data"]["step"]);
@@ -210,7 +210,7 @@ async fn tributary_serves_versions_that_etcd_has_compacted(context: TestContext)
         let again = merged.exact().await?.expect(200)?.json()?;
         ensure!(again == before, "{again}\ninstead of\n{before}");
         let mut stream = merged.watch().await?;
-        tells_every_write(&mut stream).await?;
+        check_every_write(&mut stream).await?;
         anyhow::Ok(stream)
     };
     let mut stream = the_past_is_there().await?;

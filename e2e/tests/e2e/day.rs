@@ -47,7 +47,7 @@ const WARM_UP: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(420);
 
 pub(crate) fn cases() -> Vec<Case> {
-    let minutes = given("TRIBUTARY_DAY_MINUTES", MINUTES);
+    let minutes = env_or("TRIBUTARY_DAY_MINUTES", MINUTES);
     let patience = PATIENCE * u32::try_from(minutes + 1).unwrap_or(u32::MAX);
     vec![
         Case::new("day::proof_mixed_load_survives_a_fault_each_minute", move |context| run(context, minutes))
@@ -55,12 +55,12 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn given<T: FromStr>(variable: &str, otherwise: T) -> T {
+fn env_or<T: FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 async fn run(context: TestContext, minutes: usize) -> anyhow::Result<()> {
-    let seed = given("TRIBUTARY_DAY_SEED", u64::from(rand::random::<u32>()));
+    let seed = env_or("TRIBUTARY_DAY_SEED", u64::from(rand::random::<u32>()));
     println!("day: seed {seed}, {minutes} minutes");
     let scene = Arc::new(Scene::start(&context, seed).await?);
     let outcome = live(&context, &scene, seed, minutes).await;
@@ -75,7 +75,7 @@ async fn live(context: &TestContext, scene: &Arc<Scene>, seed: u64, minutes: usi
     let operator = scene.operator().await?;
     let load = Load::prepare(scene, seed).await.context("prepare the load")?;
     let mut followers = Followers::start(scene, context.fixture.tools().await?, seed).await?;
-    let mut deck = Deck::of(seed, &given("TRIBUTARY_DAY_FAULTS", String::new()))?;
+    let mut deck = Deck::of(seed, &env_or("TRIBUTARY_DAY_FAULTS", String::new()))?;
     println!("day: everybody is there after {:.0} s", begun.elapsed().as_secs_f64());
     let mut samples = Vec::new();
     for minute in 1..=minutes {
@@ -84,7 +84,7 @@ async fn live(context: &TestContext, scene: &Arc<Scene>, seed: u64, minutes: usi
         followers.go_on();
         load.go_on();
         let what = format!("minute {minute}: {fault} for {} s", lasts.as_secs());
-        fault.play(scene, &load.met, lasts).await.with_context(|| what.clone())?;
+        fault.play(scene, &load.results, lasts).await.with_context(|| what.clone())?;
         sleep_until(began + LOUD).await;
         let sample = quiet(scene, &operator, &load, &mut followers, &what).await.with_context(|| what.clone())?;
         println!("day: {what}; over after {:.0} s", began.elapsed().as_secs_f64());
@@ -108,7 +108,7 @@ async fn quiet(
     load.pause().await?;
     let settled = followers.settle(scene).await?;
     let sample = measure::look(scene.tributary.pid(), operator, &scene.tributary.log()).await?;
-    let met = load.met.take()?;
-    println!("day:   {what}: {met}; {written} writes, followed after {:.1} s; {sample}", settled.as_secs_f64());
+    let results = load.results.take()?;
+    println!("day:   {what}: {results}; {written} writes, followed after {:.1} s; {sample}", settled.as_secs_f64());
     Ok(sample)
 }

@@ -7,8 +7,8 @@
 use self::{
     calm::Calm,
     faults::{Schedule, Server, World},
-    observer::{KubeRs, Observer, RESOURCES, Seen, Union},
-    writer::{Place, SEQUENCE, Writers},
+    observer::{KubeRs, MemberObjects, Observer, RESOURCES, Seen},
+    writer::{SEQUENCE, WriterNamespace, Writers},
 };
 use crate::context::{Case, TestContext, eventually};
 use anyhow::{Context, bail, ensure};
@@ -54,7 +54,7 @@ enum Mode {
     /// Every name is in only one member.
     Unique,
     /// Every name is in both members.
-    Twins,
+    Duplicates,
     /// Objects have integer versions, and an additional client reads its own writes.
     Integer,
     /// As `Integer`, over one member.
@@ -80,19 +80,19 @@ pub(crate) fn cases() -> Vec<Case> {
             writer::patch_that_deletes_its_object_records_no_state,
         ),
         proof("oracle::proof_clients_converge_with_unique_names", Mode::Unique),
-        proof("oracle::proof_clients_converge_with_repeated_names", Mode::Twins),
+        proof("oracle::proof_clients_converge_with_repeated_names", Mode::Duplicates),
         proof("oracle::proof_clients_converge_with_integer_versions", Mode::Integer),
         proof("oracle::proof_clients_converge_over_one_member", Mode::OneMember),
     ]
 }
 
-fn given<T: FromStr>(variable: &str, otherwise: T) -> T {
+fn env_or<T: FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 async fn run(context: TestContext, length: Duration, mode: Mode) -> anyhow::Result<()> {
-    let seed = given("TRIBUTARY_ORACLE_SEED", rand::random::<u32>().into());
-    let length = Duration::from_secs(given("TRIBUTARY_ORACLE_SECONDS", length.as_secs()));
+    let seed = env_or("TRIBUTARY_ORACLE_SEED", rand::random::<u32>().into());
+    let length = Duration::from_secs(env_or("TRIBUTARY_ORACLE_SECONDS", length.as_secs()));
     let _permit = context.fixture.own_members.acquire().await?;
     let mut run = Run::start(&context, seed, mode).await?;
     let schedule = Schedule::of(seed, length, run.world.members.len());
@@ -193,7 +193,7 @@ async fn controller_runtime_client_reads_its_own_writes(context: TestContext) ->
 
 struct Run {
     world: World,
-    place: Place,
+    place: WriterNamespace,
     observers: Vec<Observer>,
     seed: u64,
     _folder: tempfile::TempDir,
@@ -229,7 +229,8 @@ impl Run {
         let front = Relay::start(port, seed ^ 0xf0).await?;
         let kubeconfig = through(&server, front.port())?;
         // The namespace is not registered in the context, because a failed run would print hundreds of objects.
-        let place = Place { namespace: namespace::unique_name("oracle"), twins: mode == Mode::Twins };
+        let place =
+            WriterNamespace { namespace: namespace::unique_name("oracle"), has_duplicates: mode == Mode::Duplicates };
         namespace::create(&place.namespace, &members.iter().map(AsRef::as_ref).collect::<Vec<_>>()).await?;
         let world = World { members, wires, front, server: Mutex::new(server) };
         let mut run = Self { world, place, observers: Vec::new(), seed, _folder: folder };
@@ -247,7 +248,8 @@ impl Run {
             ("RetryWatcher", "retrywatch", false),
         ] {
             // The detector compares objects by uid. A store that is keyed by name cannot satisfy it.
-            let environment = client_go(watch_list, if self.place.twins { Detector::Off } else { Detector::On });
+            let environment =
+                client_go(watch_list, if self.place.has_duplicates { Detector::Off } else { Detector::On });
             let arguments = ["oracle", "--kind", kind, "--namespace", &namespace];
             self.observers.push(Observer::program(name, &tools.clients(), kubeconfig, &arguments, &environment)?);
         }
@@ -264,7 +266,7 @@ impl Run {
             let watch_list = self.seed.is_multiple_of(2);
             self.observers.push(consistent_client(tools, kubeconfig, &namespace, &clusters, watch_list)?);
         }
-        if mode != Mode::Twins {
+        if mode != Mode::Duplicates {
             for (name, config) in [
                 ("kube-rs", watcher::Config::default()),
                 ("kube-rs, streaming", watcher::Config::default().streaming_lists()),
@@ -328,7 +330,7 @@ impl Run {
         for at in 0..self.observers.len() {
             loop {
                 // The members are read again each time, because a frozen member may delay an earlier write.
-                let union = self.union().await?;
+                let member_objects = self.member_objects().await?;
                 let observer = &mut self.observers[at];
                 let seen = match observer.look().await {
                     Ok(seen) => seen,
@@ -337,7 +339,7 @@ impl Run {
                         break;
                     }
                 };
-                match seen.is(&union) {
+                match seen.is(&member_objects) {
                     Err(_) if seen.violations.is_empty() && Instant::now() < deadline => {
                         tokio::time::sleep(Duration::from_millis(200)).await;
                         continue;
@@ -377,8 +379,8 @@ impl Run {
         Ok(())
     }
 
-    async fn union(&self) -> anyhow::Result<Union> {
-        union(&self.world.members, &self.place.namespace).await
+    async fn member_objects(&self) -> anyhow::Result<MemberObjects> {
+        member_objects(&self.world.members, &self.place.namespace).await
     }
 
     async fn list(&self, http: &HttpClient, resource: &str) -> anyhow::Result<Vec<Value>> {
@@ -422,10 +424,10 @@ impl Run {
 }
 
 /// Reads the writers' objects in a namespace directly from the members.
-pub(crate) async fn union(members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<Union> {
-    let mut union = Union::new();
+pub(crate) async fn member_objects(members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<MemberObjects> {
+    let mut member_objects = MemberObjects::new();
     for resource in RESOURCES {
-        let all: &mut BTreeMap<String, Vec<(String, u64)>> = union.entry(resource).or_default();
+        let all: &mut BTreeMap<String, Vec<(String, u64)>> = member_objects.entry(resource).or_default();
         for member in members {
             for item in list(member.http(), namespace, resource).await? {
                 let metadata = &item["metadata"];
@@ -436,7 +438,7 @@ pub(crate) async fn union(members: &[Arc<TestCluster>], namespace: &str) -> anyh
             }
         }
     }
-    Ok(union)
+    Ok(member_objects)
 }
 
 async fn list(http: &HttpClient, namespace: &str, resource: &str) -> anyhow::Result<Vec<Value>> {

@@ -259,12 +259,12 @@ async fn users_read_and_write_with_their_own_rights(context: TestContext) -> any
     masters.get("/clusters/member1/api/v1/nodes").send().await?.expect(403)?;
     let system = shared.http("system:kube-controller-manager", &[]).await?;
     system.get("/api/v1/nodes").send().await?.expect(403)?;
-    strangers(&shared).await?;
-    told_of_all(&shared, &ann, &[one, two]).await
+    check_unauthenticated_clients(&shared).await?;
+    check_fleet_paths(&shared, &ann, &[one, two]).await
 }
 
 /// A client without a certificate of the endpoint's authority is unauthenticated, and may read only the health path.
-async fn strangers(shared: &Shared) -> anyhow::Result<()> {
+async fn check_unauthenticated_clients(shared: &Shared) -> anyhow::Result<()> {
     let elsewhere = PeopleAuthority::new("the people's authority")?;
     for user in [json!({}), elsewhere.user("ann", &["system:masters"])?, json!({"token": "guessed"})] {
         let path = shared.folder.path().join("stranger");
@@ -305,7 +305,7 @@ async fn x509_version_1_certificate_names_its_user(context: TestContext) -> anyh
 }
 
 /// A user may read a path that covers all clusters, such as `/metrics`, if each cluster allows it.
-async fn told_of_all(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2]) -> anyhow::Result<()> {
+async fn check_fleet_paths(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2]) -> anyhow::Result<()> {
     let http = shared.http(ann, &[]).await?;
     for path in
         ["/metrics", "/tributary/status", "/tributary/policy-test?user=a", "/readyz?verbose", "/readyz/cluster/member1"]

@@ -16,8 +16,8 @@ const SOON: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(50);
 
 /// Longest time until a Warning appears after a member is frozen, and after it is killed.
-const FROZEN_IS_SAID: Duration = Duration::from_secs(10);
-const KILLED_IS_SAID: Duration = Duration::from_secs(1);
+const FROZEN_WARNING_TIMEOUT: Duration = Duration::from_secs(10);
+const KILLED_WARNING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest time until all collections of a member are current, after its `/readyz` answers 200.
 const FRESH: Duration = Duration::from_secs(5);
@@ -117,7 +117,7 @@ async fn warning_and_recovery_times(context: TestContext) -> anyhow::Result<()> 
     // After this pause, the next regular attempt of each collection could be half a minute away.
     sleep(Duration::from_secs(60)).await;
     victim.thaw().await?;
-    within("frozen, all have a Warning", said?, FROZEN_IS_SAID)?;
+    within("frozen, all have a Warning", said?, FROZEN_WARNING_TIMEOUT)?;
     ready(&victim).await?;
     within("thawed, all are fresh", until(&http, 0).await?, FRESH)?;
 
@@ -138,7 +138,7 @@ async fn warning_and_recovery_times(context: TestContext) -> anyhow::Result<()> 
     following.wait_for_output(SOON, |text| text.contains("hello from victim")).await?;
     victim.kill9().await?;
     let killed = Instant::now();
-    within("killed, all have a Warning", until(&http, COLLECTIONS.len()).await?, KILLED_IS_SAID)?;
+    within("killed, all have a Warning", until(&http, COLLECTIONS.len()).await?, KILLED_WARNING_TIMEOUT)?;
     while following.exit_status().is_none() {
         ensure!(killed.elapsed() < SOON, "the log that is followed does not end");
         sleep(TICK).await;

@@ -4,7 +4,7 @@ use crate::context::TestContext;
 use serde_json::json;
 use std::sync::Arc;
 use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
-use tributary_simulator::{Relay, Weather};
+use tributary_simulator::{Relay, RelayMode};
 
 /// A fault of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Victim {
             Harm::Killed => self.member.kill9().await,
             Harm::Frozen => self.member.freeze().await,
             Harm::Cut => {
-                self.wire.set(Weather::Cut { within: 0 });
+                self.wire.set(RelayMode::Cut { within: 0 });
                 self.wire.cut();
                 Ok(())
             }
@@ -65,7 +65,7 @@ impl Victim {
             Harm::Killed => self.member.start_again().await,
             Harm::Frozen => self.member.thaw().await,
             Harm::Cut => {
-                self.wire.set(Weather::Clear);
+                self.wire.set(RelayMode::Clear);
                 Ok(())
             }
         }

@@ -64,9 +64,9 @@ impl<A: Allowance> Clients<A> {
             Step::Admit { key, flow, width } => {
                 self.next += 1;
                 let number = self.next;
-                let candidate = Candidate { key: Key(key), flow: Flow::numbered(flow), width };
+                let candidate = Candidate { key: Key(key), flow: Flow::from_hash(flow), width };
                 match self.limiter.admit(candidate, self.now, || number, &mut granted) {
-                    LimiterDecision::Admitted(place) => self.turns.push(place),
+                    LimiterDecision::Admitted(permit) => self.turns.push(permit),
                     LimiterDecision::Waits { ticket, .. } => {
                         self.waiting.insert(number, ticket);
                     }
@@ -74,8 +74,8 @@ impl<A: Allowance> Clients<A> {
                 }
             }
             Step::GiveBack(at) if !self.held.is_empty() => {
-                let place = self.held.swap_remove(at % self.held.len());
-                self.limiter.give_back(place, self.now, &mut granted);
+                let permit = self.held.swap_remove(at % self.held.len());
+                self.limiter.give_back(permit, self.now, &mut granted);
             }
             Step::Cancel(at) if !self.waiting.is_empty() => {
                 let number = *self.waiting.keys().nth(at % self.waiting.len()).unwrap();
@@ -94,10 +94,10 @@ impl<A: Allowance> Clients<A> {
 
     /// Checks that each permit goes to a waiting request, and that no request gets two.
     fn receive_turns(&mut self, granted: Granted<u64>) {
-        for (number, place) in granted {
+        for (number, permit) in granted {
             let ticket = self.waiting.remove(&number).expect("only who waits is given a turn");
-            assert_eq!(ticket.account, place.account);
-            self.turns.push(place);
+            assert_eq!(ticket.account, permit.account);
+            self.turns.push(permit);
         }
     }
 
@@ -115,7 +115,7 @@ impl<A: Allowance> Clients<A> {
     }
 
     fn held_in(&self, account: AccountId) -> u32 {
-        self.held.iter().filter(|place| place.account == account).map(|place| place.seats).sum()
+        self.held.iter().filter(|permit| permit.account == account).map(|permit| permit.seats).sum()
     }
 }
 
@@ -126,9 +126,9 @@ proptest! {
         let mut clients: Clients<Slots> = Clients::new(limit(max));
         for step in schedule {
             clients.act(step, limit);
-            for place in std::mem::take(&mut clients.turns) {
-                clients.held.push(place);
-                prop_assert!(clients.held_in(place.account) <= clients.limiter.limit().max);
+            for permit in std::mem::take(&mut clients.turns) {
+                clients.held.push(permit);
+                prop_assert!(clients.held_in(permit.account) <= clients.limiter.limit().max);
             }
             clients.check();
         }
@@ -180,8 +180,8 @@ proptest! {
                 brought = f64::from(limit.burst.get());
                 had.clear();
             }
-            for place in std::mem::take(&mut clients.turns) {
-                *had.entry(place.account).or_default() += place.seats;
+            for permit in std::mem::take(&mut clients.turns) {
+                *had.entry(permit.account).or_default() += permit.seats;
             }
             for (account, tokens) in &had {
                 prop_assert!(f64::from(*tokens) <= brought + 1e-6, "{account:?}: {tokens} of {brought}");
@@ -209,7 +209,7 @@ fn many_keys_neither_grow_memory_nor_reset_a_spent_limit() {
     let start = Instant::now();
     let mut admitted = |key, now| {
         let decision =
-            limiter.admit(Candidate { key: Key(key), flow: Flow::numbered(0), width: 1 }, now, || (), &mut Vec::new());
+            limiter.admit(Candidate { key: Key(key), flow: Flow::from_hash(0), width: 1 }, now, || (), &mut Vec::new());
         (matches!(decision, LimiterDecision::Admitted(_)), limiter.keys())
     };
     assert!(admitted(0, start).0);
@@ -228,7 +228,7 @@ fn request_for_many_seats_is_not_overtaken_by_smaller_requests() {
     let now = Instant::now();
     let mut granted = Vec::new();
     let mut admit = |flow, width, number| {
-        let candidate = Candidate { key: Key(0), flow: Flow::numbered(flow), width };
+        let candidate = Candidate { key: Key(0), flow: Flow::from_hash(flow), width };
         limiter.admit(candidate, now, || number, &mut granted)
     };
     let LimiterDecision::Admitted(narrow) = admit(1, 1, 0) else { panic!("there is room") };
@@ -240,5 +240,5 @@ fn request_for_many_seats_is_not_overtaken_by_smaller_requests() {
     let [(1, wide)] = granted[..] else { panic!("{granted:?}") };
     assert_eq!(wide.seats, 4);
     limiter.give_back(wide, now, &mut granted);
-    assert_eq!(granted.last().map(|(number, place)| (*number, place.seats)), Some((2, 1)));
+    assert_eq!(granted.last().map(|(number, permit)| (*number, permit.seats)), Some((2, 1)));
 }

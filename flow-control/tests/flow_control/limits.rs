@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tributary_flow_control::{
-    AdmittedRequest, Attributes, Dimension, FlowControl, FlowResource, GovernedSchema, Limited, MaxRequestsInflight,
-    RefusalCause, Refused, SchemaKind, SchemaUsage,
+    AdmittedRequest, Attributes, Dimension, FlowControl, FlowResource, Limited, MaxRequestsInflight, RefusalCause,
+    Refused, SchemaKind, SchemaLimiter, SchemaUsage,
 };
 
 use super::{from, named, one, slots, tenants, tokens, watch};
 
 /// Returns the decision about a request, which must come without a wait.
-fn at_once(schema: &GovernedSchema, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
+fn at_once(schema: &SchemaLimiter, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
     schema.admit(attributes).now_or_never().expect("it does not wait")
 }
 
@@ -154,7 +154,7 @@ async fn slots_in_use_survive_a_change_of_the_configuration() {
 }
 
 /// Sends `requests` requests, and returns the number of those that are admitted without a wait.
-fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
+fn let_in(schema: &SchemaLimiter, requests: usize) -> usize {
     (0..requests).filter(|_| at_once(schema, &from("ann")).is_ok()).count()
 }
 

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tributary_flow_control::{
-    Attributes, Dimension, Flow, FlowControl, FlowResource, FlowUser, GovernedSchema, Limited, MaxRequestsInflight,
-    Queueing, Schema, SchemaKind, TokenBucket,
+    Attributes, Dimension, Flow, FlowControl, FlowResource, FlowUser, Limited, MaxRequestsInflight, Queueing, Schema,
+    SchemaKind, SchemaLimiter, TokenBucket,
 };
 
 mod allocations;
@@ -55,6 +55,6 @@ fn one(kind: SchemaKind) -> FlowControl {
     FlowControl::new([named("tenants", kind)]).expect("one schema")
 }
 
-fn tenants(control: &FlowControl) -> &GovernedSchema {
+fn tenants(control: &FlowControl) -> &SchemaLimiter {
     control.schema("tenants").expect("the one schema")
 }

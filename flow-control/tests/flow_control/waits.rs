@@ -157,7 +157,7 @@ async fn service_accounts_of_one_member_share_one_flow() {
     let control = one(tokens(10, 1, &[], Some(waiting(Duration::from_secs(60)))));
     let schema = tenants(&control);
     let _spent = schema.admit(&from("ann")).await.unwrap();
-    let of_eu = |who: u64| Attributes { flow: Flow::of_one_among(&"eu", &who), ..from("robot") };
+    let of_eu = |who: u64| Attributes { flow: Flow::from_shared_identity(&"eu", &who), ..from("robot") };
     let (storm, accounts): (_, Vec<_>) = (of_eu(1_000), (0..20).map(of_eu).collect());
     let ann = from("ann");
     let mut order = Vec::new();

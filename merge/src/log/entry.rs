@@ -11,7 +11,7 @@ pub(crate) struct LogEntry {
     pub(crate) cluster: ClusterName,
     pub(crate) kind: EntryKind,
     /// The same-named objects of other clusters, for changes that may remove an object from a selection.
-    pub(crate) others: Others,
+    pub(crate) others: OtherObjects,
 }
 
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl Boundary {
 
 /// Objects of other clusters, sorted by key and then by cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Others(Box<[OtherObject]>);
+pub(crate) struct OtherObjects(Box<[OtherObject]>);
 
 /// A different cluster's object with the same name as an object that may leave a selection.
 #[derive(Debug)]
@@ -203,7 +203,7 @@ pub(crate) struct OtherObject {
     pub(crate) object: Weak<Object>,
 }
 
-impl Others {
+impl OtherObjects {
     pub(crate) fn new(mut objects: Vec<OtherObject>) -> Self {
         objects.sort_by(|a, b| a.named.key().cmp(b.named.key()).then_with(|| a.cluster.cmp(&b.cluster)));
         Self(objects.into())

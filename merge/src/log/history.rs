@@ -114,7 +114,7 @@ impl History {
     }
 
     /// Returns the position after the newest evicted event; 0 if no event has been evicted.
-    pub(crate) fn forgotten_before(&self) -> u64 {
+    pub(crate) fn evicted_before(&self) -> u64 {
         self.events.base.map_or(0, |base| base.seq + 1)
     }
 
@@ -127,7 +127,7 @@ impl History {
     pub(crate) fn events_end(&self, from: u64, to: u64) -> Option<u64> {
         let after = self.events.queue.partition_point(|mark| mark.seq < to);
         let newest = after.checked_sub(1).and_then(|at| self.events.queue.get(at)).map(|mark| mark.seq + 1);
-        let end = newest.unwrap_or_else(|| self.forgotten_before().min(to));
+        let end = newest.unwrap_or_else(|| self.evicted_before().min(to));
         (end > from).then_some(end)
     }
 

@@ -29,13 +29,13 @@ struct NameSlot {
 
 impl Names {
     pub(crate) fn insert(&mut self, cluster: &ClusterName, key: &str) {
-        let place = NameSlot { hash: self.hash(key), slot: self.slot(cluster) };
-        self.table.insert_unique(spread(place.hash), place, |place| spread(place.hash));
+        let entry = NameSlot { hash: self.hash(key), slot: self.slot(cluster) };
+        self.table.insert_unique(spread(entry.hash), entry, |entry| spread(entry.hash));
     }
 
     pub(crate) fn remove(&mut self, cluster: &ClusterName, key: &str) {
-        let place = NameSlot { hash: self.hash(key), slot: self.slot(cluster) };
-        if let Ok(found) = self.table.find_entry(spread(place.hash), |other| *other == place) {
+        let entry = NameSlot { hash: self.hash(key), slot: self.slot(cluster) };
+        if let Ok(found) = self.table.find_entry(spread(entry.hash), |other| *other == entry) {
             found.remove();
         }
     }
@@ -43,8 +43,8 @@ impl Names {
     /// Returns the clusters that may have an object with this key, in the order of their names.
     pub(crate) fn candidates(&self, key: &str) -> Vec<&ClusterName> {
         let hash = self.hash(key);
-        let places = self.table.iter_hash(spread(hash)).filter(|place| place.hash == hash);
-        let mut clusters: Vec<_> = places.map(|place| &self.clusters[place.slot as usize]).collect();
+        let entries = self.table.iter_hash(spread(hash)).filter(|entry| entry.hash == hash);
+        let mut clusters: Vec<_> = entries.map(|entry| &self.clusters[entry.slot as usize]).collect();
         clusters.sort();
         clusters.dedup();
         clusters
@@ -58,8 +58,8 @@ impl Names {
         key: &str,
     ) -> impl Iterator<Item = &'a ClusterName> {
         let hash = self.hash(key);
-        let places = self.table.iter_hash(spread(hash)).filter(move |place| place.hash == hash);
-        places.map(|place| &self.clusters[place.slot as usize]).filter(move |other| *other != cluster)
+        let entries = self.table.iter_hash(spread(hash)).filter(move |entry| entry.hash == hash);
+        entries.map(|entry| &self.clusters[entry.slot as usize]).filter(move |other| *other != cluster)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -8,7 +8,7 @@ use tributary_apimachinery::{Change, ChangeType, CollectionVersion, Object, Snap
 /// A past state of a cluster that is not rebuilt yet. The caller can release the lock of the log before the expensive
 /// [`rebuild`](Self::rebuild).
 #[derive(Clone, Debug)]
-pub struct Past {
+pub struct PastState {
     pub(super) version: CollectionVersion,
     /// A later snapshot.
     pub(super) later: Snapshot,
@@ -16,7 +16,7 @@ pub struct Past {
     pub(super) since: Vec<Change>,
 }
 
-impl Past {
+impl PastState {
     /// Returns the number of changes to undo.
     pub fn changes(&self) -> usize {
         self.since.len()

@@ -7,7 +7,7 @@ use tributary_apimachinery::{Change, ClusterName, CollectionVersion, Object, Res
 use super::difference::same_version;
 use super::entry::{Boundary, BoundaryKind, BoundarySide, Departure, EntryKind};
 use super::history::{History, Mark};
-use super::past::{Past, content_before};
+use super::past::{PastState, content_before};
 use super::{Log, SnapshotError, TooOld};
 use crate::CompositeResourceVersion;
 
@@ -78,7 +78,7 @@ impl Log {
     /// Returns whether a matching join, leave, relist or reset is, or may have been, at or after a position.
     fn may_have_boundary(&self, cluster: &ClusterName, position: u64, matches: impl Fn(BoundaryKind) -> bool) -> bool {
         let Some(history) = self.histories.get(cluster) else { return false };
-        if history.forgotten_before() > position {
+        if history.evicted_before() > position {
             return true;
         }
         let newest_first = history.boundaries.iter().rev().take_while(|mark| mark.seq >= position);
@@ -153,21 +153,21 @@ impl Log {
         snapshots.collect()
     }
 
-    /// Collects the past state of a cluster for [`Past::rebuild`]. A caller with a lock on the log calls `past` under
-    /// the lock, and `rebuild` after unlocking.
+    /// Collects the past state of a cluster for [`PastState::rebuild`]. A caller with a lock on the log calls `past`
+    /// under the lock, and `rebuild` after unlocking.
     ///
     /// Cost: O(the cluster's later entries); none if the cluster is still at the version.
     ///
     /// # Errors
     /// The errors of [`snapshot_at`](Self::snapshot_at).
-    pub fn past(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<Past, SnapshotError> {
+    pub fn past(&self, cluster: &ClusterName, version: CollectionVersion) -> Result<PastState, SnapshotError> {
         if self.undone(cluster, version).is_some() {
             return Err(TooOld { cluster: cluster.clone(), requested: version, oldest: self.oldest(cluster) }.into());
         }
-        if let Some(head) = self.snapshot(cluster) {
-            let current = head.resource_version();
+        if let Some(latest) = self.snapshot(cluster) {
+            let current = latest.resource_version();
             if current == version {
-                return Ok(Past { version, later: head.clone(), since: Vec::new() });
+                return Ok(PastState { version, later: latest.clone(), since: Vec::new() });
             }
             if current < version {
                 return Err(SnapshotError::TooNew { cluster: cluster.clone(), requested: version, current });
@@ -213,9 +213,9 @@ impl Log {
 
     /// Returns a cluster's state before a position, for `version`. All later entries of the cluster must still be in
     /// the log.
-    fn since(&self, cluster: &ClusterName, place: u64, version: CollectionVersion) -> Past {
+    fn since(&self, cluster: &ClusterName, place: u64, version: CollectionVersion) -> PastState {
         let Some(history) = self.histories.get(cluster) else {
-            return Past { version, later: Snapshot::default(), since: Vec::new() };
+            return PastState { version, later: Snapshot::default(), since: Vec::new() };
         };
         let (later, end) = match self.next_boundary(history, place) {
             Some((seq, boundary)) => (boundary.before.clone(), seq),
@@ -223,7 +223,7 @@ impl Log {
         };
         let marks = history.events.from(place).take_while(|mark| mark.seq < end);
         let since = marks.filter_map(|mark| self.change(mark.seq).cloned()).collect();
-        Past { version, later, since }
+        PastState { version, later, since }
     }
 
     /// Returns a cluster's object with a key before a position. All later entries of the cluster must still be in the

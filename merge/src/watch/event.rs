@@ -10,7 +10,7 @@ use crate::{CompositeResourceVersion, ObjectFilter};
 /// The maximum cost of evaluating the filter in one call, for each event of the call's maximum, in bytes
 /// ([`ObjectFilter::cost`]): 16 objects for a simple filter. An expensive filter, or a filter that matches few objects,
 /// therefore does not lock the log for long.
-const FILTER_COST_PER_EVENT: usize = 16 * Filter::LOOK_COST;
+const FILTER_COST_PER_EVENT: usize = 16 * Filter::COST_PER_OBJECT;
 
 /// An event of a watch.
 #[derive(Clone, Debug)]

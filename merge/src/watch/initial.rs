@@ -6,11 +6,11 @@ use tributary_apimachinery::{ChangeType, ClusterName, Object};
 
 use super::event::{EventVersion, ObjectEvent, WatchBatch, WatchEvent};
 use crate::log::Log;
-use crate::{CompositeResourceVersion, Heads, ObjectFilter};
+use crate::{ClusterSnapshots, CompositeResourceVersion, ObjectFilter};
 
 /// The remaining initial events, as snapshots and a position.
 pub(crate) struct InitialEvents {
-    heads: Heads,
+    snapshots: ClusterSnapshots,
     vector: Arc<CompositeResourceVersion>,
     bookmark: bool,
     /// The index of the current snapshot, and its last visited key.
@@ -18,29 +18,29 @@ pub(crate) struct InitialEvents {
     after: Option<Box<str>>,
     /// The last object found, which is sent when the next object is found. Without a bookmark, the very last event
     /// carries the composite version.
-    held: Option<(usize, Arc<Object>)>,
+    pending_object: Option<(usize, Arc<Object>)>,
 }
 
 impl InitialEvents {
     pub(crate) fn new(log: &Log, bookmark: bool) -> Self {
         let vector = Arc::new(log.resource_version());
-        Self { heads: log.head().clone(), vector, bookmark, at: 0, after: None, held: None }
+        Self { snapshots: log.latest().clone(), vector, bookmark, at: 0, after: None, pending_object: None }
     }
 
     /// Sends the next events, and returns whether the initial events are complete.
     pub(crate) fn next(&mut self, filter: &impl ObjectFilter, batch: &mut WatchBatch<'_>) -> bool {
-        let heads = self.heads.clone();
-        while let Some((cluster, snapshot)) = heads.get(self.at) {
+        let snapshots = self.snapshots.clone();
+        while let Some((cluster, snapshot)) = snapshots.get(self.at) {
             if !filter.wants_cluster(cluster) {
                 self.at += 1;
                 continue;
             }
             for object in snapshot.range(&filter.scope(), self.after.as_deref()) {
                 if filter.matches(cluster, object)
-                    && let Some((at, held)) = self.held.replace((self.at, object.clone()))
+                    && let Some((at, pending_object)) = self.pending_object.replace((self.at, object.clone()))
                 {
-                    let version = EventVersion::Item(held.resource_version());
-                    batch.push(added(&heads[at].0, held, version));
+                    let version = EventVersion::Item(pending_object.resource_version());
+                    batch.push(added(&snapshots[at].0, pending_object, version));
                 }
                 batch.add_filter_cost(filter.cost(object));
                 if batch.is_over() {
@@ -56,10 +56,10 @@ impl InitialEvents {
     }
 
     fn end(&mut self, batch: &mut WatchBatch<'_>) {
-        if let Some((at, held)) = self.held.take() {
-            let item = EventVersion::Item(held.resource_version());
+        if let Some((at, pending_object)) = self.pending_object.take() {
+            let item = EventVersion::Item(pending_object.resource_version());
             let version = if self.bookmark { item } else { EventVersion::Vector(self.vector.clone()) };
-            batch.push(added(&self.heads[at].0, held, version));
+            batch.push(added(&self.snapshots[at].0, pending_object, version));
         }
         if self.bookmark {
             batch.push(WatchEvent::InitialEventsEnd(EventVersion::Vector(self.vector.clone())));

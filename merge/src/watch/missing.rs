@@ -96,7 +96,7 @@ impl CurrentCluster {
 impl MissingClusters {
     /// Returns the clusters of the log that a composite version lacks, if there are any.
     pub(crate) fn new(log: &Log, from: &CompositeResourceVersion) -> Option<Self> {
-        let missing = log.head().iter().rev().filter(|(cluster, _)| from.get(cluster).is_none());
+        let missing = log.latest().iter().rev().filter(|(cluster, _)| from.get(cluster).is_none());
         let clusters: Vec<_> = missing.cloned().collect();
         (!clusters.is_empty()).then(|| Self { vector: from.clone(), clusters, current: None, until: log.position() })
     }

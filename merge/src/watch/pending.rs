@@ -24,7 +24,7 @@ struct ClientProgress {
     /// replica has sent it more events than this log has.
     start: Option<u64>,
     /// The position up to which the client has the cluster's events: above `start` if events are sent again.
-    has: u64,
+    received_until: u64,
     /// The client's component; `None` for a cluster that left before the client connected.
     component: Option<CollectionVersion>,
     /// Whether the client has all of a revision of which the log has only a part. The client may then have more
@@ -38,7 +38,7 @@ pub(crate) struct SeenBeyond<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) component: Option<CollectionVersion>,
     /// The position up to which the client has the cluster's events.
-    pub(crate) has: u64,
+    pub(crate) received_until: u64,
     /// Whether the client may have deletions that the log lacks.
     pub(crate) has_more_of_revision: bool,
 }
@@ -54,24 +54,28 @@ impl ClientProgress {
     /// list would return a different version.
     fn at(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Self, TooOld> {
         let head = log.snapshot(cluster).map(Snapshot::resource_version);
-        let seen =
-            |start, has, has_more_of_revision| Self { start, has, component: Some(component), has_more_of_revision };
+        let seen = |start, received_until, has_more_of_revision| Self {
+            start,
+            received_until,
+            component: Some(component),
+            has_more_of_revision,
+        };
         if head.is_some_and(|head| head.completed() < component) {
             return Ok(seen(None, log.position(), false));
         }
         if log.undone(cluster, component).is_some_and(|undone| head > Some(undone)) {
             return Err(TooOld { cluster: cluster.clone(), requested: component, oldest: log.oldest(cluster) });
         }
-        let has = log.first_uncovered(cluster, component)?;
-        let start = log.resume_position(cluster, component, has)?;
+        let received_until = log.first_uncovered(cluster, component)?;
+        let start = log.resume_position(cluster, component, received_until)?;
         let has_more_of_revision = !component.is_part() && head.is_some_and(|head| head < component);
-        Ok(seen(Some(start), has, has_more_of_revision))
+        Ok(seen(Some(start), received_until, has_more_of_revision))
     }
 
     /// Returns the state of a client whose filter excludes a cluster, or that receives all objects of the cluster
     /// first.
     fn up_to_now(log: &Log, component: Option<CollectionVersion>) -> Self {
-        Self { start: Some(log.position()), has: log.position(), component, has_more_of_revision: false }
+        Self { start: Some(log.position()), received_until: log.position(), component, has_more_of_revision: false }
     }
 }
 
@@ -121,11 +125,8 @@ impl UnpassedClusters {
     /// Iterates over the clusters, by name, of which the client has received events behind `seq`.
     pub(crate) fn seen_beyond(&self, seq: u64) -> impl Iterator<Item = SeenBeyond<'_>> {
         let seen_beyond = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
-        seen_beyond.map(|(cluster, &ClientProgress { component, has, has_more_of_revision, .. })| SeenBeyond {
-            cluster,
-            component,
-            has,
-            has_more_of_revision,
+        seen_beyond.map(|(cluster, &ClientProgress { component, received_until, has_more_of_revision, .. })| {
+            SeenBeyond { cluster, component, received_until, has_more_of_revision }
         })
     }
 

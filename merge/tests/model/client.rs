@@ -196,9 +196,9 @@ impl Client {
         let key = event.object.key().as_str().to_owned();
         let place = (event.cluster.clone(), key.clone());
         let version = event.object.resource_version().0;
-        if let Some(head) = log.snapshot(&event.cluster) {
+        if let Some(latest) = log.snapshot(&event.cluster) {
             let owed = self.owed.entry(event.cluster.clone()).or_default();
-            *owed = head.resource_version().max(*owed);
+            *owed = latest.resource_version().max(*owed);
         }
         let deleted = event.change_type == ChangeType::Deleted;
         let again = self.stream.deleted.take().is_some_and(|(cluster, other)| other == key && cluster != event.cluster);
@@ -252,8 +252,8 @@ impl Client {
         if self.counts_differ && version.iter().any(|(_, component)| component.is_part()) {
             return;
         }
-        let owed = |(cluster, head): (&ClusterName, &CollectionVersion)| {
-            version.get(cluster).is_some_and(|component| component < *head)
+        let owed = |(cluster, latest): (&ClusterName, &CollectionVersion)| {
+            version.get(cluster).is_some_and(|component| component < *latest)
         };
         if self.owed.iter().any(owed) {
             return;
@@ -290,7 +290,7 @@ fn vector(log: &Log, version: &EventVersion) -> Option<CompositeResourceVersion>
 /// Returns the latest objects of a log that a selector matches.
 fn expected(log: &Log, selector: Selector) -> BTreeMap<(ClusterName, String), Seen> {
     let objects =
-        log.head().iter().flat_map(|(cluster, snapshot)| snapshot.iter().map(move |object| (cluster, object)));
+        log.latest().iter().flat_map(|(cluster, snapshot)| snapshot.iter().map(move |object| (cluster, object)));
     objects
         .filter(|(cluster, object)| selector.matches(cluster, object))
         .map(|(cluster, object)| {

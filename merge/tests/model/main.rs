@@ -13,7 +13,7 @@ use std::time::Duration;
 use client::{Client, Shared};
 use proptest::prelude::*;
 use tributary_apimachinery::{ClusterName, Snapshot};
-use tributary_merge::{CompositeResourceVersion, Heads, ListCursor, ListPage, LogConfig};
+use tributary_merge::{ClusterSnapshots, CompositeResourceVersion, ListCursor, ListPage, LogConfig};
 use world::{CLUSTERS, Holding, REPLICAS, Selector, World, cluster};
 
 const CLIENTS: usize = 4;
@@ -134,7 +134,7 @@ struct Run {
     clients: Vec<Client>,
     shared: Vec<Shared>,
     /// The composite versions and states of earlier lists, for later requests.
-    lists: Vec<(usize, CompositeResourceVersion, Heads)>,
+    lists: Vec<(usize, CompositeResourceVersion, ClusterSnapshots)>,
 }
 
 impl Run {
@@ -189,7 +189,7 @@ impl Run {
             }
             Op::Remember { replica } => {
                 let log = &world.replicas[replica].log;
-                self.lists.push((replica, log.resource_version(), log.head().clone()));
+                self.lists.push((replica, log.resource_version(), log.latest().clone()));
             }
             Op::Begin { replica } => self.restart(replica),
         }
@@ -238,12 +238,12 @@ impl Run {
             let mut repeated = 0;
             for key in KEYS {
                 let expected: Vec<_> =
-                    log.head().iter().filter(|(_, s)| s.get(key).is_some()).map(|(c, _)| c.clone()).collect();
+                    log.latest().iter().filter(|(_, s)| s.get(key).is_some()).map(|(c, _)| c.clone()).collect();
                 repeated += usize::from(expected.len() > 1);
                 assert_eq!(log.find(key).into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>(), expected);
             }
             assert_eq!(log.repeated_names(), repeated);
-            assert_eq!(log.objects(), log.head().iter().map(|(_, snapshot)| snapshot.len()).sum::<usize>());
+            assert_eq!(log.objects(), log.latest().iter().map(|(_, snapshot)| snapshot.len()).sum::<usize>());
         }
     }
 
@@ -326,7 +326,7 @@ proptest! {
         for (version, ((at, key), red)) in objects.iter().enumerate() {
             heads[*at].1.insert(world::object(&format!("n{}/x{key}", key % 3), version as u64 + 1, 1, *red));
         }
-        let heads: Heads = Arc::new(heads);
+        let heads: ClusterSnapshots = Arc::new(heads);
         let expected: Vec<_> = {
             let mut all = Vec::new();
             let mut cursor = ListCursor::new(heads.clone(), selector, ListPage::default());

@@ -164,7 +164,7 @@ impl Replica {
 fn new_log(config: &LogConfig, holding: Holding) -> Log {
     match holding {
         Holding::All => Log::new(config.clone()),
-        Holding::PartOfAll | Holding::Namespace => Log::of_namespace(config.clone()),
+        Holding::PartOfAll | Holding::Namespace => Log::for_namespace(config.clone()),
     }
 }
 

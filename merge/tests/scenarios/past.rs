@@ -245,7 +245,7 @@ fn paginated_list_counts_the_remaining_objects() {
         let (mut start, mut remaining, mut seen) = (None, None, Vec::new());
         for (count, left) in [(2, Some(3)), (2, Some(1)), (1, None)] {
             let page = ListPage { start: start.clone(), limit: 2, remaining };
-            let mut cursor = ListCursor::new(log.head().clone(), filter.clone(), page);
+            let mut cursor = ListCursor::new(log.latest().clone(), filter.clone(), page);
             assert_eq!(cursor.remaining_item_count(), left);
             let before = seen.len();
             while cursor.next_chunk(1, |cluster, object| seen.push(format!("{cluster}/{}", object.name()))) {}
@@ -267,7 +267,7 @@ fn list_page_continues_at_the_position_of_a_removed_cluster() {
     {
         let start = Some(Position { cluster: name(cluster), after: after.into() });
         let page = ListPage { start, ..ListPage::default() };
-        let mut cursor = ListCursor::new(log.head().clone(), everything as Matches, page);
+        let mut cursor = ListCursor::new(log.latest().clone(), everything as Matches, page);
         let mut count = 0;
         while cursor.next_chunk(1 << 20, |_, _| count += 1) {}
         assert_eq!(count, expected, "{cluster} after {after}");
@@ -287,11 +287,11 @@ fn list_and_watch_steps_evaluate_few_objects_each() {
     };
     // The page's only object is the last of all, so the search walks to the end.
     let page = ListPage { limit: 1, ..ListPage::default() };
-    let mut opening = OpeningList::new(log.head().clone(), last_alone, page);
+    let mut opening = OpeningList::new(log.latest().clone(), last_alone, page);
     let mut steps = 0;
     let mut cursor = loop {
         asked.set(0);
-        match opening.step(100 * Filter::LOOK_COST) {
+        match opening.step(100 * Filter::COST_PER_OBJECT) {
             ControlFlow::Break(cursor) => break cursor,
             ControlFlow::Continue(more) => opening = more,
         }
@@ -300,7 +300,7 @@ fn list_and_watch_steps_evaluate_few_objects_each() {
     };
     assert_eq!((steps, cursor.continue_position()), (10, None));
     let mut listed = Vec::new();
-    while cursor.next_chunk(100 * Filter::LOOK_COST, |_, object| listed.push(object.name().to_owned())) {}
+    while cursor.next_chunk(100 * Filter::COST_PER_OBJECT, |_, object| listed.push(object.name().to_owned())) {}
     assert_eq!(listed, ["x0999"]);
 
     // A client that lacks a cluster receives the cluster's objects in ascending version, so the first event follows

@@ -211,7 +211,7 @@ fn relist_at_the_same_revision_completes_a_partial_revision() {
 
 #[test]
 fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
-    let mut log = Log::of_namespace(LogConfig::default());
+    let mut log = Log::for_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
     // A version of a log of all namespaces may count this deletion as the third of its revision.
@@ -231,7 +231,7 @@ fn watch_resumes_from_a_join_inside_a_revision() {
     let mut state = snapshot(10, &["y 6", "z 7"]);
     state.set_resource_version(CollectionVersion::part(ResourceVersion(11), 2));
     let config = LogConfig { history_age_max: Duration::from_secs(10), ..LogConfig::default() };
-    let [mut log, mut forgetful] = [config.clone(), config].map(Log::of_namespace);
+    let [mut log, mut forgetful] = [config.clone(), config].map(Log::for_namespace);
     for log in [&mut log, &mut forgetful] {
         log.join(&name("a"), state.clone(), NOW);
     }
@@ -254,7 +254,7 @@ fn watch_resumes_from_a_join_inside_a_revision() {
 #[test]
 fn partial_revision_with_fewer_deletions_than_evicted_is_too_old() {
     let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
-    for (mut log, is_of_namespace) in [(Log::new(config.clone()), false), (Log::of_namespace(config), true)] {
+    for (mut log, is_of_namespace) in [(Log::new(config.clone()), false), (Log::for_namespace(config), true)] {
         log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
         delete(&mut log, "a", &["x 11", "y 11", "z 11"]);
         log.trim(Duration::from_secs(20));

@@ -2,15 +2,15 @@
 
 use super::{Findings, PolicyScope, path_verbs, resource_verbs};
 use crate::explanation::RuleField;
-use crate::own_paths::{all_below_pass_no_policies, passes_no_policies};
-use crate::place::RulePlace;
+use crate::own_paths::{is_exempt_from_policies, is_exempt_prefix};
+use crate::place::RulePosition;
 use crate::rule::Rule;
 
-pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), findings: &mut Findings) {
+pub(super) fn examine(rule: &Rule, (place, scope): (RulePosition, PolicyScope), findings: &mut Findings) {
     for field in RuleField::ALL {
         let entries = rule.entries(field);
         let path = format!("{place}.{}", field.as_str());
-        together(entries, &path, findings);
+        check_combination(entries, &path, findings);
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| *entry != "*") {
             let path = format!("{path}[{index}]");
             let inverted = entry.strip_prefix('-');
@@ -21,15 +21,19 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
                 findings.error(path, message);
             } else if let Some(problem) = problem(field, named) {
                 findings.error(path, format!("{entry:?} {problem}"));
-            } else if let Some(unasked) = unasked(field, named, scope) {
-                match (unasked, inverted) {
-                    (Unasked::Whole(why), None) => findings.error(path, format!("{entry:?} never matches: {why}")),
-                    (Unasked::Whole(why), Some(_)) => {
+            } else if let Some(find_unmatched) = find_unmatched(field, named, scope) {
+                match (find_unmatched, inverted) {
+                    (UnmatchedRequests::Whole(why), None) => {
+                        findings.error(path, format!("{entry:?} never matches: {why}"))
+                    }
+                    (UnmatchedRequests::Whole(why), Some(_)) => {
                         findings.warning(path, format!("{entry:?} excludes nothing: {why}"));
                     }
-                    (Unasked::Part(why), None) => findings.warning(path, format!("{entry:?} does not take {why}")),
+                    (UnmatchedRequests::Part(why), None) => {
+                        findings.warning(path, format!("{entry:?} does not take {why}"))
+                    }
                     // The inverted entry still has an effect: it excludes paths to which policies apply.
-                    (Unasked::Part(_), Some(_)) => {}
+                    (UnmatchedRequests::Part(_), Some(_)) => {}
                 }
             }
         }
@@ -37,7 +41,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePlace, PolicyScope), fin
 }
 
 /// Reports entries that have no effect, because the same field contains `*` or an entry without `-`.
-fn together(entries: &[String], path: &str, findings: &mut Findings) {
+fn check_combination(entries: &[String], path: &str, findings: &mut Findings) {
     let quoted =
         |entries: Vec<&String>| entries.iter().map(|entry| format!("{entry:?}")).collect::<Vec<_>>().join(", ");
     let (inverted, plain): (Vec<&String>, Vec<&String>) = entries.iter().partition(|entry| entry.starts_with('-'));
@@ -66,15 +70,15 @@ pub(super) fn problem(field: RuleField, entry: &str) -> Option<String> {
         RuleField::NonResourceUrls if !entry.starts_with('/') => {
             Some("never matches: a path begins with \"/\"; add it, or write \"*\" for all".to_owned())
         }
-        RuleField::NonResourceUrls if is_of_resource(entry) => {
+        RuleField::NonResourceUrls if is_resource_path(entry) => {
             Some("never matches: it is the path of a resource; name that in apiGroups and resources".to_owned())
         }
-        _ => star_inside(entry),
+        _ => check_star_position(entry),
     }
 }
 
 /// Returns whether a path has the form of a resource path: `/api/VERSION/RESOURCE` or `/apis/GROUP/VERSION/RESOURCE`.
-fn is_of_resource(entry: &str) -> bool {
+fn is_resource_path(entry: &str) -> bool {
     let mut segments = entry.trim_end_matches('*').split('/').skip(1);
     let before = match segments.next() {
         Some("api") => 1,
@@ -85,14 +89,14 @@ fn is_of_resource(entry: &str) -> bool {
 }
 
 /// The requests that match an entry but to which no policies of the scope apply, with the reason and the remedy.
-enum Unasked {
+enum UnmatchedRequests {
     /// No policies apply to any request that matches the entry.
     Whole(&'static str),
     /// No policies apply to a part of the requests that match the entry. The text describes this part.
     Part(String),
 }
 
-fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked> {
+fn find_unmatched(field: RuleField, entry: &str, scope: PolicyScope) -> Option<UnmatchedRequests> {
     if field != RuleField::NonResourceUrls || scope == PolicyScope::Cluster {
         return None;
     }
@@ -100,19 +104,21 @@ fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked>
     if scope == PolicyScope::Global {
         let after = path.strip_prefix("/clusters/").filter(|after| !matches!(*after, "" | "/"));
         return after.map(|_| {
-            Unasked::Whole(
+            UnmatchedRequests::Whole(
                 "a request below /clusters/NAME is matched by the path that follows the name; write that path",
             )
         });
     }
     if let Some(after) = path.strip_prefix("/clusters/") {
-        return unasked_below_clusters(after, is_beginning);
+        return find_unmatched_below_clusters(after, is_beginning);
     }
     // An entry with a prefix of Tributary's own paths may also match other paths: `/healthzz`, `/metrics/slis`.
-    let is_own = if is_beginning { all_below_pass_no_policies(path) } else { passes_no_policies(path) };
+    let is_own = if is_beginning { is_exempt_prefix(path) } else { is_exempt_from_policies(path) };
     match is_own {
-        true => Some(Unasked::Whole("in the merged view this endpoint answers it itself, without policies; remove it")),
-        false if is_beginning && passes_no_policies(path) => Some(Unasked::Part(format!(
+        true => Some(UnmatchedRequests::Whole(
+            "in the merged view this endpoint answers it itself, without policies; remove it",
+        )),
+        false if is_beginning && is_exempt_from_policies(path) => Some(UnmatchedRequests::Part(format!(
             "{path:?}: in the merged view this endpoint answers that itself, without policies; write out the \
              other paths"
         ))),
@@ -122,13 +128,13 @@ fn unasked(field: RuleField, entry: &str, scope: PolicyScope) -> Option<Unasked>
 
 /// Returns the requests for paths `/clusters/AFTER` to which no policies apply. `/clusters/` and `/clusters//` belong
 /// to no cluster.
-fn unasked_below_clusters(after: &str, is_beginning: bool) -> Option<Unasked> {
+fn find_unmatched_below_clusters(after: &str, is_beginning: bool) -> Option<UnmatchedRequests> {
     match (matches!(after, "" | "/"), is_beginning) {
-        (false, _) => Some(Unasked::Whole(
+        (false, _) => Some(UnmatchedRequests::Whole(
             "what is below /clusters/NAME passes the policies of that cluster; give its UpstreamCluster the rule, with \
              the path that follows the name",
         )),
-        (true, true) => Some(Unasked::Part(
+        (true, true) => Some(UnmatchedRequests::Part(
             "what is below /clusters/NAME: that passes the policies of that cluster; give its UpstreamCluster the rule, \
              with the path that follows the name"
                 .to_owned(),
@@ -187,14 +193,14 @@ fn service_account(entry: &str) -> Option<String> {
     const REMEDY: &str = "write \"NAMESPACE/NAME\", \"NAMESPACE/*\", or \"*\" for every ServiceAccount";
     match entry.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !namespace.contains('*') => {
-            if name.contains('/') { Some(format!("never matches; {REMEDY}")) } else { star_inside(name) }
+            if name.contains('/') { Some(format!("never matches; {REMEDY}")) } else { check_star_position(name) }
         }
         _ => Some(format!("is not a ServiceAccount; {REMEDY}")),
     }
 }
 
 /// Returns the problem with an entry that has a `*` before its end.
-fn star_inside(entry: &str) -> Option<String> {
+fn check_star_position(entry: &str) -> Option<String> {
     let is_inside = entry.trim_end_matches('*').contains('*');
     is_inside.then(|| "has a \"*\" inside; a \"*\" is allowed alone, or at the end to match a prefix".to_owned())
 }

@@ -3,18 +3,18 @@
 use super::Findings;
 use super::fields::problem;
 use crate::explanation::RuleField;
-use crate::known_resources::{group_doubt, resource_doubt};
-use crate::place::RulePlace;
+use crate::known_resources::{explain_unknown_group, explain_unknown_resource};
+use crate::place::RulePosition;
 use crate::rule::Rule;
 
 /// Warns of entries in `apiGroups` and `resources` that contain unknown names.
-pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
+pub(super) fn examine(rule: &Rule, place: RulePosition, findings: &mut Findings) {
     let mut tell = |field: RuleField, index: usize, entry: &str, doubt: &str| {
         let effect = if entry.starts_with('-') { "excludes nothing" } else { "never matches" };
         findings.warning(format!("{place}.{}[{index}]", field.as_str()), format!("{entry:?} {effect}: {doubt}"));
     };
     for (index, entry) in list_names(RuleField::ApiGroups, rule) {
-        if let Some(doubt) = group_doubt(without_inversion(entry)) {
+        if let Some(doubt) = explain_unknown_group(without_inversion(entry)) {
             tell(RuleField::ApiGroups, index, entry, &doubt);
         }
     }
@@ -26,7 +26,7 @@ pub(super) fn examine(rule: &Rule, place: RulePlace, findings: &mut Findings) {
     for (index, entry) in list_names(RuleField::Resources, rule) {
         let (resource, subresource) =
             without_inversion(entry).split_once('/').unwrap_or((without_inversion(entry), ""));
-        if let Some(doubt) = resource_doubt(&groups, resource, subresource) {
+        if let Some(doubt) = explain_unknown_resource(&groups, resource, subresource) {
             tell(RuleField::Resources, index, entry, &doubt);
         }
     }

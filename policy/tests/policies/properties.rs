@@ -19,7 +19,7 @@ proptest! {
             let (acting, told) = reference::decide(&policies, &asked);
             let decision = compiled.decide(&asked);
             let taken = match decision.verdict {
-                Verdict::Taken { place, .. } => Some(place),
+                Verdict::Matched { place, .. } => Some(place),
                 Verdict::Unmatched | Verdict::Ungoverned => None,
             };
             prop_assert_eq!(taken, acting);
@@ -58,7 +58,7 @@ proptest! {
             let asked = asked.attributes();
             let decision = compiled.decide(&asked);
             let taken = match decision.verdict {
-                Verdict::Taken { place, .. } => Some(place),
+                Verdict::Matched { place, .. } => Some(place),
                 _ => None,
             };
             for place in taken.into_iter().chain(decision.audited) {

@@ -1,17 +1,20 @@
 //! Reference implementation: a direct transcription of the contract, which compares texts rule by rule.
 
 use tributary_apimachinery::RequestedResource;
-use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Policy, PolicyList, Rule, RulePlace};
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Policy, PolicyList, Rule, RulePosition};
 
 /// Returns the first enforced rule that matches, and the first matching rule in audit mode before the enforced rule.
-pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Option<RulePlace>, Option<RulePlace>) {
+pub(crate) fn decide(
+    policies: &[Policy],
+    asked: &DispatchAttributes<'_>,
+) -> (Option<RulePosition>, Option<RulePosition>) {
     let mut told = None;
     for (policy, given) in policies.iter().enumerate() {
         for (rule, written) in given.rules.iter().enumerate() {
             if !matches(written, denies(given), asked) {
                 continue;
             }
-            let place = RulePlace { list: PolicyList::Dispatch, policy, rule };
+            let place = RulePosition { list: PolicyList::Dispatch, policy, rule };
             if given.mode == Mode::Enforce {
                 return (Some(place), told);
             }

@@ -1,7 +1,7 @@
 //! The sixteen rows of the contract's truth table for rules, with their numbers, and cases that the table does not
 //! contain.
 
-use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, PolicyList, Rule, RulePlace, Verdict};
+use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Policy, PolicyList, Rule, RulePosition, Verdict};
 
 use crate::{denying, entries, everything, path, resource};
 
@@ -9,7 +9,7 @@ use crate::{denying, entries, everything, path, resource};
 /// result.
 fn takes(rule: &Rule, asked: &DispatchAttributes<'_>) -> bool {
     let policies = DispatchPolicies::new(vec![denying("no", vec![rule.clone()])]);
-    let taken = matches!(policies.decide(asked).verdict, Verdict::Taken { .. });
+    let taken = matches!(policies.decide(asked).verdict, Verdict::Matched { .. });
     let explained = policies.explain(asked);
     assert_eq!(explained.rules[0].1.matches(), taken, "{rule:?} {asked:?}");
     taken
@@ -119,7 +119,7 @@ fn no_spelling_of_a_proxied_name_evades_a_denial() {
     let passes = |rule: &Rule, request: &str| {
         let policies = DispatchPolicies::new(vec![Policy { rules: vec![rule.clone()], ..Policy::default() }]);
         let asked = resource(request);
-        let taken = matches!(policies.decide(&asked).verdict, Verdict::Taken { .. });
+        let taken = matches!(policies.decide(&asked).verdict, Verdict::Matched { .. });
         assert_eq!(policies.explain(&asked).rules[0].1.matches(), taken, "{rule:?} {request}");
         taken
     };
@@ -190,7 +190,7 @@ fn row_15_path_rules_do_not_match_resources() {
 fn row_16_first_matching_policy_decides() {
     let (pods, all) = (denying("A", vec![resources("pods")]), denying("B", vec![everything()]));
     let message = |policies: &DispatchPolicies, asked| match policies.decide(&asked).verdict {
-        Verdict::Taken { outcome, .. } => outcome.action.clone(),
+        Verdict::Matched { outcome, .. } => outcome.action.clone(),
         other => panic!("{other:?}"),
     };
     let policies = DispatchPolicies::new(vec![pods.clone(), all.clone()]);
@@ -214,7 +214,7 @@ fn case_17_unmatched_request_is_refused_if_there_are_policies() {
 fn request_passes_if_no_global_policy_matches() {
     let policies = DispatchPolicies::global(vec![denying("no", vec![resources("secrets")])]);
     assert_eq!(policies.decide(&resource("get pods")).verdict, Verdict::Ungoverned);
-    let Verdict::Taken { place, .. } = policies.decide(&resource("get secrets")).verdict else { panic!("not taken") };
+    let Verdict::Matched { place, .. } = policies.decide(&resource("get secrets")).verdict else { panic!("not taken") };
     assert_eq!(place.to_string(), "spec.globalDispatchPolicies[0].rules[0]");
 }
 
@@ -222,7 +222,7 @@ fn request_passes_if_no_global_policy_matches() {
 fn policy_in_audit_mode_does_not_change_the_decision() {
     let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
     let acting = denying("no", vec![resources("secrets"), resources("pods")]);
-    let at = |policy, rule| RulePlace { list: PolicyList::Dispatch, policy, rule };
+    let at = |policy, rule| RulePosition { list: PolicyList::Dispatch, policy, rule };
     // A single policy in audit mode has the same effect as no policy.
     let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
     let decision = alone.decide(&resource("get pods"));
@@ -237,7 +237,7 @@ fn policy_in_audit_mode_does_not_change_the_decision() {
         let policies = DispatchPolicies::new(policies);
         let decision = policies.decide(&resource("get pods"));
         assert_eq!(decision.audited, audited);
-        assert!(matches!(decision.verdict, Verdict::Taken { place, .. } if place == taken), "{decision:?}");
+        assert!(matches!(decision.verdict, Verdict::Matched { place, .. } if place == taken), "{decision:?}");
     }
     // If no enforced rule matches, a matching rule in audit mode is reported at any position.
     let behind = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")]), told(vec![everything()])]);

@@ -17,7 +17,7 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 /// The annotation in which `autoscaling/v1` stores the current values of metrics without a field in v1.
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 /// The maximum number of metrics in a cell. The cell ends with the number of remaining metrics.
-const SHOWN: usize = 2;
+const SHOWN_MAX: usize = 2;
 /// The default target of a v1 autoscaler without metrics: CPU utilization in percent.
 const DEFAULT_UTILIZATION: i64 = 80;
 
@@ -102,9 +102,9 @@ impl Metric<'_> {
 }
 
 /// A quantity, or Go's text for a nil pointer.
-struct OrNil<'a>(Option<&'a TextOrNumber<'a>>);
+struct QuantityOrNil<'a>(Option<&'a TextOrNumber<'a>>);
 
-impl fmt::Display for OrNil<'_> {
+impl fmt::Display for QuantityOrNil<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(quantity) => fmt::Display::fmt(quantity, f),
@@ -156,9 +156,9 @@ fn targets(metrics: &[Metric<'_>], current: &[Metric<'_>]) -> String {
         return "<none>".to_owned();
     }
     let shown: Vec<String> =
-        metrics.iter().enumerate().take(SHOWN).map(|(index, metric)| target(metric, current.get(index))).collect();
-    if metrics.len() > SHOWN {
-        format!("{} + {} more...", JoinedTexts(", ", &shown), metrics.len() - SHOWN)
+        metrics.iter().enumerate().take(SHOWN_MAX).map(|(index, metric)| target(metric, current.get(index))).collect();
+    if metrics.len() > SHOWN_MAX {
+        format!("{} + {} more...", JoinedTexts(", ", &shown), metrics.len() - SHOWN_MAX)
     } else {
         JoinedTexts(", ", &shown).to_string()
     }
@@ -171,8 +171,8 @@ fn target(metric: &Metric<'_>, current: Option<&Metric<'_>>) -> String {
         "Object" => plain(metric.object.as_ref(), current.and_then(|current| current.object.as_ref())),
         "Pods" => {
             let now = current.and_then(|current| current.pods.as_ref());
-            let aim = metric.pods.as_ref().and_then(Source::average_value);
-            format!("{}/{}", average_or_unknown(now), OrNil(aim))
+            let target_source = metric.pods.as_ref().and_then(Source::average_value);
+            format!("{}/{}", average_or_unknown(now), QuantityOrNil(target_source))
         }
         "Resource" => resource(metric.resource.as_ref(), current.and_then(|current| current.resource.as_ref())),
         "ContainerResource" => resource(
@@ -184,28 +184,28 @@ fn target(metric: &Metric<'_>, current: Option<&Metric<'_>>) -> String {
 }
 
 /// Formats a metric with a target value or a target average value.
-fn plain(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
-    let average = aim.and_then(Source::average_value);
+fn plain(target_source: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
+    let average = target_source.and_then(Source::average_value);
     if average.is_some() {
         let now = current.and_then(Source::average_value).map_or("<unknown>".to_owned(), ToString::to_string);
-        return format!("{now}/{} (avg)", OrNil(average));
+        return format!("{now}/{} (avg)", QuantityOrNil(average));
     }
-    let now = current.map_or("<unknown>".to_owned(), |current| OrNil(current.value()).to_string());
-    format!("{now}/{}", OrNil(aim.and_then(Source::value)))
+    let now = current.map_or("<unknown>".to_owned(), |current| QuantityOrNil(current.value()).to_string());
+    format!("{now}/{}", QuantityOrNil(target_source.and_then(Source::value)))
 }
 
 /// Formats a resource metric with a target average value, or with a target utilization in percent.
-fn resource(aim: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
-    let name = aim.map_or("", |aim| &aim.name);
-    let average = aim.and_then(Source::average_value);
+fn resource(target_source: Option<&Source<'_>>, current: Option<&Source<'_>>) -> String {
+    let name = target_source.map_or("", |target_source| &target_source.name);
+    let average = target_source.and_then(Source::average_value);
     if average.is_some() {
-        return format!("{name}: {}/{}", average_or_unknown(current), OrNil(average));
+        return format!("{name}: {}/{}", average_or_unknown(current), QuantityOrNil(average));
     }
     let percent = |value: Option<i64>, otherwise: &str| value.map_or(otherwise.to_owned(), |value| format!("{value}%"));
     let now = percent(current.and_then(Source::utilization), "<unknown>");
-    format!("{name}: {now}/{}", percent(aim.and_then(Source::utilization), "<auto>"))
+    format!("{name}: {now}/{}", percent(target_source.and_then(Source::utilization), "<auto>"))
 }
 
 fn average_or_unknown(current: Option<&Source<'_>>) -> String {
-    current.map_or("<unknown>".to_owned(), |current| OrNil(current.average_value()).to_string())
+    current.map_or("<unknown>".to_owned(), |current| QuantityOrNil(current.average_value()).to_string())
 }

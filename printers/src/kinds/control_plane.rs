@@ -9,7 +9,7 @@ use crate::Row;
 use crate::value::{ListValue, TextValue, first_and_more, parts};
 
 /// The maximum number of storage versions in a cell. The cell ends with the number of remaining versions.
-const SHOWN: usize = 3;
+const SHOWN_MAX: usize = 3;
 
 parts! {
     struct FlowSchema<'a> {
@@ -240,7 +240,7 @@ pub(super) fn storage_version(object: &[u8], now: Timestamp, row: &mut Row) -> R
         .collect();
     row.text(&version.metadata.name);
     row.text(version.status.common_encoding_version.as_deref().unwrap_or("<unset>"));
-    row.text(&first_and_more(&servers, SHOWN, ",", "<unset>"));
+    row.text(&first_and_more(&servers, SHOWN_MAX, ",", "<unset>"));
     row.format(format_args!("{}", version.metadata.creation_timestamp.since(now)));
     Ok(())
 }

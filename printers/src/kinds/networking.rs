@@ -11,7 +11,7 @@ use crate::selector::{StructuredLabelSelector, format_label_selector};
 use crate::value::{JoinedTexts, ListValue, TextValue, parts};
 
 /// The maximum number of hosts in a cell. The cell ends with the number of remaining rules.
-const SHOWN: usize = 3;
+const SHOWN_MAX: usize = 3;
 
 parts! {
     struct Ingress<'a> {
@@ -98,10 +98,10 @@ pub(super) fn ingress(object: &[u8], now: Timestamp, row: &mut Row) -> Result<()
 
 /// Formats the first hosts, and the number of remaining rules with or without a host.
 fn hosts(rules: &[IngressRule<'_>]) -> String {
-    let mut shown: Vec<&str> = Vec::with_capacity(SHOWN);
+    let mut shown: Vec<&str> = Vec::with_capacity(SHOWN_MAX);
     let mut more = false;
     for rule in rules {
-        more |= shown.len() == SHOWN;
+        more |= shown.len() == SHOWN_MAX;
         if !more && !rule.host.is_empty() {
             shown.push(&rule.host);
         }
@@ -109,7 +109,7 @@ fn hosts(rules: &[IngressRule<'_>]) -> String {
     match (shown.is_empty(), more) {
         (true, _) => "*".to_owned(),
         (false, false) => JoinedTexts(",", &shown).to_string(),
-        (false, true) => format!("{} + {} more...", JoinedTexts(",", &shown), rules.len() - SHOWN),
+        (false, true) => format!("{} + {} more...", JoinedTexts(",", &shown), rules.len() - SHOWN_MAX),
     }
 }
 

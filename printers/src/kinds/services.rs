@@ -12,7 +12,7 @@ use crate::selector::format_labels;
 use crate::value::{JoinedTexts, Labels, ListValue, TextValue, first_and_more, parts};
 
 /// The maximum number of addresses or ports in a cell. The cell ends with the number of remaining ones.
-const SHOWN: usize = 3;
+const SHOWN_MAX: usize = 3;
 
 parts! {
     struct Service<'a> {
@@ -153,7 +153,7 @@ pub(super) fn endpoints(object: &[u8], now: Timestamp, row: &mut Row) -> Result<
         row.text("<none>");
     } else {
         // Subsets without an address become an empty text, and not `<none>`.
-        row.text(&first_and_more(&addresses(&endpoints.subsets), SHOWN, ",", ""));
+        row.text(&first_and_more(&addresses(&endpoints.subsets), SHOWN_MAX, ",", ""));
     }
     row.format(format_args!("{}", endpoints.metadata.creation_timestamp.since(now)));
     Ok(())
@@ -194,8 +194,8 @@ pub(super) fn endpoint_slice(object: &[u8], now: Timestamp, row: &mut Row) -> Re
         slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter()).collect();
     row.text(&slice.metadata.name);
     row.text(&slice.address_type);
-    row.text(&first_and_more(&ports, SHOWN, ",", "<unset>"));
-    row.text(&first_and_more(&addresses, SHOWN, ",", "<unset>"));
+    row.text(&first_and_more(&ports, SHOWN_MAX, ",", "<unset>"));
+    row.text(&first_and_more(&addresses, SHOWN_MAX, ",", "<unset>"));
     row.format(format_args!("{}", slice.metadata.creation_timestamp.since(now)));
     Ok(())
 }

@@ -10,8 +10,8 @@ use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTH
 use crate::credentials::exec_plugin::bearer;
 use crate::headers::is_impersonation;
 
-/// uid in the request without a user name ([`RequestIdentity::Nameless`]). No user has this uid.
-pub(crate) const NAMELESS_UID: &str = NOBODY;
+/// uid in the request without a user name ([`RequestIdentity::UidOnly`]). No user has this uid.
+pub(crate) const NOBODY_UID: &str = NOBODY;
 
 /// Prefix of impersonation headers for extra fields of a user. The key of the field follows.
 const EXTRA: &str = "impersonate-extra-";
@@ -24,26 +24,26 @@ pub enum RequestIdentity {
     Member,
     /// The kubeconfig's user, with the client's own impersonation headers, which the cluster checks (personal mode).
     /// The kubeconfig's `as` fields are not sent; kubectl's flags replace these fields, too.
-    AsGiven(GivenIdentity),
+    ClientImpersonation(ClientImpersonation),
     /// Impersonation of a user whom the caller has authenticated and authorized (shared mode).
     Impersonate(Impersonation),
     /// The user's own token. The caller knows that this member authenticates the token.
-    Own(OwnToken),
+    UserToken(UserToken),
     /// The kubeconfig's user, with `Impersonate-Uid` and without a user name. A kube-apiserver refuses the request
     /// before it checks rights. The text of the refusal proves that kube-apiserver's impersonation filter ran. The `as`
     /// fields are not sent.
-    Nameless,
+    UidOnly,
 }
 
 /// A client's own impersonation headers, in a form that every kube-apiserver parses equally: one `Impersonate-User`, at
 /// most one `Impersonate-Uid`, any number of `Impersonate-Group` and `Impersonate-Extra-*`. These headers may replace
 /// the kubeconfig's `as` fields, because the cluster then always acts as the impersonated user.
 #[derive(Clone, Debug)]
-pub struct GivenIdentity(HeaderMap);
+pub struct ClientImpersonation(HeaderMap);
 
 /// Error: a client's `Impersonate-*` headers are ambiguous, or do not name a user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidGivenIdentity {
+pub enum InvalidClientImpersonation {
     /// No user, several users, or an empty user. A kube-apiserver would act as the kubeconfig's user, or choose one of
     /// the users.
     #[error("acting as somebody else needs exactly one Impersonate-User, which must not be empty")]
@@ -59,38 +59,38 @@ pub enum InvalidGivenIdentity {
     NotText(HeaderName),
 }
 
-impl GivenIdentity {
+impl ClientImpersonation {
     /// Parses the impersonation headers of a request. `None` if no header name begins with `Impersonate-`. Underscores
     /// count as dashes.
     ///
     /// # Errors
-    /// [`InvalidGivenIdentity`] if a cluster could interpret the headers differently, or ignore them.
-    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, InvalidGivenIdentity> {
+    /// [`InvalidClientImpersonation`] if a cluster could interpret the headers differently, or ignore them.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, InvalidClientImpersonation> {
         // Most requests have no such headers. Such requests cause no copies.
         if !headers.keys().any(is_impersonation) {
             return Ok(None);
         }
-        let mut given = HeaderMap::new();
+        let mut client_impersonation = HeaderMap::new();
         for (name, value) in headers.iter().filter(|(name, _)| is_impersonation(name)) {
             let known = match name.as_str() {
                 "impersonate-user" | "impersonate-group" | "impersonate-uid" => true,
                 other => other.strip_prefix(EXTRA).is_some_and(|key| !key.is_empty()),
             };
             if !known {
-                return Err(InvalidGivenIdentity::Unknown(name.clone()));
+                return Err(InvalidClientImpersonation::Unknown(name.clone()));
             }
-            given.append(name.clone(), value.clone());
+            client_impersonation.append(name.clone(), value.clone());
         }
-        let mut users = given.get_all("impersonate-user").iter();
+        let mut users = client_impersonation.get_all("impersonate-user").iter();
         // A proxy may trim a value of spaces to an empty value.
         let is_empty = |user: &HeaderValue| user.as_bytes().trim_ascii().is_empty();
         if users.next().is_none_or(is_empty) || users.next().is_some() {
-            return Err(InvalidGivenIdentity::User);
+            return Err(InvalidClientImpersonation::User);
         }
-        if given.get_all("impersonate-uid").iter().nth(1).is_some() {
-            return Err(InvalidGivenIdentity::Uid);
+        if client_impersonation.get_all("impersonate-uid").iter().nth(1).is_some() {
+            return Err(InvalidClientImpersonation::Uid);
         }
-        Ok(Some(Self(given)))
+        Ok(Some(Self(client_impersonation)))
     }
 
     /// Returns the client's impersonation headers, unchanged.
@@ -99,14 +99,14 @@ impl GivenIdentity {
     }
 
     /// Returns the name of each header, with its meaning for a kube-apiserver.
-    pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, GivenPart<'_>)> {
+    pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, ImpersonationPart<'_>)> {
         self.0.iter().map(|(name, value)| {
             let value = value.as_bytes();
             let part = match name.as_str() {
-                "impersonate-user" => GivenPart::User(value),
-                "impersonate-uid" => GivenPart::Uid(value),
-                "impersonate-group" => GivenPart::Group(value),
-                other => GivenPart::Extra(extra_key(other.strip_prefix(EXTRA).unwrap_or_default()), value),
+                "impersonate-user" => ImpersonationPart::User(value),
+                "impersonate-uid" => ImpersonationPart::Uid(value),
+                "impersonate-group" => ImpersonationPart::Group(value),
+                other => ImpersonationPart::Extra(extra_key(other.strip_prefix(EXTRA).unwrap_or_default()), value),
             };
             (name, part)
         })
@@ -115,7 +115,7 @@ impl GivenIdentity {
 
 /// A part of the impersonated user. The bytes may be invalid UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GivenPart<'a> {
+pub enum ImpersonationPart<'a> {
     /// Name of the user.
     User(&'a [u8]),
     /// uid of the user.
@@ -143,16 +143,16 @@ fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
 /// A user's own bearer token, with the user's impersonation headers. The cluster checks both. The request contains no
 /// credentials of Tributary. `Debug` does not show the token.
 #[derive(Clone, Debug)]
-pub struct OwnToken {
+pub struct UserToken {
     pub(crate) authorization: HeaderValue,
-    pub(crate) given: Option<GivenIdentity>,
+    pub(crate) client_impersonation: Option<ClientImpersonation>,
 }
 
-impl OwnToken {
+impl UserToken {
     /// Creates an identity from the user's token. `None` if the token is not a valid header value.
-    pub fn new(token: &[u8], given: Option<GivenIdentity>) -> Option<Self> {
+    pub fn new(token: &[u8], client_impersonation: Option<ClientImpersonation>) -> Option<Self> {
         let authorization = bearer(std::str::from_utf8(token).ok()?)?;
-        Some(Self { authorization, given })
+        Some(Self { authorization, client_impersonation })
     }
 }
 
@@ -275,17 +275,18 @@ mod tests {
         assert_eq!(all(headers, "impersonate-group"), ["dev", "ops"]);
         assert_eq!(all(headers, "impersonate-uid"), ["u-1"]);
         assert_eq!(all(headers, "impersonate-extra-scopes.example.com%2f%41%25b"), ["x", "y"]);
-        let given = GivenIdentity::from_headers(headers).unwrap().unwrap();
-        let key =
-            given.parts().find_map(|(_, part)| if let GivenPart::Extra(key, _) = part { Some(key) } else { None });
+        let client_impersonation = ClientImpersonation::from_headers(headers).unwrap().unwrap();
+        let key = client_impersonation
+            .parts()
+            .find_map(|(_, part)| if let ImpersonationPart::Extra(key, _) = part { Some(key) } else { None });
         assert_eq!(key.as_deref(), Some(&b"scopes.example.com/A%b"[..]), "it arrives as it was");
     }
 
     #[test]
     fn ambiguous_impersonation_headers_of_a_client_are_refused() {
-        let unknown = |name: &'static str| Err(InvalidGivenIdentity::Unknown(HeaderName::from_static(name)));
+        let unknown = |name: &'static str| Err(InvalidClientImpersonation::Unknown(HeaderName::from_static(name)));
         let none: &[(&'static str, &str)] = &[];
-        for (given, expected) in [
+        for (client_impersonation, expected) in [
             (none, Ok(None)),
             (&[("accept", "x"), ("impersonation", "y")], Ok(None)),
             (&[("impersonate-user", "a")], Ok(Some(1))),
@@ -301,8 +302,8 @@ mod tests {
                 Ok(Some(5)),
             ),
             // A kube-apiserver ignores an empty user, and would act as the kubeconfig's user.
-            (&[("impersonate-user", " ")], Err(InvalidGivenIdentity::User)),
-            (&[("impersonate-user", "")], Err(InvalidGivenIdentity::User)),
+            (&[("impersonate-user", " ")], Err(InvalidClientImpersonation::User)),
+            (&[("impersonate-user", "")], Err(InvalidClientImpersonation::User)),
             (&[("impersonate-foo", "1")], unknown("impersonate-foo")),
             (&[("impersonate-user", "a"), ("impersonate-foo", "1")], unknown("impersonate-foo")),
             (&[("impersonate_user", "a")], unknown("impersonate_user")),
@@ -310,20 +311,22 @@ mod tests {
             (&[("impersonate-user", "a"), ("impersonate-extra-", "b")], unknown("impersonate-extra-")),
             (&[("impersonate-", "a")], unknown("impersonate-")),
             // kube-apiserver uses the first value, but some servers use the last value.
-            (&[("impersonate-user", "a"), ("impersonate-user", "b")], Err(InvalidGivenIdentity::User)),
-            (&[("impersonate-user", "a"), ("impersonate-user", "")], Err(InvalidGivenIdentity::User)),
+            (&[("impersonate-user", "a"), ("impersonate-user", "b")], Err(InvalidClientImpersonation::User)),
+            (&[("impersonate-user", "a"), ("impersonate-user", "")], Err(InvalidClientImpersonation::User)),
             (
                 &[("impersonate-user", "a"), ("impersonate-uid", "b"), ("impersonate-uid", "c")],
-                Err(InvalidGivenIdentity::Uid),
+                Err(InvalidClientImpersonation::Uid),
             ),
-            (&[("impersonate-group", "system:masters")], Err(InvalidGivenIdentity::User)),
+            (&[("impersonate-group", "system:masters")], Err(InvalidClientImpersonation::User)),
         ] {
             let mut headers = HeaderMap::new();
-            for (name, value) in given {
+            for (name, value) in client_impersonation {
                 headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
             }
-            let found = GivenIdentity::from_headers(&headers).map(|given| given.map(|given| given.headers().len()));
-            assert_eq!(found, expected, "{given:?}");
+            let found = ClientImpersonation::from_headers(&headers).map(|client_impersonation| {
+                client_impersonation.map(|client_impersonation| client_impersonation.headers().len())
+            });
+            assert_eq!(found, expected, "{client_impersonation:?}");
         }
     }
 

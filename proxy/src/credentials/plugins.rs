@@ -124,7 +124,7 @@ pub(crate) struct Plugin {
 
 #[derive(Default)]
 struct PluginState {
-    given: Option<Arc<PluginCredentials>>,
+    credentials: Option<Arc<PluginCredentials>>,
     runs: u64,
     /// Number of consecutive failures. Failures from a lack of resources on this machine do not count.
     failures: u32,
@@ -175,13 +175,13 @@ impl Plugin {
     /// The reason for missing credentials, for people and without secrets.
     pub(crate) async fn credentials(&self, seen: Option<u64>) -> Result<Arc<PluginCredentials>, String> {
         let mut state = self.state.lock().await;
-        let valid = state.given.clone().filter(|given| given.is_valid());
-        if let Some(given) = valid.as_ref().filter(|given| Some(given.run) != seen) {
-            return Ok(given.clone());
+        let valid = state.credentials.clone().filter(|credentials| credentials.is_valid());
+        if let Some(credentials) = valid.as_ref().filter(|credentials| Some(credentials.run) != seen) {
+            return Ok(credentials.clone());
         }
         if state.not_before.is_some_and(|at| Instant::now() < at) {
             match (self.problem(), valid) {
-                (None, Some(given)) => return Ok(given),
+                (None, Some(credentials)) => return Ok(credentials),
                 (Some(problem), _) => return Err(problem),
                 // The last run succeeded and its credentials have expired, so the plugin runs again.
                 (None, None) => {}
@@ -197,7 +197,7 @@ impl Plugin {
                 let jitter = rand::rng().random_range(JITTER);
                 let renew_in = credential.expires.map(|at| time_to_renewal(at, SystemTime::now()).mul_f64(jitter));
                 let not_before = Instant::now() + self.retry_interval;
-                let given = Arc::new(PluginCredentials {
+                let credentials = Arc::new(PluginCredentials {
                     authorization: credential.authorization,
                     certificate: credential.certificate.map(Arc::new),
                     expires: credential.expires,
@@ -205,17 +205,17 @@ impl Plugin {
                     run: state.runs + 1,
                 });
                 *state = PluginState {
-                    runs: given.run,
-                    given: Some(given.clone()),
+                    runs: credentials.run,
+                    credentials: Some(credentials.clone()),
                     failures: 0,
                     not_before: Some(not_before),
                 };
-                Ok(given)
+                Ok(credentials)
             }
             Err(error) => {
                 // A lack of resources on this machine does not lengthen the pause, because the resource may soon be
                 // free again.
-                if Exhaustion::of_text(&error).is_none() {
+                if Exhaustion::from_text(&error).is_none() {
                     state.failures = state.failures.saturating_add(1);
                 }
                 let jitter = rand::rng().random_range(0.9..=1.1);

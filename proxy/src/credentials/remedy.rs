@@ -2,31 +2,31 @@
 
 use kube::config::AuthInfo;
 
-use crate::credentials::chosen::Chosen;
+use crate::credentials::credential_method::CredentialMethod;
 
 /// Returns the remedy for a user with rejected credentials. The text has the field's name in a kubeconfig and, if it
 /// exists, in an `UpstreamCluster`, because the source of the configuration is unknown here.
 pub(super) fn remedy(user: &AuthInfo) -> &'static str {
-    match Chosen::from_user(user) {
-        Chosen::Provider => "sign in anew with what users[].user.auth-provider of its kubeconfig names",
-        Chosen::Password => "renew users[].user.password of its kubeconfig",
-        Chosen::Token(_) => {
+    match CredentialMethod::from_user(user) {
+        CredentialMethod::Provider => "sign in anew with what users[].user.auth-provider of its kubeconfig names",
+        CredentialMethod::Password => "renew users[].user.password of its kubeconfig",
+        CredentialMethod::Token(_) => {
             "renew users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster"
         }
-        Chosen::TokenFile(_) => {
+        CredentialMethod::TokenFile(_) => {
             "renew the file that users[].user.tokenFile of its kubeconfig, or spec.credentials.tokenFile of its \
              UpstreamCluster, names"
         }
-        Chosen::Exec(_) => "sign in anew with the plugin that users[].user.exec of its kubeconfig names",
-        Chosen::Certificate => {
+        CredentialMethod::Exec(_) => "sign in anew with the plugin that users[].user.exec of its kubeconfig names",
+        CredentialMethod::Certificate => {
             "renew users[].user.client-certificate-data of its kubeconfig, or \
              spec.credentials.clientCertificateData of its UpstreamCluster, and the key beside it"
         }
-        Chosen::CertificateFile => {
+        CredentialMethod::CertificateFile => {
             "renew the file that users[].user.client-certificate of its kubeconfig, or \
              spec.credentials.clientCertificateFile of its UpstreamCluster, names, and the key beside it"
         }
-        Chosen::Nothing => {
+        CredentialMethod::Nothing => {
             "there are none: set users[].user of its kubeconfig, or spec.credentials of its UpstreamCluster"
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tributary_apimachinery::ClusterName;
 
-use crate::credentials::identity::{Impersonation, OwnToken};
+use crate::credentials::identity::{Impersonation, UserToken};
 use crate::credentials::{CredentialTuning, UserCredentials};
 use crate::error::ConnectError;
 
@@ -16,7 +16,7 @@ pub(crate) struct MemberUser {
     /// The user of the kubeconfig's `as` fields.
     pub(crate) impersonation: Option<Impersonation>,
     /// Whether the credentials are a client's own token. The client then gets the cluster's 401 unchanged.
-    pub(crate) is_a_clients: bool,
+    pub(crate) is_user_token: bool,
 }
 
 /// The current user of a client. All connection attempts share this value.
@@ -37,13 +37,13 @@ impl MemberUser {
         let impersonation = impersonation(config).map_err(invalid)?;
         let before = before.map(|before| &*before.credentials);
         let credentials = UserCredentials::new(cluster, config, tuning, before).await?;
-        Ok(Self { credentials, impersonation, is_a_clients: false })
+        Ok(Self { credentials, impersonation, is_user_token: false })
     }
 
     /// Returns a user with the client's own token, for the connections without Tributary's credentials.
-    pub(crate) fn with_token(&self, token: &OwnToken) -> Self {
+    pub(crate) fn with_token(&self, token: &UserToken) -> Self {
         let credentials = self.credentials.with_authorization(token.authorization.clone());
-        Self { credentials, impersonation: None, is_a_clients: true }
+        Self { credentials, impersonation: None, is_user_token: true }
     }
 }
 

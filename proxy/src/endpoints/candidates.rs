@@ -7,13 +7,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
+use crate::endpoints::criteria::EndpointCriteria;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::failures::{self, Failures};
-use crate::endpoints::wanted::Wanted;
 
 /// The endpoints that a request has not tried yet.
 pub(crate) struct Candidates<'a> {
-    wanted: Wanted<'a>,
+    criteria: EndpointCriteria<'a>,
     /// Endpoints to try first.
     left: Vec<&'a Arc<Endpoint>>,
     /// Endpoints to try last: endpoints that failed the request before, and endpoints without a connection in time.
@@ -24,17 +24,17 @@ impl<'a> Candidates<'a> {
     /// Selects the endpoints that may get the request. Records the reason for each other endpoint.
     pub(crate) fn among(
         all: &'a [Arc<Endpoint>],
-        wanted: Wanted<'a>,
+        criteria: EndpointCriteria<'a>,
         cluster: &ClusterName,
         failures: &mut Failures,
     ) -> Self {
-        let Wanted { destination, tried, .. } = wanted;
-        let mut candidates = Self { wanted, left: Vec::new(), last: Vec::new() };
+        let EndpointCriteria { destination, tried, .. } = criteria;
+        let mut candidates = Self { criteria, left: Vec::new(), last: Vec::new() };
         let named = all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one));
         for endpoint in named {
-            match endpoint.check_drain(cluster, wanted.is_to_one()) {
+            match endpoint.check_drain(cluster, criteria.has_fixed_endpoint()) {
                 Err(error) => failures.add_failure(endpoint, error),
-                Ok(()) if !wanted.has_room_at(endpoint) => {
+                Ok(()) if !criteria.has_capacity_at(endpoint) => {
                     failures.add_failure(endpoint, failures::full(cluster, endpoint))
                 }
                 Ok(()) if tried.has_failed_at(endpoint) => candidates.last.push(endpoint),
@@ -45,32 +45,32 @@ impl<'a> Candidates<'a> {
     }
 
     /// Removes and returns the best remaining endpoint, and whether another endpoint remains. `None` if no endpoint
-    /// remains. `turn` decides between equal endpoints.
-    pub(crate) fn next(&mut self, turn: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
-        let endpoint = self.left.swap_remove(self.best(turn)?);
+    /// remains. `rotation` decides between equal endpoints.
+    pub(crate) fn next(&mut self, rotation: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
+        let endpoint = self.left.swap_remove(self.best(rotation)?);
         let mut others = self.left.iter().chain(&self.last);
-        Some((endpoint, others.any(|other| self.wanted.may_be_asked_of(other))))
+        Some((endpoint, others.any(|other| self.criteria.may_be_tried(other))))
     }
 
-    /// Returns the index of the best endpoint. Each value of `turn` compares another pair of endpoints with the best
-    /// rank.
-    fn best(&self, turn: usize) -> Option<usize> {
+    /// Returns the index of the best endpoint. Each value of `rotation` compares another pair of endpoints with the
+    /// best rank.
+    fn best(&self, rotation: usize) -> Option<usize> {
         // Most clusters have a single endpoint, which probation does not restrict.
         if let [only] = self.left[..] {
-            return self.wanted.may_be_asked_of(only).then_some(0);
+            return self.criteria.may_be_tried(only).then_some(0);
         }
         let now = Instant::now();
-        let asked = self.left.iter().enumerate().filter(|(_, endpoint)| self.wanted.may_be_asked_of(endpoint));
+        let asked = self.left.iter().enumerate().filter(|(_, endpoint)| self.criteria.may_be_tried(endpoint));
         let mut ranked: Vec<_> =
-            asked.filter_map(|(at, endpoint)| Some((endpoint.state().rank(turn, now)?, at))).collect();
+            asked.filter_map(|(at, endpoint)| Some((endpoint.state().rank(rotation, now)?, at))).collect();
         let first = ranked.iter().map(|(rank, _)| *rank).min()?;
         ranked.retain(|(rank, _)| *rank == first);
         let (count, at) = (ranked.len(), |place: usize| ranked[place % ranked.len()].1);
         if count == 1 {
             return Some(at(0));
         }
-        let (one, other) = (at(turn), at(turn + 1 + turn / count % (count - 1)));
-        let load = |at: usize| self.left[at].traffic(self.wanted.kind).load(now);
+        let (one, other) = (at(rotation), at(rotation + 1 + rotation / count % (count - 1)));
+        let load = |at: usize| self.left[at].traffic(self.criteria.kind).load(now);
         Some(if load(other).compare(load(one)) == Ordering::Less { other } else { one })
     }
 
@@ -94,14 +94,14 @@ mod tests {
 
     use super::*;
     use crate::credentials::certificate::Certificate;
+    use crate::endpoints::criteria::PreviousAttempt;
     use crate::endpoints::destination::Destination;
     use crate::endpoints::endpoint_maker::EndpointMaker;
-    use crate::endpoints::wanted::Tried;
     use crate::health::observer::Observer;
     use crate::health::settings::BreakerTuning;
     use crate::health::state::{Input, State};
-    use crate::places::Asker;
-    use crate::pool::LaneKind;
+    use crate::permit_pool::RequestOrigin;
+    use crate::pool::StreamClass;
     use crate::target::{Address, targets};
     use crate::tuning::ClientTuning;
 
@@ -113,7 +113,7 @@ mod tests {
             config: &config,
             tuning: &ClientTuning::default(),
             certificate: &Certificate::configured(&AuthInfo::default()),
-            proofs: &Arc::default(),
+            server_identities: &Arc::default(),
             connector: None,
             uid: None,
             member: &Arc::new(Observer::new(cluster.clone(), BreakerTuning::default())),
@@ -127,16 +127,21 @@ mod tests {
     }
 
     /// Returns the order of attempts, and the endpoints that are tried last.
-    fn order(all: &[Arc<Endpoint>], asker: Asker, tried: &Tried, turn: usize) -> (Vec<usize>, Vec<usize>) {
+    fn order(
+        all: &[Arc<Endpoint>],
+        origin: RequestOrigin,
+        tried: &PreviousAttempt,
+        rotation: usize,
+    ) -> (Vec<usize>, Vec<usize>) {
         let cluster = &ClusterName::new("a").unwrap();
-        let wanted = Wanted { kind: LaneKind::Short, asker, destination: &Destination::Any, tried };
-        let mut candidates = Candidates::among(all, wanted, cluster, &mut Failures::new(cluster));
+        let criteria = EndpointCriteria { kind: StreamClass::Short, origin, destination: &Destination::Any, tried };
+        let mut candidates = Candidates::among(all, criteria, cluster, &mut Failures::new(cluster));
         let at = |endpoint: &Arc<Endpoint>| all.iter().position(|one| Arc::ptr_eq(one, endpoint)).unwrap();
         let mut tries = Vec::new();
-        while let Some((endpoint, has_another)) = candidates.next(turn) {
+        while let Some((endpoint, has_another)) = candidates.next(rotation) {
             let others = candidates.left.iter().chain(&candidates.last);
             let are_usable = others.filter(|other| other.state().is_usable() && other.observer.admit()).count();
-            assert!(has_another == (are_usable > 0) || !wanted.is_gated());
+            assert!(has_another == (are_usable > 0) || !criteria.has_limits());
             tries.push(at(endpoint));
         }
         (tries, candidates.remaining().into_iter().map(at).collect())
@@ -145,39 +150,43 @@ mod tests {
     #[tokio::test]
     async fn best_endpoints_come_first_and_unhealthy_endpoints_last() {
         let cluster = ClusterName::new("a").unwrap();
-        let order_of = |all: &[Arc<Endpoint>], tried: &Tried| order(all, Asker::Client, tried, 2);
+        let order_of = |all: &[Arc<Endpoint>], tried: &PreviousAttempt| order(all, RequestOrigin::Client, tried, 2);
         let all = endpoints(&cluster).await;
         let held = [
-            all[0].begin_request(LaneKind::Short),
-            all[0].begin_request(LaneKind::Short),
-            all[1].begin_request(LaneKind::Short),
+            all[0].begin_request(StreamClass::Short),
+            all[0].begin_request(StreamClass::Short),
+            all[1].begin_request(StreamClass::Short),
         ];
-        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![2, 1, 0], vec![]), "the least loaded first");
-        assert_eq!(order_of(&all, &Tried::Failed(all[2].clone())), (vec![1, 0], vec![2]));
-        assert_eq!(order_of(&all, &Tried::Answered(all[2].clone())), (vec![1, 0], vec![]));
+        assert_eq!(order_of(&all, &PreviousAttempt::NotTried), (vec![2, 1, 0], vec![]), "the least loaded first");
+        assert_eq!(order_of(&all, &PreviousAttempt::Failed(all[2].clone())), (vec![1, 0], vec![2]));
+        assert_eq!(order_of(&all, &PreviousAttempt::Answered(all[2].clone())), (vec![1, 0], vec![]));
         all[2].ready(false);
-        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![1, 0, 2], vec![]), "not ready is the last choice");
+        assert_eq!(order_of(&all, &PreviousAttempt::NotTried), (vec![1, 0, 2], vec![]), "not ready is the last choice");
         all[1].observer.unreachable("refused".to_owned());
-        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![0, 2], vec![1]), "what cannot be reached is left");
+        assert_eq!(order_of(&all, &PreviousAttempt::NotTried), (vec![0, 2], vec![1]), "what cannot be reached is left");
         for _ in 0..5 {
             all[0].observer.apply(Input::Failure);
         }
-        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![2], vec![0, 1]), "nor is an open breaker asked");
-        let (own, rest) = order(&all, Asker::Ourselves, &Tried::Nowhere, 2);
+        assert_eq!(order_of(&all, &PreviousAttempt::NotTried), (vec![2], vec![0, 1]), "nor is an open breaker asked");
+        let (own, rest) = order(&all, RequestOrigin::Ourselves, &PreviousAttempt::NotTried, 2);
         assert_eq!((own, rest), (vec![0, 2], vec![1]), "by ourselves it is");
         all[2].set_drained(true);
-        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![], vec![0, 1]), "one that is drained is none of them");
+        assert_eq!(
+            order_of(&all, &PreviousAttempt::NotTried),
+            (vec![], vec![0, 1]),
+            "one that is drained is none of them"
+        );
         drop(held);
     }
 
     #[tokio::test(start_paused = true)]
     async fn endpoint_with_fast_errors_alternates_with_other_endpoints() {
         let all = endpoints(&ClusterName::new("a").unwrap()).await.split_off(1);
-        let first = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0[0];
-        let held = [(); 2].map(|()| all[0].begin_request(LaneKind::Short));
+        let first = |rotation: usize| order(&all, RequestOrigin::Client, &PreviousAttempt::NotTried, rotation).0[0];
+        let held = [(); 2].map(|()| all[0].begin_request(StreamClass::Short));
         assert_eq!([first(0), first(1)], [1, 1], "the least loaded");
         for _ in 0..100 {
-            all[1].traffic(LaneKind::Short).answers.lock().note_error(Duration::ZERO, 0.01, Instant::now());
+            all[1].traffic(StreamClass::Short).answers.lock().record_error(Duration::ZERO, 0.01, Instant::now());
         }
         assert_eq!([first(0), first(1)], [0, 1]);
         tokio::time::advance(Duration::from_millis(200)).await;
@@ -189,20 +198,20 @@ mod tests {
     async fn endpoint_on_probation_ranks_between_ready_and_unhealthy_endpoints() {
         let cluster = ClusterName::new("a").unwrap();
         let all = endpoints(&cluster).await;
-        let order_at = |turn: usize| order(&all, Asker::Client, &Tried::Nowhere, turn).0;
+        let order_at = |rotation: usize| order(&all, RequestOrigin::Client, &PreviousAttempt::NotTried, rotation).0;
         all[0].observer.unreachable("refused".to_owned());
-        all[0].note_answer();
+        all[0].record_response();
         assert_eq!(order_at(7 * 3).last(), Some(&0), "a turn that it lets pass");
         assert_eq!(order_at(0).first(), Some(&0), "one that it takes");
         all[2].ready(false);
         assert_eq!(order_at(7 * 3), [1, 0, 2]);
         all[1].observer.unreachable("refused".to_owned());
         assert_eq!(order_at(7 * 3), [0, 2], "where no other is well it is asked whatever the turn");
-        all[1].note_answer();
+        all[1].record_response();
         all[2].ready(true);
         assert_eq!(order_at(7 * 3).first(), Some(&0), "where all start slowly none is behind the others");
         let all = endpoints(&cluster).await;
-        all.iter().for_each(|endpoint| endpoint.note_answer());
+        all.iter().for_each(|endpoint| endpoint.record_response());
         assert!(all.iter().all(|endpoint| endpoint.state() == State::Ready));
         all[0].set_drained(true);
         all[0].set_drained(false);

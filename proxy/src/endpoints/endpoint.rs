@@ -10,15 +10,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
-use crate::credentials::last_question::LastQuestion;
+use crate::credentials::credential_check::CredentialCheck;
 use crate::endpoints::load::Traffic;
 use crate::error::ForwardError;
 use crate::health::observer::Observer;
 use crate::health::reachability::Reachability;
-use crate::health::speaker::Speaker;
+use crate::health::responder::Responder;
 use crate::health::state::{Ejection, Input, State};
 use crate::left_out::{LeftOut, LeftOutReason};
-use crate::pool::{LaneKind, Pool};
+use crate::pool::{Pool, StreamClass};
 use crate::target::{ServerUrl, Target};
 
 /// The reason why an endpoint gets no new requests.
@@ -42,12 +42,12 @@ pub(crate) struct Endpoint {
     /// The proxy between Tributary and the server, if any.
     proxy: Option<Uri>,
     /// Cancelled when the endpoint is removed from the list.
-    pub(crate) gone: CancellationToken,
+    pub(crate) removed: CancellationToken,
     drain: watch::Sender<bool>,
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
     /// The last check of Tributary's own credentials.
-    pub(crate) last_question: LastQuestion,
+    pub(crate) credential_check: CredentialCheck,
     /// Observer of this endpoint. A single endpoint uses the observer of the cluster.
     pub(crate) observer: Arc<Observer>,
     /// Observer of the cluster, if there are several endpoints. A response counts for both observers.
@@ -55,7 +55,7 @@ pub(crate) struct Endpoint {
     /// Number of clients' long-running responses and tunnels that broke.
     broken: AtomicU64,
     short: Traffic,
-    lasting: Traffic,
+    long_running: Traffic,
     requests: AtomicU64,
     /// Duration of the last response to a probe in microseconds, plus one; 0 before the first response.
     latency: AtomicU64,
@@ -105,16 +105,16 @@ impl Endpoint {
         Self {
             target,
             proxy,
-            gone: CancellationToken::new(),
+            removed: CancellationToken::new(),
             drain: watch::Sender::new(false),
             host,
             pool,
-            last_question: LastQuestion::default(),
+            credential_check: CredentialCheck::default(),
             observer,
             member,
             broken: AtomicU64::default(),
             short: Traffic::default(),
-            lasting: Traffic::default(),
+            long_running: Traffic::default(),
             requests: AtomicU64::default(),
             latency: AtomicU64::default(),
             suspicion: Notify::new(),
@@ -127,14 +127,14 @@ impl Endpoint {
 
     /// Returns the reason why the endpoint gets no new requests; `None` for an endpoint without a drain.
     fn drain_cause(&self) -> Option<DrainCause> {
-        match self.gone.is_cancelled() {
+        match self.removed.is_cancelled() {
             true => Some(DrainCause::Left),
             false => self.is_drained().then_some(DrainCause::Configured),
         }
     }
 
     /// Returns whether the configuration lists the endpoint without a drain. The health of the endpoint does not count.
-    pub(crate) fn takes_requests(&self) -> bool {
+    pub(crate) fn accepts_requests(&self) -> bool {
         self.drain_cause().is_none()
     }
 
@@ -178,28 +178,28 @@ impl Endpoint {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.short.in_flight() + self.lasting.in_flight()
+        self.short.in_flight() + self.long_running.in_flight()
     }
 
     pub(crate) fn state(&self) -> State {
-        self.observer.machine().state(!self.takes_requests(), Instant::now())
+        self.observer.machine().state(!self.accepts_requests(), Instant::now())
     }
 
-    pub(crate) fn traffic(&self, kind: LaneKind) -> &Traffic {
+    pub(crate) fn traffic(&self, kind: StreamClass) -> &Traffic {
         match kind {
-            LaneKind::Short => &self.short,
-            LaneKind::Watch | LaneKind::Opaque => &self.lasting,
+            StreamClass::Short => &self.short,
+            StreamClass::Watch | StreamClass::Streamed => &self.long_running,
         }
     }
 
     /// Returns whether the limit allows another request of this kind in flight.
-    pub(crate) fn has_room(&self, kind: LaneKind) -> bool {
+    pub(crate) fn has_capacity(&self, kind: StreamClass) -> bool {
         let limit = self.observer.tuning.max_in_flight_per_endpoint;
-        kind != LaneKind::Short || limit.is_none_or(|limit| self.short.in_flight() < limit)
+        kind != StreamClass::Short || limit.is_none_or(|limit| self.short.in_flight() < limit)
     }
 
     /// Counts a request as in flight until the returned guard is dropped.
-    pub(crate) fn begin_request(self: &Arc<Self>, kind: LaneKind) -> EndpointRequest {
+    pub(crate) fn begin_request(self: &Arc<Self>, kind: StreamClass) -> EndpointRequest {
         self.traffic(kind).in_flight.fetch_add(1, Ordering::Relaxed);
         EndpointRequest { endpoint: self.clone(), kind }
     }
@@ -252,15 +252,15 @@ impl Endpoint {
     }
 
     /// Records that the endpoint, or a server in front of it, sent a response head.
-    pub(crate) fn spoke(&self, speaker: Speaker) {
-        match speaker {
-            Speaker::Member => self.note_answer(),
-            Speaker::Rejecting => self.heard(),
-            Speaker::Intermediary => {}
+    pub(crate) fn record_response_head(&self, responder: Responder) {
+        match responder {
+            Responder::Member => self.record_response(),
+            Responder::Rejecting => self.heard(),
+            Responder::Intermediary => {}
         }
     }
 
-    pub(crate) fn gave(&self, status: StatusCode) {
+    pub(crate) fn record_status(&self, status: StatusCode) {
         if is_suspicious(status) {
             self.suspect();
         }
@@ -278,8 +278,8 @@ impl Endpoint {
     }
 
     /// Records the result of Tributary's own request: a fault, or success.
-    pub(crate) fn judged(&self, cluster: &ClusterName, fault: Option<&str>) {
-        let (before, after) = self.observer.judged(fault);
+    pub(crate) fn record_own_result(&self, cluster: &ClusterName, fault: Option<&str>) {
+        let (before, after) = self.observer.record_own_result(fault);
         let endpoint = &self.target.address;
         match (before.is_faulty(), after.is_faulty()) {
             (false, true) => tracing::warn!(%cluster, %endpoint, reason = fault,
@@ -295,8 +295,8 @@ impl Endpoint {
     }
 
     /// Records a response: the endpoint, and so the cluster, is reachable.
-    pub(crate) fn note_answer(&self) {
-        self.observers().for_each(Observer::note_answer);
+    pub(crate) fn record_response(&self) {
+        self.observers().for_each(Observer::record_response);
     }
 
     /// Records that the endpoint has sent bytes, and so is alive.
@@ -315,12 +315,12 @@ impl Endpoint {
     /// Returns the observers of the endpoint and of the cluster. A drained endpoint does not count for a lost cluster.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
         let member = self.member.as_deref();
-        let member = member.filter(|member| !member.is_unreachable() || self.takes_requests());
+        let member = member.filter(|member| !member.is_unreachable() || self.accepts_requests());
         std::iter::once(&*self.observer).chain(member)
     }
 
     /// Records a broken stream of a client: a log, a watch of the member's own API, or a tunnel.
-    pub(crate) fn broke_off(&self, cluster: &ClusterName, error: &str) {
+    pub(crate) fn record_broken_stream(&self, cluster: &ClusterName, error: &str) {
         self.broken.fetch_add(1, Ordering::Relaxed);
         let endpoint = &self.target.address;
         tracing::info!(%cluster, %endpoint, error, "a log, watch or upgraded connection of a client broke off");
@@ -350,7 +350,7 @@ impl Endpoint {
         self.latency.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros)
     }
 
-    pub(crate) fn answered_within(&self, took: Duration) {
+    pub(crate) fn record_latency(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX - 1);
         self.latency.store(took.saturating_add(1), Ordering::Relaxed);
     }
@@ -359,7 +359,7 @@ impl Endpoint {
 /// A request in flight at an endpoint. Counted until dropped.
 pub(crate) struct EndpointRequest {
     pub(crate) endpoint: Arc<Endpoint>,
-    kind: LaneKind,
+    kind: StreamClass,
 }
 
 impl std::fmt::Debug for EndpointRequest {

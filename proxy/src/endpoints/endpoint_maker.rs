@@ -13,9 +13,9 @@ use crate::error::ConnectError;
 use crate::health::observer::Observer;
 use crate::pool::Pool;
 use crate::pool::dial::{Connector, Dialer, Route};
-use crate::pool::proofs::ServerProofs;
+use crate::pool::server_identities::ServerIdentities;
 use crate::pool::tls::TlsSource;
-use crate::pool::uid_question::UidQuestion;
+use crate::pool::uid_request::UidRequest;
 use crate::target::Target;
 use crate::tuning::ClientTuning;
 
@@ -27,7 +27,7 @@ pub(crate) struct EndpointMaker<'a> {
     pub(crate) certificate: &'a Certificate,
     /// The expected cluster, and the user that reads the cluster's uid. `None` for connections with users' own tokens.
     pub(crate) uid: Option<(&'a Arc<KnownCluster>, &'a CurrentUser)>,
-    pub(crate) proofs: &'a Arc<ServerProofs>,
+    pub(crate) server_identities: &'a Arc<ServerIdentities>,
     pub(crate) connector: Option<&'a Connector>,
     pub(crate) member: &'a Arc<Observer>,
     /// Whether the cluster may have several endpoints, so that each endpoint needs a separate observer.
@@ -54,14 +54,14 @@ impl EndpointMaker<'_> {
             Route { proxy: proxy.as_ref(), connector: self.connector.cloned() },
             self.tuning,
             tls,
-            self.proofs.clone(),
+            self.server_identities.clone(),
         )?;
         dialer.check(self.certificate).await?;
         let (observer, of) = match self.is_one_of_several {
             true => (Arc::new(Observer::new(cluster.clone(), self.tuning.breaker.clone())), Some(self.member.clone())),
             false => (self.member.clone(), None),
         };
-        let question = self.uid.map(|(known, user)| UidQuestion {
+        let uid_request = self.uid.map(|(known, user)| UidRequest {
             cluster: cluster.clone(),
             target: server.clone(),
             user: user.clone(),
@@ -69,7 +69,7 @@ impl EndpointMaker<'_> {
             known: known.clone(),
             timeout: self.tuning.connect_timeout,
         });
-        let pool = Pool::new(cluster.clone(), dialer, question, observer.clone(), self.tuning.clone());
+        let pool = Pool::new(cluster.clone(), dialer, uid_request, observer.clone(), self.tuning.clone());
         Ok(Arc::new(Endpoint::new(server, proxy, host, pool, observer, of)))
     }
 }

@@ -13,47 +13,48 @@ use crate::left_out::{LeftOut, LeftOutReason};
 pub(crate) struct Failures {
     cluster: ClusterName,
     /// A failure that every endpoint would have.
-    of_request: Option<ForwardError>,
-    of_endpoints: Vec<(Arc<str>, ForwardError)>,
+    request_failure: Option<ForwardError>,
+    endpoint_failures: Vec<(Arc<str>, ForwardError)>,
 }
 
 impl Failures {
     pub(crate) fn new(cluster: &ClusterName) -> Self {
-        Self { cluster: cluster.clone(), of_request: None, of_endpoints: Vec::new() }
+        Self { cluster: cluster.clone(), request_failure: None, endpoint_failures: Vec::new() }
     }
 
     pub(crate) fn add_failure(&mut self, endpoint: &Endpoint, error: ForwardError) {
-        match error.is_of_endpoint() {
-            true => self.of_endpoints.push((endpoint.target.address.clone(), error)),
-            false => self.of_request = Some(error),
+        match error.is_endpoint_failure() {
+            true => self.endpoint_failures.push((endpoint.target.address.clone(), error)),
+            false => self.request_failure = Some(error),
         }
     }
 
     /// Returns the error of a request without a remaining endpoint. The endpoints are all endpoints of the cluster, or
     /// the endpoints of a policy.
     pub(crate) fn into_error(self, all: &[Arc<Endpoint>], member: &Observer, is_chosen: bool) -> ForwardError {
-        let Self { cluster, of_request, of_endpoints } = self;
-        if let Some(error) = of_request {
+        let Self { cluster, request_failure, endpoint_failures } = self;
+        if let Some(error) = request_failure {
             return error;
         }
-        match of_endpoints.last() {
+        match endpoint_failures.last() {
             // Every endpoint is at its limit, or this machine lacks a resource for a connection. Waiting helps in both
             // cases.
             Some((_, error))
-                if of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. }))
-                    || of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Exhausted { .. })) =>
+                if endpoint_failures.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. }))
+                    || endpoint_failures.iter().all(|(_, error)| matches!(error, ForwardError::Exhausted { .. })) =>
             {
                 return error.clone();
             }
             // The tasks that observe the endpoints notice the loss a moment later. Until then the client must not see a
             // healthy cluster.
             Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
-                member.lost(none_can_be_reached(&cluster, all.len(), &error.to_string()), error.obstacle());
+                member.record_loss(none_can_be_reached(&cluster, all.len(), &error.to_string()), error.failure_class());
             }
             _ => {}
         }
-        let retry_after = of_endpoints.iter().filter_map(|(.., error)| error.retry_after()).min().unwrap_or_default();
-        let left_out = of_endpoints.into_iter().map(left_out_by).collect();
+        let retry_after =
+            endpoint_failures.iter().filter_map(|(.., error)| error.retry_after()).min().unwrap_or_default();
+        let left_out = endpoint_failures.into_iter().map(left_out_by).collect();
         ForwardError::NoEndpoint { cluster, is_chosen, left_out, retry_after }
     }
 }
@@ -96,7 +97,7 @@ pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
 
 /// Returns whether all endpoints that take requests are unreachable. False if all endpoints are drained.
 pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
-    let mut asked = all.iter().filter(|endpoint| endpoint.takes_requests()).peekable();
+    let mut asked = all.iter().filter(|endpoint| endpoint.accepts_requests()).peekable();
     asked.peek().is_some() && asked.all(|endpoint| endpoint.observer.is_unreachable())
 }
 

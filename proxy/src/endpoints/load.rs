@@ -34,7 +34,7 @@ const SLOWER_BY: f64 = 0.02;
 /// Time for which an error counts as in flight, as a multiple of the time by which the error came too soon. With a
 /// factor of 1, an endpoint with only errors would be as loaded as the others on average, and less loaded half of the
 /// time.
-const TIMES_AS_LONG: f64 = 2.0;
+const ERROR_LOAD_FACTOR: f64 = 2.0;
 
 /// Time after a refused watch in which the endpoint counts as loaded as the other endpoint. 10 s: watches live for
 /// minutes. Otherwise the endpoint with fewer watches would get, and refuse, each watch that ends elsewhere.
@@ -98,7 +98,7 @@ struct Errors {
 }
 
 impl RecentAnswers {
-    pub(crate) fn note_success(&mut self, took: Duration, now: Instant) {
+    pub(crate) fn record_success(&mut self, took: Duration, now: Instant) {
         let took = took.as_secs_f64().max(1e-9).ln();
         let (before, count) = self.latency.map_or((took, 0), |known| (known.logarithm, known.count));
         let count = (count + 1).min(PARTS_OF_MEAN);
@@ -106,15 +106,15 @@ impl RecentAnswers {
     }
 
     /// Records an error after the duration `took`. A response usually takes `usual` seconds.
-    pub(crate) fn note_error(&mut self, took: Duration, usual: f64, now: Instant) {
+    pub(crate) fn record_error(&mut self, took: Duration, usual: f64, now: Instant) {
         let missing = 1.0 - took.as_secs_f64() / usual;
         if missing > 0.0 {
             let count = self.errors(now) + missing;
-            self.errors = Some(Errors { count, since: now, fade_in: usual * TIMES_AS_LONG });
+            self.errors = Some(Errors { count, since: now, fade_in: usual * ERROR_LOAD_FACTOR });
         }
     }
 
-    pub(crate) fn note_refused_watch(&mut self, now: Instant) {
+    pub(crate) fn record_refused_watch(&mut self, now: Instant) {
         self.refused_watch = Some(now);
     }
 
@@ -184,7 +184,7 @@ mod tests {
     fn answers(given: &[(usize, Duration)]) -> RecentAnswers {
         let (mut answers, now) = (RecentAnswers::default(), Instant::now());
         for (count, took) in given {
-            (0..*count).for_each(|_| answers.note_success(*took, now));
+            (0..*count).for_each(|_| answers.record_success(*took, now));
         }
         answers
     }
@@ -247,11 +247,11 @@ mod tests {
         let (refusing, other) = (Traffic::default(), Traffic::default());
         other.in_flight.store(1_000, atomic::Ordering::Relaxed);
         let now = Instant::now();
-        refusing.answers.lock().note_refused_watch(now);
+        refusing.answers.lock().record_refused_watch(now);
         let compare = |at| refusing.load(at).compare(other.load(at));
         assert_eq!(compare(now + WATCH_REFUSED_FOR - Duration::from_millis(1)), Ordering::Equal);
         assert_eq!(compare(now + WATCH_REFUSED_FOR), Ordering::Less);
-        other.answers.lock().note_refused_watch(now);
+        other.answers.lock().record_refused_watch(now);
         assert_eq!(compare(now), Ordering::Less, "both refuse");
     }
 
@@ -261,12 +261,12 @@ mod tests {
         // A thousand errors per second, each after 1 ms instead of 10 ms.
         for _ in 0..1_000 {
             now += Duration::from_millis(1);
-            answers.note_error(Duration::from_millis(1), USUAL.as_secs_f64(), now);
+            answers.record_error(Duration::from_millis(1), USUAL.as_secs_f64(), now);
         }
         assert!((17.0..19.0).contains(&answers.errors(now)), "{answers:?}");
         assert!(answers.errors(now + USUAL * 10) < 0.5, "{answers:?}");
         let mut late = RecentAnswers::default();
-        late.note_error(USUAL, USUAL.as_secs_f64(), now);
+        late.record_error(USUAL, USUAL.as_secs_f64(), now);
         assert!(late.errors(now).abs() < 1e-6, "{late:?}");
     }
 }

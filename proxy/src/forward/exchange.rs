@@ -11,23 +11,23 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{Permit, explain};
 
-use crate::credentials::Current;
+use crate::credentials::CurrentCredentials;
 use crate::credentials::user::MemberUser;
+use crate::endpoints::criteria::PreviousAttempt;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
-use crate::endpoints::wanted::Tried;
 use crate::error::{ForwardError, Sent};
-use crate::forward::given_up::{Occupied, PendingAnswer};
-use crate::forward::kept_body::KeptBody;
+use crate::forward::abandoned::{PendingAnswer, StreamResources};
 use crate::forward::member_body::{BodyReader, BodySource, MemberAnswer, MemberBody};
+use crate::forward::replay_body::ReplayBody;
 use crate::forward::send_terms::SendTerms;
-use crate::forward::unauthorized::is_of_api_server;
+use crate::forward::unauthorized::is_sent_by_api_server;
 use crate::headers;
-use crate::health::speaker::Speaker;
+use crate::health::responder::Responder;
 use crate::member::ClientInner;
-use crate::places::Asker;
+use crate::permit_pool::RequestOrigin;
 use crate::pool::connections::RequestSender;
 use crate::pool::stream_counts::SentStream;
-use crate::pool::{Claim, Connection, LaneKind};
+use crate::pool::{Connection, PoolKey, StreamClass};
 use crate::retry_budget::Cause;
 
 /// Maximal number of retries. A load balancer that drains a kube-apiserver may close two connections in a row under a
@@ -47,7 +47,7 @@ impl From<ForwardError> for Failed {
 
 pub(crate) struct Exchanged {
     pub(crate) response: Response<Body>,
-    pub(crate) credentials: Arc<Current>,
+    pub(crate) credentials: Arc<CurrentCredentials>,
     pub(crate) endpoint: Arc<Endpoint>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Replay {
     uri: Uri,
     headers: HeaderMap,
     /// `None` if no part of the body was kept.
-    body: Option<KeptBody>,
+    body: Option<ReplayBody>,
     /// The target cluster of the request, in the numbering of [`ClientInner::generation`].
     generation: u64,
 }
@@ -67,7 +67,7 @@ impl Replay {
     /// Creates a replay of a request. Takes the URI, and copies the body while the body is sent.
     pub(crate) fn for_request(request: &mut Request<Body>, generation: u64) -> Self {
         let kept = (!request.body().is_end_stream()).then(|| {
-            let (kept, body) = KeptBody::new(std::mem::replace(request.body_mut(), body::empty()));
+            let (kept, body) = ReplayBody::new(std::mem::replace(request.body_mut(), body::empty()));
             *request.body_mut() = body;
             kept
         });
@@ -82,7 +82,7 @@ impl Replay {
 
     /// Returns whether a 401 response came from an API server that did not know Tributary's account.
     pub(crate) async fn is_unknown_sender(&self, response: &mut Response<Body>) -> bool {
-        is_of_api_server(&self.method, &self.uri, response).await
+        is_sent_by_api_server(&self.method, &self.uri, response).await
     }
 
     /// Returns the request for a retry. `None` if its body is not available.
@@ -111,13 +111,13 @@ impl ClientInner {
         terms: &SendTerms<'_>,
         user: &MemberUser,
     ) -> Result<Exchanged, ForwardError> {
-        let claim = terms.claim;
+        let pool_key = terms.pool_key;
         let mut retries = 0;
-        let mut tried = Tried::Nowhere;
+        let mut tried = PreviousAttempt::NotTried;
         // A response 429 or 503, kept while a second endpoint gets the request. The client gets this response if the
         // second one is no better.
         let mut busy = None;
-        self.retries.note_request();
+        self.retries.count_request();
         loop {
             let credentials = match self.credentials(user).await {
                 Ok(credentials) => credentials,
@@ -131,25 +131,25 @@ impl ClientInner {
             self.check_generation(replay.generation)?;
             let endpoint = held.endpoint.clone();
             // The duration is only measured if endpoints are compared.
-            let asked = self.endpoints.are_compared_by(claim.asker).then(Instant::now);
+            let asked = self.endpoints.measures_load(pool_key.origin).then(Instant::now);
             let sent = self.send(held, connection, request, &replay.uri, terms).await;
-            self.note_conduct(&endpoint, claim, &sent, asked);
+            self.record_outcome(&endpoint, pool_key, &sent, asked);
             let may_retry = retries < MAX_RETRIES && busy.is_none();
             request = match sent {
                 Ok(response) => {
-                    let ask_another = may_retry && self.take_another(&response, &endpoint, terms, replay);
+                    let ask_another = may_retry && self.take_retry_elsewhere(&response, &endpoint, terms, replay);
                     let again = if ask_another { replay.request() } else { None };
                     let answered = Exchanged { response, credentials, endpoint: Arc::clone(&endpoint) };
                     let Some(again) = again else { return Ok(answered) };
                     busy = Some(answered);
-                    tried = Tried::Answered(endpoint);
+                    tried = PreviousAttempt::Answered(endpoint);
                     again
                 }
                 // A retry of an unsent request costs the cluster nothing.
                 Err(Failed { error, request: unsent }) if may_retry => {
                     let Some(again) = unsent.or_else(|| self.replay_after(&error, replay)) else { return Err(error) };
                     tracing::debug!(cluster = %self.name, %error, "sending again");
-                    tried = Tried::Failed(endpoint);
+                    tried = PreviousAttempt::Failed(endpoint);
                     again
                 }
                 Err(Failed { error, .. }) => return busy.ok_or(error),
@@ -161,35 +161,35 @@ impl ClientInner {
     /// Returns a connection to an endpoint that the request may use after its earlier attempts.
     async fn connection(
         &self,
-        credentials: &Arc<Current>,
+        credentials: &Arc<CurrentCredentials>,
         terms: &SendTerms<'_>,
-        tried: &Tried,
+        tried: &PreviousAttempt,
     ) -> Result<(EndpointRequest, Connection), ForwardError> {
-        let SendTerms { claim, destination, .. } = *terms;
+        let SendTerms { pool_key, destination, .. } = *terms;
         let open = |endpoint: Arc<Endpoint>| {
             let credentials = credentials.clone();
-            async move { endpoint.pool.acquire(claim, &credentials).await }
+            async move { endpoint.pool.acquire(pool_key, &credentials).await }
         };
-        self.endpoints.open((claim.lane, claim.asker), destination, tried, open).await
+        self.endpoints.open((pool_key.stream_class, pool_key.origin), destination, tried, open).await
     }
 
     /// Records a response, or its absence, for the load of the endpoint. With the duration if durations count.
-    fn note_conduct(
+    fn record_outcome(
         &self,
         endpoint: &Endpoint,
-        claim: Claim,
+        pool_key: PoolKey,
         sent: &Result<Response<Body>, Failed>,
         asked: Option<Instant>,
     ) {
         let note = |status| {
             if let Some(asked) = asked {
-                self.endpoints.note_answer(endpoint, claim, status, asked.elapsed());
+                self.endpoints.record_response(endpoint, pool_key, status, asked.elapsed());
             }
         };
         match sent {
             Ok(response) => {
-                endpoint.spoke(Speaker::from_status(response.status()));
-                endpoint.gave(response.status());
+                endpoint.record_response_head(Responder::from_status(response.status()));
+                endpoint.record_status(response.status());
                 note(Some(response.status()));
             }
             Err(failed) if failed.error.sent() == Sent::Maybe => {
@@ -203,17 +203,17 @@ impl ClientInner {
 
     /// Returns whether a second endpoint gets the request after this response. If true, takes a token of the retry
     /// budget.
-    fn take_another(
+    fn take_retry_elsewhere(
         &self,
         response: &Response<Body>,
         endpoint: &Arc<Endpoint>,
         terms: &SendTerms<'_>,
         replay: &Replay,
     ) -> bool {
-        let SendTerms { claim, destination, .. } = *terms;
-        says_to_come_again(response, claim)
+        let SendTerms { pool_key, destination, .. } = *terms;
+        is_retry_after(response, pool_key)
             && replay.is_idempotent()
-            && self.endpoints.has_another(endpoint, (claim.lane, claim.asker), destination)
+            && self.endpoints.has_another(endpoint, (pool_key.stream_class, pool_key.origin), destination)
             && self.retries.withdraw(Cause::Busy)
     }
 
@@ -235,8 +235,8 @@ impl ClientInner {
         path: &Uri,
         terms: &SendTerms<'_>,
     ) -> Result<Response<Body>, Failed> {
-        let SendTerms { claim, limit, .. } = *terms;
-        let place = terms.permit.cloned();
+        let SendTerms { pool_key, limit, .. } = *terms;
+        let request_permit = terms.permit.cloned();
         let endpoint = held.endpoint.clone();
         endpoint.count();
         // Over HTTP/1.1, hyper reports a response that ends too early.
@@ -245,11 +245,15 @@ impl ClientInner {
             Connection::Http2(permit) => {
                 let request = self.in_http2_form(request, &endpoint, path)?;
                 let slot = permit.slot().clone();
-                let occupied = Permit::keeping((permit, held, place));
+                let occupied = Permit::from_guard((permit, held, request_permit));
                 let stream = SentStream::on(&slot.counts);
                 match &slot.sender {
                     RequestSender::Usual(sender) => {
-                        let occupied = Occupied { permit: occupied, stream, patience: self.patience(claim) };
+                        let occupied = StreamResources {
+                            permit: occupied,
+                            stream,
+                            abandoned_read_time: self.abandoned_read_time(pool_key),
+                        };
                         let mut asked = PendingAnswer::new(sender.clone().try_send_request(request), occupied);
                         let response = self.head(asked.wait_for_answer(), limit).await?;
                         (response.map(MemberAnswer::Usual), None, asked.into_occupied())
@@ -270,22 +274,22 @@ impl ClientInner {
                     ));
                 };
                 let response = self.head(sender.try_send_request(request), limit).await?;
-                (response.map(MemberAnswer::Usual), Some(Permit::keeping((checkout, held, place))), None)
+                (response.map(MemberAnswer::Usual), Some(Permit::from_guard((checkout, held, request_permit))), None)
             }
         };
         // A request with a time limit ends without a shutdown signal.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        let (speaker, reader) = (Speaker::from_status(response.status()), BodyReader::for_claim(claim));
-        let source = BodySource { endpoint, speaker, reader, has_marked_end };
+        let (responder, reader) = (Responder::from_status(response.status()), BodyReader::for_pool_key(pool_key));
+        let source = BodySource { endpoint, responder, reader, has_marked_end };
         Ok(response.map(|answer| MemberBody::boxed(answer, permit, shared, self.name.clone(), source, until)))
     }
 
     /// Time for which the body of an abandoned HTTP/2 response is read before a reset. `None` for streams from
     /// workloads, which share connections only with streams of the same client, for watches, and for Tributary's own
     /// requests.
-    fn patience(&self, claim: Claim) -> Option<Duration> {
-        let is_shared = claim.lane == LaneKind::Short && claim.asker == Asker::Client;
-        is_shared.then_some(self.tuning.given_up_patience)
+    fn abandoned_read_time(&self, pool_key: PoolKey) -> Option<Duration> {
+        let is_shared = pool_key.stream_class == StreamClass::Short && pool_key.origin == RequestOrigin::Client;
+        is_shared.then_some(self.tuning.abandoned_read_time)
     }
 
     pub(crate) async fn head(
@@ -364,8 +368,8 @@ impl ClientInner {
 /// Returns whether a response with Retry-After reports a busy or terminating endpoint. kube-apiserver's reason: "there
 /// is a good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver).
 /// False for long-running requests other than watches, because a workload may have sent the response.
-fn says_to_come_again(response: &Response<Body>, claim: Claim) -> bool {
-    if claim.lane == LaneKind::Opaque {
+fn is_retry_after(response: &Response<Body>, pool_key: PoolKey) -> bool {
+    if pool_key.stream_class == StreamClass::Streamed {
         return false;
     }
     let is_temporary = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);

@@ -14,11 +14,11 @@ use tributary_apimachinery::{ClusterName, Permit, WhenWoken, explain};
 
 use crate::endpoints::endpoint::Endpoint;
 use crate::error::SharedError;
-use crate::forward::given_up::Occupied;
-use crate::health::speaker::Speaker;
-use crate::places::Asker;
+use crate::forward::abandoned::StreamResources;
+use crate::health::responder::Responder;
+use crate::permit_pool::RequestOrigin;
 use crate::pool::watch_stream::WatchBody;
-use crate::pool::{Claim, LaneKind};
+use crate::pool::{PoolKey, StreamClass};
 
 /// Frames up to this length are joined with the next frame, in bytes. 16 KiB, the usual frame size of HTTP/2: nearly
 /// all objects are shorter.
@@ -52,9 +52,9 @@ pub(crate) enum BodyReader {
 }
 
 impl BodyReader {
-    pub(crate) fn for_claim(claim: Claim) -> Self {
-        match (claim.asker, claim.lane) {
-            (Asker::Client, LaneKind::Watch | LaneKind::Opaque) => Self::Follower,
+    pub(crate) fn for_pool_key(pool_key: PoolKey) -> Self {
+        match (pool_key.origin, pool_key.stream_class) {
+            (RequestOrigin::Client, StreamClass::Watch | StreamClass::Streamed) => Self::Follower,
             _ => Self::Any,
         }
     }
@@ -63,7 +63,7 @@ impl BodyReader {
 pub(crate) struct BodySource {
     pub(crate) endpoint: Arc<Endpoint>,
     /// Server that sent the response, by its status code.
-    pub(crate) speaker: Speaker,
+    pub(crate) responder: Responder,
     pub(crate) reader: BodyReader,
     /// Whether the HTTP version marks the end of a body, as HTTP/2 does. hyper treats a stream that is reset without an
     /// error as the end of a body. A server may reset a stream after the complete response if the server needs no more
@@ -110,7 +110,7 @@ pub(crate) struct MemberBody {
     // Dropped first, so that hyper resets the stream before the stream counts as free. `None` after the end.
     answer: Option<MemberAnswer>,
     permit: Option<Permit>,
-    shared: Option<Occupied>,
+    shared: Option<StreamResources>,
     cluster: ClusterName,
     /// The endpoint of the body. Each new frame shows that the endpoint is alive.
     source: BodySource,
@@ -118,7 +118,7 @@ pub(crate) struct MemberBody {
     /// arrived long ago.
     is_waiting: bool,
     /// An end, trailers or an error behind joined frames, for the next poll.
-    behind: Option<Next>,
+    pending_frame: Option<Next>,
     /// Signal to abort the body, for long-running responses only.
     cut: Option<WhenWoken<Pin<Box<WaitForCancellationFutureOwned>>>>,
 }
@@ -138,7 +138,7 @@ impl MemberBody {
     pub(crate) fn boxed(
         answer: MemberAnswer,
         permit: Option<Permit>,
-        shared: Option<Occupied>,
+        shared: Option<StreamResources>,
         cluster: ClusterName,
         source: BodySource,
         until: Option<CancellationToken>,
@@ -146,7 +146,7 @@ impl MemberBody {
         let cut = until.map(|until| WhenWoken::new(Box::pin(until.cancelled_owned())));
         let is_whole = answer.is_end_stream();
         let answer = Some(answer);
-        let mut body = Self { answer, permit, shared, cluster, source, is_waiting: true, behind: None, cut };
+        let mut body = Self { answer, permit, shared, cluster, source, is_waiting: true, pending_frame: None, cut };
         if is_whole {
             body.ended();
         }
@@ -156,7 +156,7 @@ impl MemberBody {
     /// Frees the resources after the end of the body.
     fn ended(&mut self) {
         if let Some(shared) = self.shared.take() {
-            shared.ended_well();
+            shared.complete();
         }
         self.permit = None;
     }
@@ -176,10 +176,10 @@ impl MemberBody {
             match next {
                 Some(Ok(next)) if next.is_data() => {
                     let data = next.into_data().unwrap_or_default();
-                    piece = piece.map_data(|first| joined(first, data));
+                    piece = piece.map_data(|first| concat_bytes(first, data));
                 }
                 other => {
-                    self.behind = Some(other);
+                    self.pending_frame = Some(other);
                     break;
                 }
             }
@@ -191,9 +191,9 @@ impl MemberBody {
     fn fail(&mut self, error: SharedError) -> BoxError {
         self.failed();
         if self.source.reader == BodyReader::Follower {
-            self.source.endpoint.broke_off(&self.cluster, &explain(&*error));
+            self.source.endpoint.record_broken_stream(&self.cluster, &explain(&*error));
         }
-        self.broke_off(error)
+        self.record_broken_stream(error)
     }
 
     /// Returns whether the stream has ended without a marked end of the body.
@@ -202,7 +202,7 @@ impl MemberBody {
         self.source.has_marked_end && self.answer.as_ref().is_some_and(is_open)
     }
 
-    fn broke_off(&self, source: SharedError) -> BoxError {
+    fn record_broken_stream(&self, source: SharedError) -> BoxError {
         let (cluster, cause) = (self.cluster.clone(), explain(&*source).into());
         ResponseBodyError { cluster, cause, source }.into()
     }
@@ -219,19 +219,19 @@ impl HttpBody for MemberBody {
         {
             self.cut = None;
             self.failed();
-            return Poll::Ready(Some(Err(self.broke_off(Arc::new(CutOff)))));
+            return Poll::Ready(Some(Err(self.record_broken_stream(Arc::new(CutOff)))));
         }
-        let behind = self.behind.take();
+        let pending_frame = self.pending_frame.take();
         let Some(answer) = &mut self.answer else { return Poll::Ready(None) };
-        let polled = match behind {
-            Some(behind) => Poll::Ready(behind),
+        let polled = match pending_frame {
+            Some(pending_frame) => Poll::Ready(pending_frame),
             None => Pin::new(answer).poll_frame(cx),
         };
         let comes_now = std::mem::replace(&mut self.is_waiting, polled.is_pending());
         let frame = match ready!(polled) {
             Some(Ok(frame)) => {
                 let frame = self.with_next(frame, cx);
-                if comes_now && self.source.speaker != Speaker::Intermediary {
+                if comes_now && self.source.responder != Responder::Intermediary {
                     self.source.endpoint.heard();
                 }
                 // hyper's server does not poll a body again after `is_end_stream`.
@@ -251,8 +251,8 @@ impl HttpBody for MemberBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.behind {
-            Some(behind) => behind.is_none() && !self.is_cut_short(),
+        match &self.pending_frame {
+            Some(pending_frame) => pending_frame.is_none() && !self.is_cut_short(),
             None => self.answer.as_ref().is_none_or(HttpBody::is_end_stream),
         }
     }
@@ -262,7 +262,7 @@ impl HttpBody for MemberBody {
     }
 }
 
-fn joined(first: Bytes, second: Bytes) -> Bytes {
+fn concat_bytes(first: Bytes, second: Bytes) -> Bytes {
     match (first.is_empty(), second.is_empty()) {
         (_, true) => first,
         (true, false) => second,
@@ -279,7 +279,7 @@ impl Drop for MemberBody {
     fn drop(&mut self) {
         // A dropped body of a watch abandons the watch by itself.
         if let (Some(MemberAnswer::Usual(incoming)), Some(shared)) = (self.answer.take(), self.shared.take()) {
-            shared.give_up(async { Some(incoming) });
+            shared.read_abandoned(async { Some(incoming) });
         }
     }
 }

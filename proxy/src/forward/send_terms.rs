@@ -4,11 +4,11 @@ use tokio::time::Duration;
 use tributary_apimachinery::permit::RequestPermit;
 
 use crate::endpoints::destination::Destination;
-use crate::pool::Claim;
+use crate::pool::PoolKey;
 
 /// Conditions of a request's attempts.
 pub(crate) struct SendTerms<'a> {
-    pub(crate) claim: Claim,
+    pub(crate) pool_key: PoolKey,
     pub(crate) destination: &'a Destination,
     /// Time limit of the response head; `None` without a limit.
     pub(crate) limit: Option<Duration>,

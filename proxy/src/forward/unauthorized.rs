@@ -13,7 +13,7 @@
 //! caches identities for 10 s (`TokenSuccessCacheTTL` in Kubernetes' `pkg/kubeapiserver/options/authentication.go`).
 //!
 //! If the credentials are accepted, path and text together show whether the 401 is meant for the client
-//! ([`is_of_api_server`]).
+//! ([`is_sent_by_api_server`]).
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ use tributary_apimachinery::request_info::kube_apiserver_paths::is_answered_by_k
 use tributary_apimachinery::rewrite::read_status;
 use tributary_apimachinery::{RequestInfo, ResourceRequest, Status};
 
-use crate::credentials::Current;
-use crate::credentials::last_question::LastAnswer;
+use crate::credentials::CurrentCredentials;
+use crate::credentials::credential_check::CredentialCheckResult;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
-use crate::forward::own_question::{QuestionAnswer, ask_endpoint};
-use crate::health::speaker::Speaker;
+use crate::forward::own_request::{OwnResponse, send_to_endpoint};
+use crate::health::responder::Responder;
 use crate::member::ClientInner;
 
 /// Path of Tributary's own request. `/version` is not suitable, because a server in front of kube-apiserver may answer
@@ -44,20 +44,20 @@ const OWN_PATH: &str = "/api";
 const OWN_WITHIN: Duration = Duration::from_secs(10);
 /// Time for which a result is cached. A workload that sends many 401 responses costs an endpoint one additional request
 /// per second.
-const BELIEVED_FOR: Duration = Duration::from_secs(1);
+const CHECK_RESULT_TTL: Duration = Duration::from_secs(1);
 
 /// Maximal length of a body that is parsed, in bytes. kube-apiserver's own 401 has 129 bytes as JSON, and a few more if
 /// indented for curl (`isPrettyPrint` in apiserver's `pkg/endpoints/handlers/negotiation/negotiate.go`).
 const OWN_BYTES_MAX: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum UnauthorizedCause {
     /// The member rejects Tributary's credentials.
-    Us,
+    CredentialsRejected,
     /// Unknown, because the credentials were replaced after the request. A check would use the new credentials.
-    Replaced,
+    CredentialsReplaced,
     /// A server behind the cluster sent the 401, so the client gets the response.
-    Others,
+    OtherServer,
 }
 
 /// Returns whether a 401 means that an API server did not accept Tributary's account, before any action. Then the 401
@@ -68,7 +68,7 @@ pub(crate) enum About {
 /// The response stays unchanged.
 ///
 /// Cancellation: the response body is lost.
-pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
+pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
     let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if length.is_none_or(|length| length > OWN_BYTES_MAX) || !is_answered_by_api_servers(method, uri) {
         return false;
@@ -90,7 +90,7 @@ pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut 
             return false;
         }
     };
-    let is_own = is_in_own_words(&read);
+    let is_own = is_kube_apiserver_text(&read);
     *response.body_mut() = body::full(read);
     is_own
 }
@@ -104,7 +104,7 @@ pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut 
 fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {
     let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
     match info.resource() {
-        Some(request) => !request.is_opaque() || is_answered_by_kubelet(request),
+        Some(request) => !request.is_streamed() || is_answered_by_kubelet(request),
         None => is_answered_by_kube_apiserver(&info.path),
     }
 }
@@ -118,7 +118,7 @@ fn is_answered_by_kubelet(request: &ResourceRequest) -> bool {
 /// Returns whether a body equals kube-apiserver's own 401 (`Unauthorized` in apiserver's
 /// `pkg/endpoints/filters/authentication.go`), in any encoding. A 401 of an admission webhook has another message. A
 /// forwarded 401 has details (`NewGenericServerResponse` in apimachinery's `errors.go`).
-fn is_in_own_words(body: &[u8]) -> bool {
+fn is_kube_apiserver_text(body: &[u8]) -> bool {
     read_status(body).is_some_and(|said| said == Status::unauthorized())
 }
 
@@ -130,38 +130,45 @@ fn broken_off(error: BoxError) -> Body {
 impl ClientInner {
     /// Determines the origin of this endpoint's 401 response to a request with these credentials. One check per
     /// endpoint runs at a time; concurrent callers share its result.
-    pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>, endpoint: &Arc<Endpoint>) -> About {
+    pub(crate) async fn unauthorized_cause(
+        self: &Arc<Self>,
+        used: &Arc<CurrentCredentials>,
+        endpoint: &Arc<Endpoint>,
+    ) -> UnauthorizedCause {
         let user = self.user.load_full();
-        let Ok(Ok(now)) = timeout(OWN_WITHIN, self.credentials(&user)).await else { return About::Others };
+        let Ok(Ok(now)) = timeout(OWN_WITHIN, self.credentials(&user)).await else {
+            return UnauthorizedCause::OtherServer;
+        };
         if !now.is_same(used) {
-            return About::Replaced;
+            return UnauthorizedCause::CredentialsReplaced;
         }
-        let mut last = endpoint.last_question.0.lock().await;
-        let is_recent = |asked: &&LastAnswer| asked.at.elapsed() < BELIEVED_FOR && asked.with.is_same(used);
+        let mut last = endpoint.credential_check.0.lock().await;
+        let is_recent =
+            |asked: &&CredentialCheckResult| asked.at.elapsed() < CHECK_RESULT_TTL && asked.with.is_same(used);
         let rejected = match last.as_ref().filter(is_recent) {
             Some(asked) => asked.rejected,
             None => {
                 // A timeout also counts as a result, so that waiting callers do not repeat the check.
-                let status = timeout(OWN_WITHIN, self.ask_for_ourselves(used, &user, endpoint)).await.ok().flatten();
+                let status = timeout(OWN_WITHIN, self.check_credentials(used, &user, endpoint)).await.ok().flatten();
                 let rejected = status == Some(StatusCode::UNAUTHORIZED);
-                *last = Some(LastAnswer { at: Instant::now(), with: Arc::clone(used), rejected });
+                *last = Some(CredentialCheckResult { at: Instant::now(), with: Arc::clone(used), rejected });
                 rejected
             }
         };
-        if rejected { About::Us } else { About::Others }
+        if rejected { UnauthorizedCause::CredentialsRejected } else { UnauthorizedCause::OtherServer }
     }
 
     /// Sends Tributary's own request with these credentials. Returns the status of the response.
-    async fn ask_for_ourselves(
+    async fn check_credentials(
         self: &Arc<Self>,
-        with: &Arc<Current>,
+        with: &Arc<CurrentCredentials>,
         user: &MemberUser,
         endpoint: &Arc<Endpoint>,
     ) -> Option<StatusCode> {
-        let QuestionAnswer { status, .. } =
-            ask_endpoint(self, endpoint, with, user, &Uri::from_static(OWN_PATH)).await.ok()?;
-        endpoint.spoke(Speaker::from_status(status));
-        endpoint.gave(status);
+        let OwnResponse { status, .. } =
+            send_to_endpoint(self, endpoint, with, user, &Uri::from_static(OWN_PATH)).await.ok()?;
+        endpoint.record_response_head(Responder::from_status(status));
+        endpoint.record_status(status);
         Some(status)
     }
 }
@@ -180,7 +187,7 @@ mod tests {
     /// Returns whether the 401 counts as kube-apiserver's own. Checks that the response is unchanged.
     async fn is_own(method: Method, path: &str, text: &[u8]) -> bool {
         let mut response = refused(text.len(), body::full(text.to_vec()));
-        let is_own = is_of_api_server(&method, &path.parse().unwrap(), &mut response).await;
+        let is_own = is_sent_by_api_server(&method, &path.parse().unwrap(), &mut response).await;
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), text);
         is_own
     }
@@ -265,7 +272,7 @@ mod tests {
         let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>()).boxed_unsync();
         for body in [broken, silent] {
             let mut response = refused(length, body);
-            let is_own = is_of_api_server(&Method::POST, &Uri::from_static(CONFIG_MAPS), &mut response).await;
+            let is_own = is_sent_by_api_server(&Method::POST, &Uri::from_static(CONFIG_MAPS), &mut response).await;
             assert!(!is_own);
             assert!(response.into_body().collect().await.is_err());
         }

@@ -10,7 +10,7 @@ use crate::forward::exchange::{Failed, was_refused};
 use crate::member::ClientInner;
 use crate::pool::stream_counts::SentStream;
 use crate::pool::watch_connection::WatchSender;
-use crate::pool::watch_stream::{WatchBody, WatchHold};
+use crate::pool::watch_stream::{WatchBody, WatchResources};
 
 impl ClientInner {
     /// Sends a watch and waits for the response head. The response body keeps the resources until its end.
@@ -24,8 +24,9 @@ impl ClientInner {
         sent: SentStream,
         occupied: Permit,
     ) -> Result<(Response<WatchBody>, Permit), Failed> {
-        let held = RequestPermit::from(occupied);
-        let asked = WatchHold { sent, held: held.clone(), patience: self.tuning.given_up_patience };
+        let permit = RequestPermit::from(occupied);
+        let asked =
+            WatchResources { sent, permit: permit.clone(), abandoned_read_time: self.tuning.abandoned_read_time };
         let (head, body) = request.into_parts();
         let watch = Request::from_parts(head.clone(), ());
         let answer = match sender.send(watch, asked) {
@@ -33,7 +34,7 @@ impl ClientInner {
             Err(error) => return Err(self.send_failed(error, Sent::No, Some(Request::from_parts(head, body)))),
         };
         match answer.await {
-            Ok(Ok(response)) => Ok((response, Permit::keeping(held))),
+            Ok(Ok(response)) => Ok((response, Permit::from_guard(permit))),
             Ok(Err(error)) => {
                 let sent = if was_refused(&error) { Sent::No } else { Sent::Maybe };
                 Err(self.send_failed(error, sent, None))

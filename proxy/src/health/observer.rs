@@ -10,10 +10,10 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::ClusterName;
 
 use crate::error::ForwardError;
+use crate::failure_class::FailureClass;
 use crate::health::reachability::{Reachability, ReachabilityState};
 use crate::health::settings::BreakerTuning;
 use crate::health::state::{Input, Machine};
-use crate::obstacle::Obstacle;
 
 /// Time for which a cluster may be not ready before subscribers are notified. 10 s since the last ready response: as
 /// long as a cluster may be silent, and longer than the start hooks of a kube-apiserver.
@@ -131,7 +131,7 @@ impl Observer {
         }
     }
 
-    pub(crate) fn note_answer(&self) {
+    pub(crate) fn record_response(&self) {
         self.heard();
         self.is_rejecting.store(false, Ordering::Relaxed);
         if !self.is_settled.load(Ordering::Relaxed) {
@@ -157,7 +157,7 @@ impl Observer {
 
     /// Records the result of Tributary's own request: a failure, or success. Returns the state machine before and
     /// after.
-    pub(crate) fn judged(&self, fault: Option<&str>) -> (Machine, Machine) {
+    pub(crate) fn record_own_result(&self, fault: Option<&str>) -> (Machine, Machine) {
         let mut known = self.known.lock();
         let before = known.machine;
         known.fault = fault.map(Arc::from).or(known.fault.take());
@@ -171,21 +171,21 @@ impl Observer {
     }
 
     /// Records a failed request. Only failures that concern the whole cluster count.
-    pub(crate) fn failed(&self, error: &ForwardError) {
+    pub(crate) fn record_failure(&self, error: &ForwardError) {
         if error.means_unreachable() {
             self.is_rejecting.store(matches!(error, ForwardError::Unauthorized { .. }), Ordering::Relaxed);
-            self.lost(error.to_string(), error.obstacle());
+            self.record_loss(error.to_string(), error.failure_class());
         }
     }
 
     pub(crate) fn unreachable(&self, reason: String) {
-        self.lost(reason, Obstacle::Network);
+        self.record_loss(reason, FailureClass::Network);
     }
 
-    pub(crate) fn lost(&self, reason: String, obstacle: Obstacle) {
+    pub(crate) fn record_loss(&self, reason: String, failure_class: FailureClass) {
         let mut known = self.known.lock();
         self.apply_to(&mut known.machine, Input::Loss);
-        self.publish(ReachabilityState::Unreachable { reason: reason.into(), obstacle });
+        self.publish(ReachabilityState::Unreachable { reason: reason.into(), failure_class });
     }
 
     /// Publishes a state. The caller holds the lock of the state machine. A later reason replaces an earlier reason,
@@ -231,7 +231,7 @@ mod tests {
         observer.ready(false);
         assert_eq!(since(), Some(ready_at), "as of when it was");
         observer.unreachable("refused".to_owned());
-        observer.note_answer();
+        observer.record_response();
         assert_eq!(since(), Some(ready_at), "that it answers does not say that it is");
         assert!(observer.ready(true));
         assert_eq!(since(), None);
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(reason(), "refused");
         observer.unreachable("401".to_owned());
         assert_eq!((reason(), known.borrow().since), ("401".to_owned(), since));
-        observer.note_answer();
+        observer.record_response();
         assert!(known.borrow().is_reachable());
         assert_eq!(known.borrow().recoveries, 1);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::obstacle::Obstacle;
+use crate::failure_class::FailureClass;
 
 /// Reachability of a cluster or an endpoint.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub enum ReachabilityState {
         /// The reason in one line, for people.
         reason: Arc<str>,
         /// Class of the failure, for `tributary status`.
-        obstacle: Obstacle,
+        failure_class: FailureClass,
     },
 }
 

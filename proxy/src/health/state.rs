@@ -57,18 +57,18 @@ pub(crate) enum Ejection {
 }
 
 impl State {
-    /// Returns the endpoint's rank for the request number `turn`; 0 is the best rank, `None` excludes the endpoint.
+    /// Returns the endpoint's rank for the request number `rotation`; 0 is the best rank, `None` excludes the endpoint.
     ///
     /// An endpoint on probation has no requests in flight, so a choice by load would send every new watch there.
     /// Therefore the endpoint skips most requests at first. It skips several consecutive numbers, because the choice
-    /// between equal endpoints also depends on `turn`.
-    pub(crate) fn rank(self, turn: usize, now: Instant) -> Option<u8> {
+    /// between equal endpoints also depends on `rotation`.
+    pub(crate) fn rank(self, rotation: usize, now: Instant) -> Option<u8> {
         match self {
             Self::Ready => Some(0),
             Self::Probation { since } => {
                 let passed = now.saturating_duration_since(since).as_millis();
                 let share = 1 + passed * u128::from(STEPS) / PROBATION.as_millis();
-                Some(u8::from((turn as u128 / TURNS_IN_A_ROW) % u128::from(STEPS) >= share))
+                Some(u8::from((rotation as u128 / TURNS_IN_A_ROW) % u128::from(STEPS) >= share))
             }
             Self::Reachable | Self::Ejected(Ejection::Faulty { .. }) => Some(2),
             Self::Ejected(Ejection::Unreachable) | Self::Drained => None,
@@ -288,7 +288,7 @@ mod tests {
         let taken = |state: State, seconds| {
             let now = since + Duration::from_secs(seconds);
             let machine = Machine { state, ..Machine::default() };
-            (0..700).filter(|turn| machine.state(false, now).rank(*turn, now) == Some(0)).count()
+            (0..700).filter(|rotation| machine.state(false, now).rank(*rotation, now) == Some(0)).count()
         };
         assert_eq!(taken(State::Ready, 0), 700);
         for (seconds, turns) in [(0, 70), (1, 140), (5, 420), (9, 700), (10, 700), (1000, 700)] {

@@ -59,16 +59,23 @@ pub(crate) struct ConnectionTask<C> {
     starter: Starter,
     parts: FuturesUnordered<ConnectionPart>,
     round: Arc<PollRound>,
-    of_connection: Waker,
-    of_parts: Waker,
+    connection_waker: Waker,
+    parts_waker: Waker,
 }
 
 impl<C: Future + Unpin> ConnectionTask<C> {
     pub(crate) fn new(connection: C, starter: Starter) -> Self {
         let round = Arc::clone(&starter.round);
-        let (of_connection, of_parts) = (round.waker(PollSide::Connection), round.waker(PollSide::Parts));
+        let (connection_waker, parts_waker) = (round.waker(PollSide::Connection), round.waker(PollSide::Parts));
         round.mark_woken(PollSide::Connection);
-        Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), round, of_connection, of_parts }
+        Self {
+            connection: Some(connection),
+            starter,
+            parts: FuturesUnordered::new(),
+            round,
+            connection_waker,
+            parts_waker,
+        }
     }
 
     pub(crate) fn connection(&self) -> Option<&C> {
@@ -81,7 +88,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         for _ in 0..ROUNDS_MAX {
             if self.round.take_woken(PollSide::Connection)
                 && let Some(connection) = &mut self.connection
-                && let Poll::Ready(ended) = Pin::new(connection).poll(&mut Context::from_waker(&self.of_connection))
+                && let Poll::Ready(ended) = Pin::new(connection).poll(&mut Context::from_waker(&self.connection_waker))
             {
                 self.connection = None;
                 self.round.leave();
@@ -101,7 +108,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
     }
 
     fn poll_parts(&mut self) {
-        let cx = &mut Context::from_waker(&self.of_parts);
+        let cx = &mut Context::from_waker(&self.parts_waker);
         loop {
             // Reuses the capacity of the vector, because each request spawns futures.
             self.parts.extend(self.starter.started.lock().parts.drain(..));

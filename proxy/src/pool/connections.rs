@@ -104,13 +104,13 @@ impl Slot {
         self.version == version && !self.sender.is_closed()
     }
 
-    fn is_worn(&self) -> bool {
-        self.counts.are_worn()
+    fn has_many_resets(&self) -> bool {
+        self.counts.have_many_resets()
     }
 
     /// Returns whether the connection has too many resets and no open stream.
-    fn is_worn_out(&self) -> bool {
-        self.is_worn() && self.streams() == 0
+    fn is_exhausted(&self) -> bool {
+        self.has_many_resets() && self.streams() == 0
     }
 }
 
@@ -140,10 +140,10 @@ impl Dial {
 }
 
 pub(crate) enum Pick {
-    Room(StreamPermit),
+    Free(StreamPermit),
     /// A free stream, but a new connection should be opened: few streams are free, another runtime drives the
     /// connection, or too many of its streams were reset.
-    Tight(StreamPermit),
+    NearlyFull(StreamPermit),
     Full,
 }
 
@@ -153,11 +153,11 @@ impl Connections {
         let fresh = || fresh(&slots, version);
         let ours = || fresh().filter(|slot| slot.runtime == here);
         if let Some(permit) = ours().find_map(|slot| slot.reserve(80)) {
-            return Pick::Room(permit);
+            return Pick::Free(permit);
         }
         let roomy = fresh().find_map(|slot| slot.reserve(80));
         let any = || ours().chain(fresh()).find_map(|slot| slot.reserve(100));
-        roomy.or_else(any).or_else(|| least_worn(&slots, version)).map_or(Pick::Full, Pick::Tight)
+        roomy.or_else(any).or_else(|| reserve_fewest_resets(&slots, version)).map_or(Pick::Full, Pick::NearlyFull)
     }
 
     /// Like [`pick`](Self::pick), but streams spread over `over` connections before the first connection is full. One
@@ -172,23 +172,26 @@ impl Connections {
         let ours = || fresh().filter(|slot| slot.runtime == here);
         let quiet = ours().find(|slot| slot.streams() < SPREAD_FROM.min(slot.allowed()));
         if let Some(permit) = quiet.and_then(|slot| slot.reserve(80)) {
-            return Pick::Room(permit);
+            return Pick::Free(permit);
         }
         let is_spread = fresh().count() >= over;
         match ours().min_by_key(|slot| slot.streams()).and_then(|slot| slot.reserve(80)) {
-            Some(permit) if is_spread => Pick::Room(permit),
-            Some(permit) => Pick::Tight(permit),
+            Some(permit) if is_spread => Pick::Free(permit),
+            Some(permit) => Pick::NearlyFull(permit),
             None => self.pick(version, here),
         }
     }
 
     /// Reserves a stream on the first connection with a free stream. Connections fill one after the other, so that
-    /// there are few connections. Returns [`Pick::Tight`] if a new connection should be opened for later requests.
+    /// there are few connections. Returns [`Pick::NearlyFull`] if a new connection should be opened for later requests.
     pub(crate) fn pick_first(&self, version: u64) -> Pick {
         let slots = self.slots.load();
-        match fresh(&slots, version).find_map(|slot| slot.reserve(100)).or_else(|| least_worn(&slots, version)) {
-            Some(permit) if self.has_spare(version) => Pick::Room(permit),
-            Some(permit) => Pick::Tight(permit),
+        match fresh(&slots, version)
+            .find_map(|slot| slot.reserve(100))
+            .or_else(|| reserve_fewest_resets(&slots, version))
+        {
+            Some(permit) if self.has_spare(version) => Pick::Free(permit),
+            Some(permit) => Pick::NearlyFull(permit),
             None => Pick::Full,
         }
     }
@@ -197,8 +200,8 @@ impl Connections {
     pub(crate) fn has_spare(&self, version: u64) -> bool {
         let slots = self.slots.load();
         let fresh = || fresh(&slots, version);
-        let room: usize = fresh().map(|slot| slot.allowed().saturating_sub(slot.streams())).sum();
-        fresh().next_back().is_some_and(|last| room >= (last.allowed() / 5).max(1))
+        let free_streams: usize = fresh().map(|slot| slot.allowed().saturating_sub(slot.streams())).sum();
+        fresh().next_back().is_some_and(|last| free_streams >= (last.allowed() / 5).max(1))
     }
 
     /// Reserves a stream on a connection of this runtime without open streams, if all its responses were read to the
@@ -210,11 +213,11 @@ impl Connections {
     }
 
     /// Returns the connection with the most free streams, and the number of free streams.
-    pub(crate) fn roomiest(&self, version: u64) -> Option<(usize, Arc<Slot>)> {
+    pub(crate) fn most_free_streams(&self, version: u64) -> Option<(usize, Arc<Slot>)> {
         let slots = self.slots.load();
         let usable = slots.iter().filter(|slot| slot.is_usable(version));
         let rooms = usable.map(|slot| (slot.allowed().saturating_sub(slot.streams()), slot));
-        rooms.max_by_key(|(room, _)| *room).map(|(room, slot)| (room, slot.clone()))
+        rooms.max_by_key(|(free_streams, _)| *free_streams).map(|(free_streams, slot)| (free_streams, slot.clone()))
     }
 
     pub(crate) fn idle(&self) -> Option<u64> {
@@ -224,7 +227,7 @@ impl Connections {
     /// Returns the number of connections with credentials of this version. A connection with too many resets counts
     /// while it has open streams.
     pub(crate) fn usable(&self, version: u64) -> usize {
-        self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_worn_out()).count()
+        self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_exhausted()).count()
     }
 
     /// Returns whether there is neither a connection nor a connection attempt.
@@ -271,7 +274,7 @@ impl Connections {
     /// credentials may still add a connection, which does not replace newer connections.
     pub(crate) fn push(&self, slot: Arc<Slot>) {
         let stays =
-            |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_worn_out();
+            |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_exhausted();
         self.slots.rcu(|slots| {
             let mut slots: Vec<_> = slots.iter().filter(|other| stays(other)).cloned().collect();
             slots.push(slot.clone());
@@ -286,7 +289,7 @@ impl Connections {
     /// Removes connections without a request since the last call. A request that uses such a connection at this moment
     /// keeps it open.
     pub(crate) fn reap(&self) {
-        let is_unused = |slot: &Arc<Slot>| !slot.counts.used.swap(false, Ordering::Relaxed) || slot.is_worn();
+        let is_unused = |slot: &Arc<Slot>| !slot.counts.used.swap(false, Ordering::Relaxed) || slot.has_many_resets();
         let idle = |slot: &Arc<Slot>| slot.streams() == 0 && is_unused(slot);
         let gone: Vec<u64> = self.slots.load().iter().filter(|slot| idle(slot)).map(|slot| slot.id).collect();
         for id in gone {
@@ -307,14 +310,14 @@ impl Connections {
 
 /// Returns the connections with credentials of this version and few resets.
 fn fresh(slots: &[Arc<Slot>], version: u64) -> impl DoubleEndedIterator<Item = &Arc<Slot>> {
-    slots.iter().filter(move |slot| slot.is_usable(version) && !slot.is_worn())
+    slots.iter().filter(move |slot| slot.is_usable(version) && !slot.has_many_resets())
 }
 
 /// Reserves a stream on the connection with the fewest resets, if all others are full. Otherwise one client that resets
 /// many streams could exhaust each new connection, and other clients would wait for ever.
-fn least_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
-    let has_room = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
-    let best = slots.iter().filter(has_room).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
+fn reserve_fewest_resets(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
+    let has_capacity = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
+    let best = slots.iter().filter(has_capacity).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
     best.and_then(|slot| slot.reserve(100))
 }
 
@@ -354,10 +357,10 @@ mod tests {
         (connections, runtime::Handle::current().id())
     }
 
-    fn room(picked: Pick) -> Option<StreamPermit> {
+    fn free_streams(picked: Pick) -> Option<StreamPermit> {
         match picked {
-            Pick::Room(permit) => Some(permit),
-            Pick::Tight(_) | Pick::Full => None,
+            Pick::Free(permit) => Some(permit),
+            Pick::NearlyFull(_) | Pick::Full => None,
         }
     }
 
@@ -366,16 +369,16 @@ mod tests {
         let (connections, here) = connections(64).await;
         for _ in 0..2 * BROKEN_OFF_MAX {
             // Two cases without a reset: a reserved stream without a request, and a request that was returned unsent.
-            drop(room(connections.pick(1, here)).expect("room"));
-            let came_back = room(connections.pick(1, here)).expect("room");
-            SentStream::on(&came_back.slot().counts).ended_well();
+            drop(free_streams(connections.pick(1, here)).expect("room"));
+            let came_back = free_streams(connections.pick(1, here)).expect("room");
+            SentStream::on(&came_back.slot().counts).complete();
         }
         assert!(connections.reserve_idle(1, here).is_some(), "nothing was left unread on it");
         for _ in 0..BROKEN_OFF_MAX {
-            let reset = room(connections.pick(1, here)).expect("room");
+            let reset = free_streams(connections.pick(1, here)).expect("room");
             drop(SentStream::on(&reset.slot().counts));
         }
-        assert!(matches!(connections.pick(1, here), Pick::Tight(_)), "it is to be replaced");
+        assert!(matches!(connections.pick(1, here), Pick::NearlyFull(_)), "it is to be replaced");
     }
 
     /// Each case has the number of connections with their open streams. The test expects the connection of the next
@@ -385,15 +388,15 @@ mod tests {
         let (connections, here) = connections(64).await;
         let mut kept = Vec::new();
         for _ in 0..SPREAD_FROM {
-            kept.push(room(connections.pick_spread(1, here, 2)).expect("few streams need one connection"));
+            kept.push(free_streams(connections.pick_spread(1, here, 2)).expect("few streams need one connection"));
         }
-        assert!(matches!(connections.pick_spread(1, here, 1), Pick::Room(_)), "where one is enough it is filled");
-        let Pick::Tight(ninth) = connections.pick_spread(1, here, 2) else { panic!("another is to be dialed") };
+        assert!(matches!(connections.pick_spread(1, here, 1), Pick::Free(_)), "where one is enough it is filled");
+        let Pick::NearlyFull(ninth) = connections.pick_spread(1, here, 2) else { panic!("another is to be dialed") };
         kept.push(ninth);
         connections.push(slot(2, 64).await);
         let mut take = |count| {
             for _ in 0..count {
-                kept.push(room(connections.pick_spread(1, here, 2)).expect("room on two"));
+                kept.push(free_streams(connections.pick_spread(1, here, 2)).expect("room on two"));
             }
             connections.slots.load().iter().map(|slot| slot.streams()).collect::<Vec<_>>()
         };
@@ -401,7 +404,7 @@ mod tests {
         assert_eq!(take(13), [15, 14], "then each gets what the other has");
         assert_eq!(take(73), [51, 51], "to 80 % of what each allows");
         assert!(
-            matches!(connections.pick_spread(1, here, 2), Pick::Tight(_)),
+            matches!(connections.pick_spread(1, here, 2), Pick::NearlyFull(_)),
             "the next one is due as without spreading"
         );
     }
@@ -409,14 +412,14 @@ mod tests {
     #[tokio::test]
     async fn connection_with_many_resets_is_used_if_others_are_full() {
         let (connections, here) = connections(64).await;
-        let kept = room(connections.pick(1, here)).expect("room");
+        let kept = free_streams(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
             drop(SentStream::on(&kept.slot().counts));
         }
         connections.push(slot(2, 1).await);
-        let taken = room(connections.pick(1, here)).expect("room on the other");
+        let taken = free_streams(connections.pick(1, here)).expect("room on the other");
         assert_eq!(taken.slot().id, 2);
-        let Pick::Tight(last) = connections.pick(1, here) else { panic!("another is to be dialed") };
+        let Pick::NearlyFull(last) = connections.pick(1, here) else { panic!("another is to be dialed") };
         assert_eq!(last.slot().id, 1);
         assert!(matches!(connections.pick(2, here), Pick::Full), "with other credentials");
     }
@@ -424,7 +427,7 @@ mod tests {
     #[tokio::test]
     async fn connection_with_many_resets_counts_while_it_has_a_stream() {
         let (connections, here) = connections(64).await;
-        let kept = room(connections.pick(1, here)).expect("room");
+        let kept = free_streams(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
             drop(SentStream::on(&kept.slot().counts));
         }
@@ -439,8 +442,8 @@ mod tests {
         let mut taken = Vec::new();
         for place in 1..=100 {
             match connections.pick_first(1) {
-                Pick::Room(permit) if place <= 80 => taken.push(permit),
-                Pick::Tight(permit) if place > 80 => taken.push(permit),
+                Pick::Free(permit) if place <= 80 => taken.push(permit),
+                Pick::NearlyFull(permit) if place > 80 => taken.push(permit),
                 _ => panic!("place {place}"),
             }
         }

@@ -18,15 +18,15 @@ use tower::{Service, ServiceExt};
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, without_brackets};
 
-use crate::credentials::Current;
+use crate::credentials::CurrentCredentials;
 use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, ForwardError, SharedError};
 use crate::exhaustion::{Exhaustion, try_socket};
-use crate::obstacle::Obstacle;
+use crate::failure_class::FailureClass;
+use crate::pool::byte_stream::{BoxIo, ByteStreams};
 use crate::pool::connection_task::{ConnectionTask, Starter};
-use crate::pool::line::{BoxIo, Lines};
-use crate::pool::proofs::ServerProofs;
 use crate::pool::read_ahead::ReadAhead;
+use crate::pool::server_identities::ServerIdentities;
 use crate::pool::tls::{self, Protocols, TlsSource};
 use crate::pool::watch_connection::{self, Setup, WatchConnection, WatchSender};
 use crate::target::ServerUrl;
@@ -117,14 +117,14 @@ pub(crate) struct Dialer {
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
     /// Collects the servers' certificates of checked handshakes.
-    proofs: Arc<ServerProofs>,
+    server_identities: Arc<ServerIdentities>,
     /// Protocol for connections without TLS, because only TLS can negotiate the protocol.
     plain: Plain,
     timeout: Duration,
     max_header_list_size: u32,
     keep_alive_interval: Duration,
     keep_alive_timeout: Duration,
-    lines: Lines,
+    byte_streams: ByteStreams,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,8 @@ pub(crate) struct Route<'a> {
 }
 
 impl Dialer {
-    /// Prepares connections. `tls` is `None` for plain HTTP. `proofs` collects certificates of the member's servers.
+    /// Prepares connections. `tls` is `None` for plain HTTP. `server_identities` collects certificates of the member's
+    /// servers.
     ///
     /// # Errors
     /// [`ConnectError::ProxyUrl`].
@@ -152,7 +153,7 @@ impl Dialer {
         route: Route<'_>,
         tuning: &ClientTuning,
         tls: Option<Arc<TlsSource>>,
-        proofs: Arc<ServerProofs>,
+        server_identities: Arc<ServerIdentities>,
     ) -> Result<Self, ConnectError> {
         let Route { proxy, connector: given } = route;
         let is_given = given.is_some();
@@ -173,13 +174,13 @@ impl Dialer {
             first_hop,
             connector,
             tls,
-            proofs,
+            server_identities,
             plain,
             timeout: tuning.connect_timeout,
             max_header_list_size: tuning.max_header_list_size,
             keep_alive_interval: tuning.keep_alive_interval,
             keep_alive_timeout: tuning.keep_alive_timeout,
-            lines: Lines::default(),
+            byte_streams: ByteStreams::default(),
         })
     }
 
@@ -203,7 +204,7 @@ impl Dialer {
         &self,
         protocols: Protocols,
         http2: Http2Use,
-        credentials: &Current,
+        credentials: &CurrentCredentials,
     ) -> Result<Dialed, ForwardError> {
         let deadline = Instant::now() + self.timeout;
         let raw = self.connect(deadline).await?;
@@ -220,8 +221,8 @@ impl Dialer {
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),
             Ok(Err(error)) => {
-                let (remedy, obstacle) = (tls::remedy(&error), tls::handshake_obstacle(&error));
-                return Err(self.tls_failed(tls, Arc::new(error), remedy, obstacle));
+                let (remedy, failure_class) = (tls::remedy(&error), tls::handshake_failure_class(&error));
+                return Err(self.tls_failed(tls, Arc::new(error), remedy, failure_class));
             }
             Ok(Ok(stream)) => stream,
         };
@@ -229,7 +230,7 @@ impl Dialer {
         if tls.checks_servers()
             && let Some([own, ..]) = session.peer_certificates()
         {
-            self.proofs.add_certificate(own);
+            self.server_identities.add_certificate(own);
         }
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         if is_http2 {
@@ -243,7 +244,7 @@ impl Dialer {
         match timeout_at(deadline, self.connector.clone().oneshot(self.target.dial_uri())).await {
             Err(_) => Err(self.timed_out("TCP connection")),
             Ok(Err(error)) => Err(self.not_connected(error, deadline).await),
-            Ok(Ok(stream)) => Ok(self.lines.attach(stream)),
+            Ok(Ok(stream)) => Ok(self.byte_streams.attach(stream)),
         }
     }
 
@@ -253,7 +254,7 @@ impl Dialer {
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
         let said = Exhaustion::from_error(&*error, try_socket);
         let exhausted = match said {
-            Some(said) => said.shown(&self.first_hop, deadline).await,
+            Some(said) => said.confirmed(&self.first_hop, deadline).await,
             None => None,
         };
         let source: SharedError = Arc::new(OneLine(error));
@@ -264,7 +265,7 @@ impl Dialer {
     }
 
     pub(crate) fn cut(&self) {
-        self.lines.cut();
+        self.byte_streams.cut();
     }
 
     async fn start_http1(&self, stream: BoxIo, deadline: Instant) -> Result<Dialed, ForwardError> {
@@ -335,7 +336,7 @@ impl Dialer {
         tls: &TlsSource,
         source: SharedError,
         remedy: &'static str,
-        obstacle: Obstacle,
+        failure_class: FailureClass,
     ) -> ForwardError {
         ForwardError::Tls {
             cluster: self.cluster.clone(),
@@ -343,17 +344,17 @@ impl Dialer {
             server_name: tls.server_name_text.clone(),
             source,
             remedy,
-            obstacle,
+            failure_class,
         }
     }
 
     fn handshake_failed(&self, error: impl Into<BoxError>) -> ForwardError {
         let error = OneLine(error.into());
         let text = error.to_string();
-        let alert = tls::alert_remedy(&text).map(|remedy| (remedy, tls::alert_obstacle(&text)));
+        let alert = tls::alert_remedy(&text).map(|remedy| (remedy, tls::alert_failure_class(&text)));
         let source: SharedError = Arc::new(error);
         match (&self.tls, alert) {
-            (Some(tls), Some((remedy, obstacle))) => self.tls_failed(tls, source, remedy, obstacle),
+            (Some(tls), Some((remedy, failure_class))) => self.tls_failed(tls, source, remedy, failure_class),
             _ => {
                 ForwardError::Handshake { cluster: self.cluster.clone(), address: self.target.address.clone(), source }
             }

@@ -39,7 +39,7 @@ pub(crate) struct Checkout {
     version: u64,
     runtime: runtime::Id,
     /// Permit for the request; `None` for a connection that was opened without a request.
-    place: Option<Permit>,
+    permit: Option<Permit>,
     home: Arc<IdleConnections>,
 }
 
@@ -64,7 +64,7 @@ impl IdleConnections {
         version: u64,
         runtime: runtime::Id,
     ) -> Checkout {
-        Checkout { sender: Some(sender), version, runtime, place: None, home: self.clone() }
+        Checkout { sender: Some(sender), version, runtime, permit: None, home: self.clone() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -84,10 +84,10 @@ impl IdleConnections {
 }
 
 impl Checkout {
-    pub(crate) fn placed(self, place: Permit) -> Self {
-        let mut placed = self;
-        placed.place = Some(place);
-        placed
+    pub(crate) fn with_permit(self, permit: Permit) -> Self {
+        let mut with_permit = self;
+        with_permit.permit = Some(permit);
+        with_permit
     }
 
     pub(crate) fn sender(&mut self) -> Option<&mut SendRequest<Body>> {
@@ -100,13 +100,13 @@ impl Drop for Checkout {
         let (Some(mut sender), Ok(handle)) = (self.sender.take(), runtime::Handle::try_current()) else {
             return;
         };
-        let (home, version, runtime, place) = (self.home.clone(), self.version, self.runtime, self.place.take());
+        let (home, version, runtime, permit) = (self.home.clone(), self.version, self.runtime, self.permit.take());
         if sender.is_ready() {
             home.put(sender, version, runtime);
         } else if !sender.is_closed() {
             handle.spawn(async move {
                 // The connection is in use until the response has been read.
-                let _place = place;
+                let _permit = permit;
                 if sender.ready().await.is_ok() {
                     home.put(sender, version, runtime);
                 }

@@ -20,7 +20,7 @@ const AT_ONCE_BYTES: usize = 64 << 10;
 #[derive(Default)]
 pub(crate) struct ReadAhead {
     /// Data that was read from the socket and not requested yet.
-    ahead: BytesMut,
+    read_buffer: BytesMut,
 }
 
 impl ReadAhead {
@@ -36,20 +36,20 @@ impl<S: AsyncRead> Reading<S> for ReadAhead {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { ahead } = self;
-        if ahead.is_empty() {
+        let Self { read_buffer } = self;
+        if read_buffer.is_empty() {
             if buffer.remaining() >= AT_ONCE_BYTES {
                 return stream.poll_read(cx, buffer);
             }
             let mut read = BytesMut::with_capacity(AT_ONCE_BYTES);
             ready!(poll_read_buf(stream, cx, &mut read))?;
-            *ahead = read;
+            *read_buffer = read;
         }
-        let taken = ahead.len().min(buffer.remaining());
-        buffer.put_slice(&ahead[..taken]);
-        match taken == ahead.len() {
-            true => *ahead = BytesMut::new(),
-            false => ahead.advance(taken),
+        let taken = read_buffer.len().min(buffer.remaining());
+        buffer.put_slice(&read_buffer[..taken]);
+        match taken == read_buffer.len() {
+            true => *read_buffer = BytesMut::new(),
+            false => read_buffer.advance(taken),
         }
         Poll::Ready(Ok(()))
     }
@@ -82,7 +82,7 @@ mod tests {
         }
         assert!(got == sent);
         assert_eq!(stream.stream.1, 1);
-        assert_eq!(stream.reading.ahead.capacity(), 0, "a connection that waits holds a buffer");
+        assert_eq!(stream.reading.read_buffer.capacity(), 0, "a connection that waits holds a buffer");
         let sent = vec![7; 200_000];
         far.write_all(&sent).await.unwrap();
         drop(far);

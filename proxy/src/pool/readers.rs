@@ -79,8 +79,8 @@ impl Readers {
     /// connections is reached.
     pub(crate) fn borrow(&self, version: u64) -> Option<StreamPermit> {
         let by_reader = self.by_reader.lock();
-        let roomiest = by_reader.values().filter_map(|of| of.roomiest(version));
-        roomiest.max_by_key(|(room, _)| *room)?.1.reserve(100)
+        let most_free_streams = by_reader.values().filter_map(|of| of.most_free_streams(version));
+        most_free_streams.max_by_key(|(room, _)| *room)?.1.reserve(100)
     }
 
     /// Returns the number of connections with credentials of this version, plus current connection attempts for other
@@ -113,7 +113,7 @@ impl Readers {
 
     /// Records the result of a connection attempt for this reader. A late failure of an earlier attempt does not
     /// replace a later success.
-    pub(crate) fn note_dial(&self, reader: Reader, begun: Instant, is_success: bool) {
+    pub(crate) fn record_dial(&self, reader: Reader, begun: Instant, is_success: bool) {
         let mut last = self.last_dial.lock();
         if last.is_none_or(|last| last.begun <= begun) {
             *last = Some(LastDial { begun, is_success });

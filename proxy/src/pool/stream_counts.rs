@@ -31,7 +31,7 @@ impl StreamCounts {
 
     /// Returns whether so many streams were reset that the server may soon close the connection. Such a connection gets
     /// requests only while all others are full and no new connection exists.
-    pub(crate) fn are_worn(&self) -> bool {
+    pub(crate) fn have_many_resets(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
     }
 
@@ -50,7 +50,7 @@ impl SentStream {
     }
 
     /// Records that the stream is not reset: the response was read to its end, or nothing was sent.
-    pub(crate) fn ended_well(mut self) {
+    pub(crate) fn complete(mut self) {
         self.0 = None;
     }
 }

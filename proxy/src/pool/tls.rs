@@ -10,10 +10,10 @@ use rustls::pki_types::ServerName;
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::ClusterName;
 
-use crate::credentials::Current;
+use crate::credentials::CurrentCredentials;
 use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, SharedError};
-use crate::obstacle::Obstacle;
+use crate::failure_class::FailureClass;
 use crate::target::ServerUrl;
 
 /// Age at which files of the client certificate are read again before a connection attempt. A renewed certificate is
@@ -100,9 +100,9 @@ impl TlsSource {
     pub(crate) async fn current(
         &self,
         protocols: Protocols,
-        credentials: &Current,
+        credentials: &CurrentCredentials,
     ) -> Result<Arc<ClientConfig>, SharedError> {
-        let Current { certificate, version, .. } = credentials;
+        let CurrentCredentials { certificate, version, .. } = credentials;
         let known = self.state.load_full();
         let is_current = |state: &Arc<TlsConfigs>| {
             state.version == *version && !(certificate.is_in_files() && state.built.elapsed() >= FILES_INTERVAL)
@@ -193,14 +193,14 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-pub(crate) fn handshake_obstacle(error: &std::io::Error) -> Obstacle {
+pub(crate) fn handshake_failure_class(error: &std::io::Error) -> FailureClass {
     use rustls::Error;
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(Error::InvalidCertificate(_)) => Obstacle::Trust,
-        Some(Error::InvalidMessage(_)) => Obstacle::Protocol,
-        Some(Error::AlertReceived(alert)) => alert_obstacle(&format!("{ALERT}{alert:?}")),
+        Some(Error::InvalidCertificate(_)) => FailureClass::Trust,
+        Some(Error::InvalidMessage(_)) => FailureClass::Protocol,
+        Some(Error::AlertReceived(alert)) => alert_failure_class(&format!("{ALERT}{alert:?}")),
         // A connection that ends during the handshake does not prove another protocol.
-        _ => Obstacle::Network,
+        _ => FailureClass::Network,
     }
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
 }
 
 /// Returns the class of a TLS alert in an error text.
-pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
+pub(crate) fn alert_failure_class(text: &str) -> FailureClass {
     match alert_name(text) {
         Some(
             "CertificateRequired"
@@ -232,8 +232,8 @@ pub(crate) fn alert_obstacle(text: &str) -> Obstacle {
             | "BadCertificate"
             | "CertificateUnknown"
             | "DecryptError",
-        ) => Obstacle::Rejection,
-        _ => Obstacle::Network,
+        ) => FailureClass::Rejection,
+        _ => FailureClass::Network,
     }
 }
 
@@ -249,14 +249,17 @@ mod tests {
     #[test]
     fn handshake_failure_class_distinguishes_trust_and_rejection() {
         use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
-        let of = |error| handshake_obstacle(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
-        assert_eq!(of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), Obstacle::Trust);
-        assert_eq!(of(Error::InvalidCertificate(CertificateError::Expired)), Obstacle::Trust);
-        assert_eq!(of(Error::InvalidMessage(InvalidMessage::InvalidContentType)), Obstacle::Protocol);
-        assert_eq!(of(Error::AlertReceived(AlertDescription::CertificateExpired)), Obstacle::Rejection);
-        assert_eq!(of(Error::AlertReceived(AlertDescription::HandshakeFailure)), Obstacle::Network);
-        assert_eq!(handshake_obstacle(&std::io::ErrorKind::UnexpectedEof.into()), Obstacle::Network);
-        assert_eq!(alert_obstacle("connection error: received fatal alert: CertificateRequired"), Obstacle::Rejection);
+        let of = |error| handshake_failure_class(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
+        assert_eq!(of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), FailureClass::Trust);
+        assert_eq!(of(Error::InvalidCertificate(CertificateError::Expired)), FailureClass::Trust);
+        assert_eq!(of(Error::InvalidMessage(InvalidMessage::InvalidContentType)), FailureClass::Protocol);
+        assert_eq!(of(Error::AlertReceived(AlertDescription::CertificateExpired)), FailureClass::Rejection);
+        assert_eq!(of(Error::AlertReceived(AlertDescription::HandshakeFailure)), FailureClass::Network);
+        assert_eq!(handshake_failure_class(&std::io::ErrorKind::UnexpectedEof.into()), FailureClass::Network);
+        assert_eq!(
+            alert_failure_class("connection error: received fatal alert: CertificateRequired"),
+            FailureClass::Rejection
+        );
     }
 
     #[test]

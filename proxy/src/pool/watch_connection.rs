@@ -21,11 +21,11 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, timeout};
 
+use crate::pool::byte_stream::BoxIo;
 use crate::pool::connection_task::{ConnectionTask, Starter};
-use crate::pool::line::BoxIo;
 use crate::pool::read_through::ReadThrough;
-use crate::pool::sips::Sips;
-use crate::pool::watch_stream::{WatchBody, WatchHold, follow};
+use crate::pool::watch_stream::{WatchBody, WatchResources, follow};
+use crate::pool::yielding_reads::YieldingReads;
 use crate::tuning::Windows;
 
 /// Maximal number of watches on one connection. kube-apiserver's default limit of streams; all these watches break
@@ -43,8 +43,8 @@ pub(crate) fn windows() -> Windows {
     Windows { stream: WATCH_STREAM_BYTES, connection: WATCH_STREAM_BYTES }.for_streams(STREAMS)
 }
 
-/// h2's budget for the cost of small frames. Unlimited, because [`Sips`] takes frames out of h2 at once, and only their
-/// bytes are kept.
+/// h2's budget for the cost of small frames. Unlimited, because [`YieldingReads`] takes frames out of h2 at once, and
+/// only their bytes are kept.
 const FRAMES_BUDGET: usize = usize::MAX / 2;
 
 /// Number of reset streams that h2 remembers while data for them may arrive. About as many as the clients of a
@@ -74,7 +74,7 @@ type KeepAlive = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection for watches. Polling makes progress; ready after the end of the connection.
 pub(crate) struct WatchConnection {
-    connection: Connection<ReadThrough<BoxIo, Sips>, Bytes>,
+    connection: Connection<ReadThrough<BoxIo, YieldingReads>, Bytes>,
     /// Resolves when the member is silent.
     keep_alive: KeepAlive,
     waker: Arc<AtomicWaker>,
@@ -123,7 +123,7 @@ impl fmt::Debug for WatchSender {
 }
 
 /// Result of a request: the response head and the body.
-pub(crate) type Head = oneshot::Receiver<Result<Response<WatchBody>, h2::Error>>;
+pub(crate) type PendingResponse = oneshot::Receiver<Result<Response<WatchBody>, h2::Error>>;
 
 impl WatchSender {
     /// Returns whether the connection accepts no more requests: it has ended, or has received GOAWAY.
@@ -136,14 +136,14 @@ impl WatchSender {
     ///
     /// # Errors
     /// The request was not sent.
-    pub(crate) fn send(&self, request: Request<()>, asked: WatchHold) -> Result<Head, h2::Error> {
+    pub(crate) fn send(&self, request: Request<()>, asked: WatchResources) -> Result<PendingResponse, h2::Error> {
         // A clone for each request. While the last request of a clone waits for a free stream, h2 sends nothing more
         // from this clone.
         let mut requests = self.requests.lock().clone();
         let answer = match requests.send_request(request, true) {
             Ok((answer, _)) => answer,
             Err(error) => {
-                asked.sent.ended_well();
+                asked.sent.complete();
                 return Err(error);
             }
         };
@@ -177,7 +177,7 @@ pub(crate) async fn start(
         .max_concurrent_reset_streams(RESET_STREAMS)
         // Data for older reset streams is not a fault of the connection.
         .max_local_error_reset_streams(None);
-    let (requests, mut connection) = builder.handshake(Sips::wrap(stream, heard.clone())).await?;
+    let (requests, mut connection) = builder.handshake(YieldingReads::wrap(stream, heard.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
         Some(pings) => Box::pin(silence(pings, heard, setup)),
         // The ping handle can be taken only once.

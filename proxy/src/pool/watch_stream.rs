@@ -22,12 +22,12 @@ use tributary_apimachinery::permit::RequestPermit;
 use crate::pool::stream_counts::SentStream;
 
 /// Resources of a watch, and the minimal age of its stream before a reset.
-pub(crate) struct WatchHold {
+pub(crate) struct WatchResources {
     pub(crate) sent: SentStream,
     /// Permits, which are freed after the stream has ended and the client has finished reading.
-    pub(crate) held: RequestPermit,
+    pub(crate) permit: RequestPermit,
     /// Age below which a stream is not reset, because proxies count early resets and close the connection.
-    pub(crate) patience: Duration,
+    pub(crate) abandoned_read_time: Duration,
 }
 
 /// Receives the response to a watch until its end, or until the client abandons the watch. Runs in the connection's
@@ -35,10 +35,10 @@ pub(crate) struct WatchHold {
 pub(crate) async fn follow(
     mut answer: ResponseFuture,
     mut told: oneshot::Sender<Result<Response<WatchBody>, h2::Error>>,
-    asked: WatchHold,
+    asked: WatchResources,
 ) {
-    let WatchHold { sent, held, patience } = asked;
-    let reset_from = Instant::now() + patience;
+    let WatchResources { sent, permit, abandoned_read_time } = asked;
+    let reset_from = Instant::now() + abandoned_read_time;
     let answered = tokio::select! {
         biased;
         answered = &mut answer => answered,
@@ -47,50 +47,50 @@ pub(crate) async fn follow(
             // The watch is abandoned before the response head. The member may still be processing the request.
             Err(_) => {
                 drop(answer);
-                return drop((sent, held));
+                return drop((sent, permit));
             }
         },
     };
     // The stream ends before it is counted as free.
     drop(answer);
-    sent.ended_well();
+    sent.complete();
     match answered {
         Err(error) => drop(told.send(Err(error))),
         Ok(response) => {
             let (head, mut stream) = response.into_parts();
-            let unread = Arc::new(Unread::from_stream(&mut stream));
-            let body = WatchBody { unread: unread.clone() };
-            let _end = EndOfFollowing(unread.clone());
+            let buffer = Arc::new(WatchBuffer::from_stream(&mut stream));
+            let body = WatchBody { buffer: buffer.clone() };
+            let _end = EndOnDrop(buffer.clone());
             // If the client has disconnected, the body is dropped here, which abandons the watch.
             drop(told.send(Ok(Response::from_parts(head, body))));
-            if poll_fn(|cx| unread.poll_follow(&mut stream, cx)).await == Followed::GivenUp {
+            if poll_fn(|cx| buffer.poll_follow(&mut stream, cx)).await == FollowOutcome::GivenUp {
                 // The window is not extended, so at most one window of data arrives.
                 let rest = async { while let Some(Ok(_)) = stream.data().await {} };
                 let _over = timeout_at(reset_from, rest).await;
             }
         }
     }
-    drop(held);
+    drop(permit);
 }
 
 /// Ends the body when dropped, so that the reader gets an error if the connection's task is dropped.
-struct EndOfFollowing(Arc<Unread>);
+struct EndOnDrop(Arc<WatchBuffer>);
 
-impl Drop for EndOfFollowing {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.came(|state| {
+        self.0.update(|state| {
             state.end.get_or_insert_with(|| Err(Reason::INTERNAL_ERROR.into()));
         });
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Followed {
+enum FollowOutcome {
     ToItsEnd,
     GivenUp,
 }
 
-struct Unread(Mutex<StreamState>);
+struct WatchBuffer(Mutex<StreamState>);
 
 #[derive(Default)]
 struct StreamState {
@@ -106,27 +106,27 @@ struct StreamState {
     follower: Option<Waker>,
 }
 
-impl Unread {
+impl WatchBuffer {
     fn from_stream(stream: &mut RecvStream) -> Self {
         let end = stream.is_end_stream().then_some(Ok(()));
         Self(Mutex::new(StreamState { end, flow: Some(stream.flow_control().clone()), ..StreamState::default() }))
     }
 
-    fn poll_follow(&self, stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Followed> {
+    fn poll_follow(&self, stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<FollowOutcome> {
         loop {
             match stream.poll_data(cx) {
-                Poll::Ready(Some(Ok(bytes))) => self.came(|state| state.bytes.extend_from_slice(&bytes)),
+                Poll::Ready(Some(Ok(bytes))) => self.update(|state| state.bytes.extend_from_slice(&bytes)),
                 Poll::Ready(Some(Err(error))) => {
-                    self.came(|state| state.end = Some(Err(error)));
-                    return Poll::Ready(Followed::ToItsEnd);
+                    self.update(|state| state.end = Some(Err(error)));
+                    return Poll::Ready(FollowOutcome::ToItsEnd);
                 }
                 Poll::Ready(None) => match stream.poll_trailers(cx) {
                     Poll::Ready(trailers) => {
-                        self.came(|state| match trailers {
+                        self.update(|state| match trailers {
                             Ok(trailers) => (state.trailers, state.end) = (trailers, Some(Ok(()))),
                             Err(error) => state.end = Some(Err(error)),
                         });
-                        return Poll::Ready(Followed::ToItsEnd);
+                        return Poll::Ready(FollowOutcome::ToItsEnd);
                     }
                     Poll::Pending => break,
                 },
@@ -135,7 +135,7 @@ impl Unread {
         }
         let mut state = self.0.lock();
         if state.is_given_up {
-            return Poll::Ready(Followed::GivenUp);
+            return Poll::Ready(FollowOutcome::GivenUp);
         }
         if state.follower.as_ref().is_none_or(|follower| !follower.will_wake(cx.waker())) {
             state.follower = Some(cx.waker().clone());
@@ -143,7 +143,7 @@ impl Unread {
         Poll::Pending
     }
 
-    fn came(&self, note: impl FnOnce(&mut StreamState)) {
+    fn update(&self, note: impl FnOnce(&mut StreamState)) {
         let reader = {
             let mut state = self.0.lock();
             if state.is_given_up {
@@ -160,7 +160,7 @@ impl Unread {
 
 /// The response body of a watch. Dropping the body abandons the watch.
 pub(crate) struct WatchBody {
-    unread: Arc<Unread>,
+    buffer: Arc<WatchBuffer>,
 }
 
 impl HttpBody for WatchBody {
@@ -168,7 +168,7 @@ impl HttpBody for WatchBody {
     type Error = h2::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        let mut state = self.unread.0.lock();
+        let mut state = self.buffer.0.lock();
         if !state.bytes.is_empty() {
             // Moves the buffer out of the state, so that consumed data takes no memory.
             let bytes = std::mem::take(&mut state.bytes).freeze();
@@ -191,12 +191,12 @@ impl HttpBody for WatchBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        let state = self.unread.0.lock();
+        let state = self.buffer.0.lock();
         state.bytes.is_empty() && state.trailers.is_none() && matches!(state.end, Some(Ok(())))
     }
 
     fn size_hint(&self) -> SizeHint {
-        let state = self.unread.0.lock();
+        let state = self.buffer.0.lock();
         let mut hint = SizeHint::new();
         hint.set_lower(state.bytes.len() as u64);
         if matches!(state.end, Some(Ok(()))) {
@@ -209,7 +209,7 @@ impl HttpBody for WatchBody {
 impl Drop for WatchBody {
     fn drop(&mut self) {
         let (follower, flow, bytes) = {
-            let mut state = self.unread.0.lock();
+            let mut state = self.buffer.0.lock();
             state.is_given_up = true;
             (state.follower.take(), state.flow.take(), std::mem::take(&mut state.bytes))
         };
@@ -245,7 +245,7 @@ mod tests {
         let (answer, _request_body) = send.send_request(request, true).unwrap();
         let (told, tell) = oneshot::channel();
         let sent = SentStream::on(&Arc::new(StreamCounts::new(1)));
-        let asked = WatchHold { sent, held: Permit::keeping(()).into(), patience: Duration::ZERO };
+        let asked = WatchResources { sent, permit: Permit::from_guard(()).into(), abandoned_read_time: Duration::ZERO };
         let following = tokio::spawn(follow(answer, told, asked));
         let mut body = tell.await.unwrap().unwrap().into_body();
         following.abort();

@@ -17,7 +17,7 @@ const BUFFER: usize = 32 << 10;
 
 /// Copies in both directions until both connections have ended or one breaks. Returns the cause if the member's
 /// connection broke. A disconnected client is not a fault of the member.
-pub(crate) async fn joined(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<Endpoint>) -> Option<String> {
+pub(crate) async fn copy_both_ways(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<Endpoint>) -> Option<String> {
     // The client's future resolves after the 101 was written, or fails if the client has disconnected.
     let (client, member) = match tokio::try_join!(client, member) {
         Ok(both) => both,
@@ -45,7 +45,7 @@ struct MemberSide<S> {
 }
 
 impl<S> MemberSide<S> {
-    fn noted<T>(&mut self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn record_failure<T>(&mut self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = &done {
             self.broken = Some(explain(error));
         }
@@ -61,24 +61,24 @@ impl<S: AsyncRead + Unpin> AsyncRead for MemberSide<S> {
         if comes_now && buffer.filled().len() > before {
             self.endpoint.heard();
         }
-        self.noted(done)
+        self.record_failure(done)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for MemberSide<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.noted(done)
+        self.record_failure(done)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let done = Pin::new(&mut self.stream).poll_flush(cx);
-        self.noted(done)
+        self.record_failure(done)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let done = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.noted(done)
+        self.record_failure(done)
     }
 
     fn poll_write_vectored(
@@ -87,7 +87,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MemberSide<S> {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
-        self.noted(done)
+        self.record_failure(done)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -15,8 +15,8 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{
-    BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, LeftOutReason, OwnToken, Probe, ReachabilityState,
-    RequestIdentity, Sent,
+    BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, LeftOutReason, Probe, ReachabilityState,
+    RequestIdentity, Sent, UserToken,
 };
 
 use crate::endpoints::{Gate, client_with};
@@ -265,7 +265,7 @@ async fn requests_in_flight_are_limited_per_endpoint_and_per_member() {
 
 /// Returns a user's own token, which the proxy sends on connections without Tributary's credentials.
 fn own() -> RequestIdentity {
-    RequestIdentity::Own(OwnToken::new(b"anns", None).unwrap())
+    RequestIdentity::UserToken(UserToken::new(b"anns", None).unwrap())
 }
 
 /// A member that answers requests without a token with 401, and other requests with 200. `/hang` with a token gets no
@@ -290,7 +290,7 @@ async fn unanswered_trial_request_blocks_for_one_interval_only() {
     let breaker = BreakerTuning { open_for: Duration::from_millis(300), ..three_failures() };
     let tuning = ClientTuning { breaker, ..ClientTuning::default() };
     let client = member::connect(config.clone(), tuning.clone()).await;
-    let client = client.passing_tokens(&config, &[], tuning).await.unwrap();
+    let client = client.enable_user_tokens(&config, &[], tuning).await.unwrap();
     gate.close().await;
     for _ in 0..3 {
         client.send_request(get("/api"), own()).await.unwrap_err();
@@ -299,7 +299,7 @@ async fn unanswered_trial_request_blocks_for_one_interval_only() {
     let hangs = async {
         loop {
             let mut request = get("/hang");
-            request.extensions_mut().insert(tributary_apimachinery::RequestClass::Opaque);
+            request.extensions_mut().insert(tributary_apimachinery::RequestClass::Streamed);
             let refused = client.send_request(request, own()).await.unwrap_err();
             assert_eq!(refused.status_code(), StatusCode::SERVICE_UNAVAILABLE);
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -326,7 +326,7 @@ async fn recovered_endpoint_gets_requests_with_user_tokens_again() {
     let client = client_with(tuning.clone(), &member, [&gates[0], &gates[1]]).await;
     let mut config = member.config();
     config.cluster_url = gates[0].url();
-    let client = client.passing_tokens(&config, &[gates[1].url().into()], tuning).await.unwrap();
+    let client = client.enable_user_tokens(&config, &[gates[1].url().into()], tuning).await.unwrap();
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
     gates[0].close().await;

@@ -1,7 +1,7 @@
 //! Tests of a request's identity at the member, and of the forwarded request headers.
 
 use http::{HeaderMap, Response, StatusCode};
-use tributary_proxy::{ClientTuning, ForwardError, GivenIdentity, Impersonation, RequestIdentity};
+use tributary_proxy::{ClientImpersonation, ClientTuning, ForwardError, Impersonation, RequestIdentity};
 
 use crate::member::{self, Member, Options, SendRequest, empty, get};
 
@@ -22,8 +22,8 @@ async fn client_impersonation_headers_reach_the_member() {
     given.insert("authorization", "Bearer ignored".parse().unwrap());
     given.insert("x-remote-user", "ignored".parse().unwrap());
 
-    let given = GivenIdentity::from_headers(&given).unwrap().unwrap();
-    client.send_request(get("/version"), RequestIdentity::AsGiven(given)).await.unwrap();
+    let given = ClientImpersonation::from_headers(&given).unwrap().unwrap();
+    client.send_request(get("/version"), RequestIdentity::ClientImpersonation(given)).await.unwrap();
     assert_eq!(member.last().all("impersonate-user"), ["bob"]);
     assert_eq!(names(&member.last().headers), ["impersonate-user"]);
 

@@ -47,7 +47,7 @@ impl Scene {
         Self { member, gates, broken, client, tending }
     }
 
-    fn break_off(&self, at: usize, fault: Fault) {
+    fn close_connections(&self, at: usize, fault: Fault) {
         self.broken.lock().insert(self.gates[at].url().authority().unwrap().to_string(), fault);
     }
 
@@ -120,7 +120,7 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
 #[tokio::test]
 async fn endpoint_with_fast_500s_is_ejected_and_recovers_slowly() {
     let scene = Scene::new().await;
-    scene.break_off(0, Fault::Errors);
+    scene.close_connections(0, Fault::Errors);
     // One of these requests gets the first 500. After 3 s, the faulty endpoint gets almost no requests.
     scene.load(Duration::from_secs(3)).await;
     assert_eq!(scene.ejected(), [true, false]);
@@ -157,7 +157,7 @@ async fn endpoint_that_resets_all_streams_is_ejected() {
         assert_eq!(scene.ejected(), [false, false]);
     }
     assert!(scene.client.endpoints().iter().all(|endpoint| endpoint.breaker_openings == 0));
-    scene.break_off(0, Fault::BreaksOff);
+    scene.close_connections(0, Fault::BreaksOff);
     let until = Instant::now() + SOON;
     while scene.ejected() != [true, false] {
         // The proxy retries a request after a reset, within the retry budget.
@@ -187,8 +187,8 @@ async fn slow_requests_of_a_client_eject_no_endpoint() {
 #[tokio::test]
 async fn all_endpoints_are_used_if_all_have_errors() {
     let scene = Scene::new().await;
-    scene.break_off(0, Fault::Errors);
-    scene.break_off(1, Fault::Errors);
+    scene.close_connections(0, Fault::Errors);
+    scene.close_connections(1, Fault::Errors);
     scene.load(Duration::from_secs(1)).await;
     assert_eq!(scene.ejected(), [true, true]);
     let [first, second] = scene.load(Duration::from_millis(500)).await;

@@ -4,7 +4,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use tributary_apimachinery::body::Body;
 use tributary_proxy::{
-    ClientTuning, ClusterClient, ConnectError, ForwardError, GivenIdentity, OwnToken, RequestIdentity,
+    ClientImpersonation, ClientTuning, ClusterClient, ConnectError, ForwardError, RequestIdentity, UserToken,
 };
 
 use crate::identity::names;
@@ -32,11 +32,11 @@ fn base64(text: &str) -> String {
 
 async fn passing(config: &kube::Config) -> Result<ClusterClient, ConnectError> {
     let client = member::connect(config.clone(), ClientTuning::default()).await;
-    client.passing_tokens(config, &[], ClientTuning::default()).await
+    client.enable_user_tokens(config, &[], ClientTuning::default()).await
 }
 
-fn own(token: &str, given: Option<GivenIdentity>) -> RequestIdentity {
-    RequestIdentity::Own(OwnToken::new(token.as_bytes(), given).unwrap())
+fn own(token: &str, given: Option<ClientImpersonation>) -> RequestIdentity {
+    RequestIdentity::UserToken(UserToken::new(token.as_bytes(), given).unwrap())
 }
 
 async fn read(response: http::Response<Body>) -> (StatusCode, bytes::Bytes) {
@@ -54,7 +54,7 @@ async fn user_token_is_sent_without_tributarys_credentials() {
 
     let mut given = HeaderMap::new();
     given.insert("impersonate-user", "bob".parse().unwrap());
-    let given = GivenIdentity::from_headers(&given).unwrap();
+    let given = ClientImpersonation::from_headers(&given).unwrap();
     let mut request = get("/api");
     request.headers_mut().insert("authorization", "Bearer other".parse().unwrap());
     client.send_request(request, own("anns", given)).await.unwrap();
@@ -105,6 +105,6 @@ async fn user_token_is_not_sent_unless_enabled() {
     let error = client.send_request(get("/api"), own("anns", None)).await.unwrap_err();
     assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
     assert_eq!(member.seen().len(), 0);
-    assert!(OwnToken::new(b"a\nb", None).is_none() && OwnToken::new(b"\xff", None).is_none());
+    assert!(UserToken::new(b"a\nb", None).is_none() && UserToken::new(b"\xff", None).is_none());
     assert!(!format!("{:?}", own("secret", None)).contains("secret"));
 }

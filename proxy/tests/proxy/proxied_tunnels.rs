@@ -92,21 +92,21 @@ async fn silence() {
     }
 }
 
-/// Sends bytes from `speaker`. `hearer` must receive them without delay.
-async fn says(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
-    speaker.write_all(words).await.unwrap();
-    speaker.flush().await.unwrap();
+/// Sends bytes from `responder`. `hearer` must receive them without delay.
+async fn says(responder: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
+    responder.write_all(words).await.unwrap();
+    responder.flush().await.unwrap();
     let mut heard = vec![0; words.len()];
     soon(hearer.read_exact(&mut heard)).await.unwrap();
     assert_eq!(heard, words);
 }
 
-/// Sends the last bytes of `speaker` and closes its half of the connection. `hearer` must receive the bytes and the
+/// Sends the last bytes of `responder` and closes its half of the connection. `hearer` must receive the bytes and the
 /// end.
-async fn finishes(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
+async fn finishes(responder: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     let speaks = async {
-        speaker.write_all(words).await.unwrap();
-        speaker.shutdown().await.unwrap();
+        responder.write_all(words).await.unwrap();
+        responder.shutdown().await.unwrap();
     };
     let mut heard = Vec::new();
     let ((), read) = soon(async { tokio::join!(speaks, hearer.read_to_end(&mut heard)) }).await;

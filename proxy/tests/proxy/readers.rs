@@ -70,7 +70,7 @@ fn log(pod: &str, reader: Peer, class: RequestClass) -> Request<tributary_apimac
 }
 
 async fn open(client: &ClusterClient, pod: &str, reader: Peer) -> Response<tributary_apimachinery::body::Body> {
-    let log = log(pod, reader, RequestClass::Opaque);
+    let log = log(pod, reader, RequestClass::Streamed);
     let opened = tokio::time::timeout(SOON, client.send_request(log, RequestIdentity::Member));
     opened.await.expect("an answer").expect("a log")
 }
@@ -161,7 +161,7 @@ async fn clients_share_connections_beyond_the_maximum() {
     assert_eq!((statistics.long_connections, statistics.long_streams), (6, 40), "{statistics:?}");
     let rest = futures::future::join_all((0..56).map(|port| open(&client, "quiet", peer(port)))).await;
     let error =
-        client.send_request(log("quiet", peer(99), RequestClass::Opaque), RequestIdentity::Member).await.unwrap_err();
+        client.send_request(log("quiet", peer(99), RequestClass::Streamed), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
     // The pool closes an idle connection of one client to open a connection for another client.
     drop((logs, rest));
@@ -246,7 +246,7 @@ async fn late_connection_failure_does_not_affect_later_attempts() {
     let Chatty { member, .. } = Chatty::start().await;
     let (ways, client) = Ways::client(&member).await;
     ways.become_such(Way::Hangs);
-    let (log, late) = (log("quiet", peer(1), RequestClass::Opaque), client.clone());
+    let (log, late) = (log("quiet", peer(1), RequestClass::Streamed), client.clone());
     let late = tokio::spawn(async move { late.send_request(log, RequestIdentity::Member).await });
     eventually("it is being dialed", || ways.dials.load(Ordering::SeqCst) == 1).await;
     ways.become_such(Way::Leads);

@@ -73,10 +73,10 @@ impl GoMember {
         Self { address, authority, counts }
     }
 
-    async fn client(&self, given_up_patience: Duration) -> ClusterClient {
+    async fn client(&self, abandoned_read_time: Duration) -> ClusterClient {
         let mut config = kube::Config::new(format!("https://{}", self.address).parse().unwrap());
         config.root_cert = Some(vec![self.authority.der.to_vec()]);
-        member::connect(config, ClientTuning { given_up_patience, ..ClientTuning::default() }).await
+        member::connect(config, ClientTuning { abandoned_read_time, ..ClientTuning::default() }).await
     }
 }
 
@@ -134,7 +134,7 @@ async fn handle(path: &str, mut respond: h2::server::SendResponse<Bytes>, counts
 async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Body> {
     let mut request = get(path);
     let place = places.clone().acquire_owned().await.unwrap();
-    request.extensions_mut().insert(RequestPermit::from(Permit::keeping(place)));
+    request.extensions_mut().insert(RequestPermit::from(Permit::from_guard(place)));
     request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
     request
 }
@@ -166,7 +166,7 @@ async fn resets_of_one_client_close_no_shared_connection() {
     };
     let begin_watch = async || {
         let mut request = get("/watch?watch=true");
-        request.extensions_mut().insert(tributary_apimachinery::RequestClass::Opaque);
+        request.extensions_mut().insert(tributary_apimachinery::RequestClass::Streamed);
         request.extensions_mut().insert(Peer(([127, 0, 0, 1], 2).into()));
         client.send_request(request, RequestIdentity::Member).await.unwrap().into_body()
     };
@@ -255,7 +255,7 @@ async fn connections_with_many_resets_count_towards_the_maximum() {
     let member = GoMember::start().await;
     let mut config = kube::Config::new(format!("https://{}", member.address).parse().unwrap());
     config.root_cert = Some(vec![member.authority.der.to_vec()]);
-    let tuning = ClientTuning { max_connections: 2, given_up_patience: Duration::ZERO, ..ClientTuning::default() };
+    let tuning = ClientTuning { max_connections: 2, abandoned_read_time: Duration::ZERO, ..ClientTuning::default() };
     let client = member::connect(config, tuning).await;
     let places = Arc::new(Semaphore::new(1_000));
     let mut kept = Vec::new();
@@ -347,7 +347,7 @@ async fn request_resent_with_new_credentials_keeps_its_permit() {
     let tuning = ClientTuning {
         credential_retry_interval: Duration::ZERO,
         token_file_interval: Duration::from_secs(3600),
-        given_up_patience: SOON,
+        abandoned_read_time: SOON,
         ..ClientTuning::default()
     };
     let client = member::connect(config, tuning).await;

@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_proxy::{
-    ClientTuning, ClientUpgrade, ClusterClient, ForwardContext, Places, RequestIdentity, Sent, TunnelEnd,
+    ClientTuning, ClientUpgrade, ClusterClient, ForwardContext, PermitPool, RequestIdentity, Sent, TunnelEnd,
 };
 
 use crate::credentials::KUBERNETES_401;
@@ -97,7 +97,7 @@ async fn front_that_keeps<K: Send + 'static>(
 ) -> SocketAddr {
     front_that_adds(client, move |context| {
         if let Some(upgrade) = &context.upgrade {
-            upgrade.permits.push(Permit::keeping(keep()));
+            upgrade.permits.push(Permit::from_guard(keep()));
         }
     })
     .await
@@ -436,7 +436,7 @@ async fn unrequested_101_does_not_reach_the_client() {
 #[tokio::test]
 async fn tunnels_are_limited() {
     let member = RawMember::start(SWITCHED).await;
-    let tuning = ClientTuning { tunnel_places: Places::new(2), ..ClientTuning::default() };
+    let tuning = ClientTuning { tunnel_permits: PermitPool::new(2), ..ClientTuning::default() };
     let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
     let (mut kept, head) = ask(address, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
@@ -445,7 +445,7 @@ async fn tunnels_are_limited() {
     assert!(head.starts_with("HTTP/1.1 429"), "{head}");
     assert_eq!(member.heads.lock().unwrap().len(), 2, "nothing is dialed for it");
     drop(other);
-    eventually("a place is free", || tuning.tunnel_places.taken() == 1).await;
+    eventually("a place is free", || tuning.tunnel_permits.taken() == 1).await;
     let (_tcp, head) = ask(address, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
     kept.write_all(b"x").await.unwrap();

@@ -41,7 +41,7 @@ async fn client_with_a_reusable_connection_does_not_wait() {
     let client = hanging_after_the_first().await;
     let log = async |of| {
         let mut request = get("/api/v1/namespaces/a/pods/b/log?follow=true");
-        request.extensions_mut().insert(RequestClass::Opaque);
+        request.extensions_mut().insert(RequestClass::Streamed);
         request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
         client.send_request(request, RequestIdentity::Member).await
     };

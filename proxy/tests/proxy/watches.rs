@@ -301,7 +301,7 @@ async fn watches_of_a_lost_connection_fail_and_can_be_reopened() {
 async fn abandoned_new_watch_is_reset_after_a_delay() {
     let teller = Teller::start().await;
     let patience = Duration::from_millis(300);
-    let tuning = ClientTuning { given_up_patience: patience, ..ClientTuning::default() };
+    let tuning = ClientTuning { abandoned_read_time: patience, ..ClientTuning::default() };
     let client = member::connect(teller.member.config(), tuning).await;
     let begun = tokio::time::Instant::now();
     let young = watch(&client, 1).await;
@@ -330,7 +330,7 @@ async fn connection_with_many_unanswered_resets_is_replaced() {
         std::future::pending()
     })
     .await;
-    let tuning = ClientTuning { given_up_patience: Duration::ZERO, ..ClientTuning::default() };
+    let tuning = ClientTuning { abandoned_read_time: Duration::ZERO, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     for round in 1..=130 {
         let asked = client.send_request(asked(&format!("{}?watch=true", path(1)), 1), RequestIdentity::Member);

@@ -7,5 +7,5 @@ pub mod helm_record;
 pub mod negotiate;
 pub mod protobuf;
 pub mod refusal;
-pub mod stream_over;
+pub mod termination_reason;
 pub mod warnings;

@@ -16,13 +16,13 @@
 
 mod account;
 mod cluster;
+mod failure;
 mod limit;
 mod member;
 mod policy;
 mod precondition;
 mod request;
 mod route;
-mod trouble;
 mod version;
 mod wording;
 
@@ -33,17 +33,17 @@ use http::StatusCode;
 use tributary_apimachinery::text::printable;
 use tributary_apimachinery::{ClusterName, Status};
 use tributary_sharing::flow::fair_semaphore::Exceeded;
-use tributary_sharing::flow::long_answers::NoTurn;
+use tributary_sharing::flow::long_answers::NoWritePermit;
 
-pub use account::{Beyond, NotLet};
+pub use account::{ImpersonationForbidden, MissingPermission};
 pub use cluster::{ClusterRefusal, ReleaseName};
+pub use failure::ClusterFailure;
 pub use limit::LimitRefusal;
-pub use member::{MemberRefusal, says_forbidden, says_never, says_not_served, says_of_list};
+pub use member::{MemberRefusal, is_forbidden_by_status, is_list_error, is_permanent_error, is_unserved_by_status};
 pub use policy::{PolicyCause, PolicyRefusal};
 pub use precondition::PreconditionRefusal;
-pub use request::{ForbiddenActing, ForbiddenPath, ForbiddenRequest, RequestRefusal};
+pub use request::{ForbiddenImpersonation, ForbiddenPath, ForbiddenRequest, RequestRefusal};
 pub use route::RouteRefusal;
-pub use trouble::Trouble;
 pub use version::VersionRefusal;
 pub use wording::{ONE_CLUSTER, cause_alone, listed, without_name};
 
@@ -81,7 +81,7 @@ pub enum Refusal {
 #[derive(Clone, Debug, Default)]
 pub struct NotCached {
     /// Clusters whose objects memory lacks; empty for a request about a single object.
-    pub unheld: Vec<ClusterName>,
+    pub uncached: Vec<ClusterName>,
 }
 
 impl Refusal {
@@ -93,7 +93,7 @@ impl Refusal {
     /// Refuses with a cluster's error answer: the cluster's Status, or a Status that client-go would make of an answer
     /// without one.
     pub fn from_member_answer(code: StatusCode, text: &[u8]) -> Self {
-        MemberRefusal::Said(Status::from_response(code.as_u16(), text)).into()
+        MemberRefusal::MemberStatus(Status::from_response(code.as_u16(), text)).into()
     }
 
     /// Refuses an unparsable request, with Kubernetes' message.
@@ -102,14 +102,15 @@ impl Refusal {
     }
 
     /// Returns whether the refusal is about impersonation: the user may not impersonate the requested user.
-    pub fn is_of_acting(&self) -> bool {
-        self.forbids_acting() || matches!(self, Self::Request(refusal) if refusal.is_of_acting())
+    pub fn is_about_impersonation(&self) -> bool {
+        self.is_impersonation_forbidden_by_cluster()
+            || matches!(self, Self::Request(refusal) if refusal.is_about_impersonation())
     }
 
     /// Returns whether one cluster forbids impersonation. Other clusters may allow impersonation, so Tributary
     /// continues without this cluster.
-    pub fn forbids_acting(&self) -> bool {
-        matches!(self, Self::Member(refusal) if matches!(**refusal, MemberRefusal::ForbidsActing(_)))
+    pub fn is_impersonation_forbidden_by_cluster(&self) -> bool {
+        matches!(self, Self::Member(refusal) if matches!(**refusal, MemberRefusal::ForbidsImpersonation(_)))
     }
 
     /// Returns the Status for the client. The message may quote a cluster, so terminal control characters are removed.
@@ -183,16 +184,16 @@ impl Refusal {
     }
 
     /// Returns whether the reason is unknown rights of the caller in some clusters.
-    pub fn is_of_unknown_rights(&self) -> bool {
+    pub fn is_about_unknown_rights(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::RightsUnknown { .. }))
     }
 
     /// Adds the clusters with unknown rights to the refusal, for a caller that may know all clusters.
-    pub fn of_these(mut self, troubles: Vec<Trouble>) -> Self {
+    pub fn with_unknown_rights(mut self, failures: Vec<ClusterFailure>) -> Self {
         if let Self::Cluster(refusal) = &mut self
             && let ClusterRefusal::RightsUnknown { told, .. } = &mut **refusal
         {
-            *told = troubles;
+            *told = failures;
         }
         self
     }
@@ -203,16 +204,16 @@ impl Refusal {
     }
 
     /// Returns whether the reason is the request itself. Every cluster would refuse such a request.
-    pub fn is_of_request(&self) -> bool {
+    pub fn is_about_request(&self) -> bool {
         match self {
             Self::Request(_) => true,
-            Self::Member(refusal) => refusal.is_of_request(),
+            Self::Member(refusal) => refusal.is_about_request(),
             _ => false,
         }
     }
 
     /// Returns whether the client has used up its share of a limit that is common to all clusters.
-    pub fn is_of_share(&self) -> bool {
+    pub fn is_about_share(&self) -> bool {
         matches!(self, Self::Limit(refusal) if matches!(**refusal, LimitRefusal::Share(_)))
     }
 
@@ -222,10 +223,10 @@ impl Refusal {
     }
 
     /// Returns the action that a cluster forbids to Tributary's account when it impersonates the user.
-    pub fn not_let(&self) -> Option<&NotLet> {
+    pub fn impersonation_forbidden(&self) -> Option<&ImpersonationForbidden> {
         match self {
             Self::Member(refusal) => match &**refusal {
-                MemberRefusal::NotLet(not_let) => Some(not_let),
+                MemberRefusal::ImpersonationForbidden(impersonation_forbidden) => Some(impersonation_forbidden),
                 _ => None,
             },
             _ => None,
@@ -233,10 +234,10 @@ impl Refusal {
     }
 
     /// Returns the cluster's own Status, if the refusal contains one.
-    pub fn said_by_member(&self) -> Option<&Status> {
+    pub fn member_status(&self) -> Option<&Status> {
         match self {
             Self::Member(refusal) => match &**refusal {
-                MemberRefusal::Said(status) => Some(status),
+                MemberRefusal::MemberStatus(status) => Some(status),
                 _ => None,
             },
             _ => None,
@@ -244,10 +245,10 @@ impl Refusal {
     }
 
     /// Returns the cluster's own Status as a mutable reference, if the refusal contains one.
-    pub fn said_by_member_mut(&mut self) -> Option<&mut Status> {
+    pub fn member_status_mut(&mut self) -> Option<&mut Status> {
         match self {
             Self::Member(refusal) => match &mut **refusal {
-                MemberRefusal::Said(status) => Some(status),
+                MemberRefusal::MemberStatus(status) => Some(status),
                 _ => None,
             },
             _ => None,
@@ -323,9 +324,9 @@ impl From<Exceeded> for Refusal {
     }
 }
 
-impl From<NoTurn> for Refusal {
-    fn from(none: NoTurn) -> Self {
-        LimitRefusal::Turn(none).into()
+impl From<NoWritePermit> for Refusal {
+    fn from(none: NoWritePermit) -> Self {
+        LimitRefusal::WritePermit(none).into()
     }
 }
 

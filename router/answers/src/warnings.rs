@@ -21,7 +21,7 @@ pub fn warning_header(text: &str) -> Option<HeaderValue> {
 }
 
 /// Maximum of Warnings in an answer, and of clusters named in a Warning. Further items are only counted.
-const TOLD_MAX: usize = 10;
+const NAMED_WARNINGS_MAX: usize = 10;
 
 /// Maximum of `Warning` headers read from one answer. kube-apiserver sends one or two. The limit keeps a cluster with a
 /// megabyte of headers from delaying clients.
@@ -49,8 +49,8 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderV
             }
         }
     }
-    let more = all.len().saturating_sub(TOLD_MAX);
-    let told = all.iter().take(TOLD_MAX).map(|said| format!("{}: {}", names(&said.clusters), said.text));
+    let more = all.len().saturating_sub(NAMED_WARNINGS_MAX);
+    let told = all.iter().take(NAMED_WARNINGS_MAX).map(|said| format!("{}: {}", names(&said.clusters), said.text));
     let count = (more > 0).then(|| format!("{more} more warnings from clusters"));
     told.chain(count).filter_map(|text| warning_header(&text)).collect()
 }
@@ -58,8 +58,11 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderV
 /// Returns the `Warning` headers of an answer in which some clusters are missing: at most ten causes, and a count of
 /// further clusters.
 pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
-    let more = clusters.len().saturating_sub(TOLD_MAX);
-    let told = clusters.iter().take(TOLD_MAX).map(|cluster| format!("the answer is given without cluster {cluster}"));
+    let more = clusters.len().saturating_sub(NAMED_WARNINGS_MAX);
+    let told = clusters
+        .iter()
+        .take(NAMED_WARNINGS_MAX)
+        .map(|cluster| format!("the answer is given without cluster {cluster}"));
     let count = (more > 0).then(|| format!("the answer is given without {more} more clusters"));
     told.chain(count).filter_map(|text| warning_header(&text))
 }
@@ -81,11 +84,11 @@ pub fn name(cluster: &ClusterName, headers: &mut HeaderMap) {
 
 /// Returns a list of cluster names: `cluster a`, `clusters a, b and 3 more`.
 fn names(clusters: &[ClusterName]) -> String {
-    let named: Vec<_> = clusters.iter().take(TOLD_MAX).map(ClusterName::as_str).collect();
+    let named: Vec<_> = clusters.iter().take(NAMED_WARNINGS_MAX).map(ClusterName::as_str).collect();
     match clusters.len() {
         1 => format!("cluster {}", named.concat()),
-        count if count <= TOLD_MAX => format!("clusters {}", named.join(", ")),
-        count => format!("clusters {} and {} more", named.join(", "), count - TOLD_MAX),
+        count if count <= NAMED_WARNINGS_MAX => format!("clusters {}", named.join(", ")),
+        count => format!("clusters {} and {} more", named.join(", "), count - NAMED_WARNINGS_MAX),
     }
 }
 

@@ -23,7 +23,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tributary_apimachinery::Verb;
 use tributary_sharing::flow::fair_semaphore::ShareMetrics;
-use tributary_sharing::flow::long_answers::{AnswerTurnMetrics, TurnMetrics};
+use tributary_sharing::flow::long_answers::{AnswerPermitMetrics, WritePermitMetrics};
 use tributary_sharing::limits::Limits;
 
 use crate::topology::MemberShareMetrics;
@@ -32,7 +32,7 @@ pub use client_class::ClientClass;
 use counted_request::SEVERAL;
 pub use counted_request::{CountedCluster, CountedRequest, CountedResource};
 pub use decision::Decision;
-use labels::{AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, QuestionLabels, RequestLabels};
+use labels::{AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, LookupLabels, RequestLabels};
 pub use labels::{OTHER, ResourceLabels};
 use request_series_cache::{RequestSeries, RequestSeriesCache};
 pub use request_source::RequestSource;
@@ -47,7 +47,7 @@ pub const RESOURCES_MAX: usize = 1_000;
 
 /// Subject of a request that Tributary sends to clusters, in a client's name, before it answers the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuestionAbout {
+pub enum LookupSubject {
     /// Such a request finds out whether the clusters have an object of a name.
     Name,
     /// Such a request finds out whether the clusters have records of a Helm release.
@@ -70,9 +70,9 @@ pub struct Metrics {
     limits: Family<LimitLabels, Gauge>,
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
-    questions: Family<QuestionLabels, Counter>,
+    lookups: Family<LookupLabels, Counter>,
     /// Metrics of the permits that bound the number of concurrently written long responses.
-    pub answer_turns: AnswerTurnMetrics,
+    pub answer_permits: AnswerPermitMetrics,
 }
 
 /// Upper bounds of the histogram buckets in seconds. The first is 0.25 ms, because a response from the cache takes less
@@ -95,8 +95,8 @@ impl Default for Metrics {
             limits: Family::default(),
             limits_used: Family::default(),
             limits_refused: Family::default(),
-            questions: Family::default(),
-            answer_turns: answer_turns(&mut registry),
+            lookups: Family::default(),
+            answer_permits: answer_permits(&mut registry),
             registry: Mutex::new(Registry::default()),
         };
         metrics.register_requests(&mut registry);
@@ -109,7 +109,7 @@ impl Default for Metrics {
 
 /// Metrics of the permits for medium and long responses. Each metric name is registered once, for all labels, because
 /// parsers reject a second HELP line.
-fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
+fn answer_permits(registry: &mut Registry) -> AnswerPermitMetrics {
     let (active, waiting) =
         (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
     let refused = Family::<AnswerLengthLabels, Counter>::default();
@@ -126,13 +126,13 @@ fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
     );
     let of = |length| {
         let labels = AnswerLengthLabels { length };
-        TurnMetrics {
+        WritePermitMetrics {
             active: active.get_or_create_owned(&labels),
             waiting: waiting.get_or_create_owned(&labels),
             refused: refused.get_or_create_owned(&labels),
         }
     };
-    AnswerTurnMetrics { medium: of("medium"), long: of("long") }
+    AnswerPermitMetrics { medium: of("medium"), long: of("long") }
 }
 
 /// Counters of one resource's watches.
@@ -209,19 +209,19 @@ impl Metrics {
     }
 
     /// Returns the counter of requests about a subject that Tributary sends to clusters before it answers a client.
-    pub fn questions(&self, about: QuestionAbout) -> Counter {
+    pub fn lookups(&self, about: LookupSubject) -> Counter {
         let about = match about {
-            QuestionAbout::Name => "name",
-            QuestionAbout::Release => "helm_release",
-            QuestionAbout::Right => "right",
+            LookupSubject::Name => "name",
+            LookupSubject::Release => "helm_release",
+            LookupSubject::Right => "right",
         };
-        self.questions.get_or_create_owned(&QuestionLabels { about })
+        self.lookups.get_or_create_owned(&LookupLabels { about })
     }
 
     /// Returns the metrics of the limits for clients' requests to a cluster.
     pub fn member_shares(&self) -> MemberShareMetrics {
         MemberShareMetrics {
-            lasting: self.share("long_running_to_member"),
+            long_running: self.share("long_running_to_member"),
             watches: self.share("watches_to_member"),
             short: self.share("short_to_member"),
         }
@@ -246,8 +246,8 @@ impl Metrics {
         let together = ResourceLabels::other();
         drop(self.watch_counters(&together));
         self.expired.with(&together.expired(Verb::List), |_| ());
-        for about in [QuestionAbout::Name, QuestionAbout::Release, QuestionAbout::Right] {
-            drop(self.questions(about));
+        for about in [LookupSubject::Name, LookupSubject::Release, LookupSubject::Right] {
+            drop(self.lookups(about));
         }
     }
 
@@ -277,7 +277,7 @@ impl Metrics {
         registry.register(
             "tributary_member_questions",
             "Requests to clusters that precede the answer to a client",
-            self.questions.clone(),
+            self.lookups.clone(),
         );
         registry.register(
             "apiserver_terminated_watchers",

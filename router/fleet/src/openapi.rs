@@ -16,14 +16,14 @@
 //! Source: kube-openapi `pkg/handler3/handler.go` and `pkg/handler/handler.go`, kube-aggregator
 //! `pkg/controllers/openapiv3/aggregator`.
 
-mod ask;
 mod cache;
+mod fetch;
+mod hash_mismatches;
 pub mod join;
 mod known;
 mod last;
 mod members;
 mod sources;
-mod untrue;
 
 pub(crate) use cache::DocumentKey;
 pub(crate) use known::KnownMember;

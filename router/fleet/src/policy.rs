@@ -38,7 +38,7 @@ impl ResourcePolicy {
     }
 
     /// Returns whether objects of a namespace, or of all namespaces (`None`), are cached.
-    pub fn holds(&self, namespaced: bool, namespace: Option<&str>) -> bool {
+    pub fn caches(&self, namespaced: bool, namespace: Option<&str>) -> bool {
         match &self.namespaces {
             Some(held) if namespaced => namespace.is_some_and(|namespace| held.contains(namespace)),
             _ => true,
@@ -106,7 +106,7 @@ mod tests {
             (&ResourcePolicy::default(), true, Some("a"), true, None),
             (&ResourcePolicy::default(), true, None, true, None),
         ] {
-            assert_eq!(policy.holds(namespaced, namespace), held, "{namespace:?}");
+            assert_eq!(policy.caches(namespaced, namespace), held, "{namespace:?}");
             assert_eq!(policy.view_of(namespaced, namespace), view, "{namespace:?}");
         }
     }

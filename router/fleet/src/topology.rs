@@ -3,6 +3,8 @@
 mod address;
 mod cluster;
 mod endpoints;
+mod failure;
+mod failure_log;
 mod fleet;
 mod followed_kinds;
 mod health;
@@ -15,8 +17,6 @@ mod report;
 mod served;
 mod server_version;
 mod setup;
-mod trouble;
-mod trouble_log;
 
 pub use address::ClusterAddress;
 pub use cluster::{Cluster, ClusterIdentity, MemberShareMetrics};

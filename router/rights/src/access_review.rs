@@ -23,15 +23,15 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Reason for which an access review has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoAnswer {
+pub(super) enum AccessReviewError {
     /// The cluster forbids the review (403), or does not serve the review's resource (404 or 405).
-    NotLet {
+    ReviewsForbidden {
         resource: &'static str,
         /// HTTP status code of the cluster's response.
         code: u16,
     },
     /// The cluster is unreachable, or its server fails temporarily.
-    NotNow,
+    Unavailable,
 }
 
 /// User name and groups of Tributary's own account in a cluster.
@@ -53,8 +53,8 @@ impl OwnAccount {
 /// Sends a SelfSubjectReview for Tributary's own account.
 ///
 /// # Errors
-/// [`NoAnswer`].
-pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, NoAnswer> {
+/// [`AccessReviewError`].
+pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, AccessReviewError> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Answer {
@@ -70,25 +70,29 @@ pub(super) async fn own_account(transport: Transport) -> Result<OwnAccount, NoAn
     let text =
         send_review(transport, ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"), Value::Null)
             .await?;
-    let answer: Answer = serde_json::from_slice(&text).map_err(|_| NoAnswer::NotNow)?;
+    let answer: Answer = serde_json::from_slice(&text).map_err(|_| AccessReviewError::Unavailable)?;
     Ok(answer.status.user_info)
 }
 
 /// Sends a SelfSubjectRulesReview for Tributary's own rules in a namespace.
 ///
 /// # Errors
-/// [`NoAnswer`].
-pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<RulesReview, NoAnswer> {
+/// [`AccessReviewError`].
+pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<RulesReview, AccessReviewError> {
     let of = ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview");
     let text = send_review(transport, of, json!({"namespace": namespace})).await?;
-    RulesReview::parse(&text).map_err(|_| NoAnswer::NotNow)
+    RulesReview::parse(&text).map_err(|_| AccessReviewError::Unavailable)
 }
 
 /// Sends a SubjectAccessReview. Returns whether the cluster allows the subject to make the request.
 ///
 /// # Errors
-/// [`NoAnswer`].
-pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attributes<'_>) -> Result<bool, NoAnswer> {
+/// [`AccessReviewError`].
+pub(super) async fn access(
+    transport: Transport,
+    who: &Subject,
+    requested: &Attributes<'_>,
+) -> Result<bool, AccessReviewError> {
     #[derive(Deserialize)]
     struct Answer {
         status: Status,
@@ -98,9 +102,9 @@ pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attribut
         allowed: bool,
     }
     let mut spec = who.spec();
-    match asked {
-        Attributes::Resource(asked) => {
-            let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = asked;
+    match requested {
+        Attributes::Resource(requested) => {
+            let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = requested;
             // In a SubjectAccessReview, an empty `version` stands for all versions.
             spec["resourceAttributes"] = json!({"verb": verb, "group": group, "version": version, "resource": resource,
                 "subresource": subresource, "namespace": namespace, "name": name});
@@ -109,14 +113,16 @@ pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attribut
     }
     let of = ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview");
     let text = send_review(transport, of, spec).await?;
-    serde_json::from_slice(&text).map(|answer: Answer| answer.status.allowed).map_err(|_| NoAnswer::NotNow)
+    serde_json::from_slice(&text)
+        .map(|answer: Answer| answer.status.allowed)
+        .map_err(|_| AccessReviewError::Unavailable)
 }
 
 async fn send_review(
     transport: Transport,
     (group, resource, kind): (&str, &'static str, &str),
     spec: Value,
-) -> Result<Bytes, NoAnswer> {
+) -> Result<Bytes, AccessReviewError> {
     let mut review = json!({"apiVersion": format!("{group}/v1"), "kind": kind});
     if !spec.is_null() {
         review["spec"] = spec;
@@ -125,7 +131,7 @@ async fn send_review(
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
         .body(body::full(review.to_string().into_bytes()))
-        .map_err(|_| NoAnswer::NotNow)?;
+        .map_err(|_| AccessReviewError::Unavailable)?;
     let answer = tokio::time::timeout(ANSWER_WITHIN, async {
         let answer = body::send(transport, request).await?;
         let code = answer.status();
@@ -134,8 +140,8 @@ async fn send_review(
     match answer.await {
         Ok(Ok((StatusCode::CREATED | StatusCode::OK, text))) => Ok(text),
         Ok(Ok((code @ (StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED), _))) => {
-            Err(NoAnswer::NotLet { resource, code: code.as_u16() })
+            Err(AccessReviewError::ReviewsForbidden { resource, code: code.as_u16() })
         }
-        _ => Err(NoAnswer::NotNow),
+        _ => Err(AccessReviewError::Unavailable),
     }
 }

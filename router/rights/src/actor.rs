@@ -12,8 +12,8 @@ use tributary_authentication::{
     names_beyond_member,
 };
 use tributary_authorization::RbacUser;
-use tributary_proxy::{GivenIdentity, GivenPart, InvalidGivenIdentity};
-use tributary_sharing::flow::holder::Holder;
+use tributary_proxy::{ClientImpersonation, ImpersonationPart, InvalidClientImpersonation};
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 
 use super::subject::Subject;
@@ -32,9 +32,9 @@ pub struct Actor {
     /// User that the client impersonates by its own `Impersonate-*` headers.
     given: Option<UserInfo>,
     /// The user's groups in every cluster except the cluster in `at_home`.
-    groups: JudgedGroups,
+    groups: RbacGroups,
     /// Cluster that verified the user, and the user's groups in this cluster alone.
-    at_home: Option<(ClusterName, JudgedGroups)>,
+    at_home: Option<(ClusterName, RbacGroups)>,
     /// Name and groups of the sender for policies of the merged view, and of every cluster except the one that verified
     /// the sender. `None` if these policies may use the full name and all groups.
     counted: Option<(String, Vec<String>)>,
@@ -44,24 +44,24 @@ pub struct Actor {
 
 /// Groups by which a cluster's RBAC decides about a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct JudgedGroups {
+struct RbacGroups {
     user: Vec<String>,
     /// Groups of the impersonated user, or of the sender without impersonation.
     acting: Vec<String>,
 }
 
-impl JudgedGroups {
+impl RbacGroups {
     /// Groups of a sender in a cluster that sees the sender with this identity, and groups of the impersonated user.
     fn from_identity(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
-        let user = judged_groups(told?);
-        let acting = given.map_or_else(|| Ok(user.clone()), |given| impersonated_identity(given).map(judged_groups))?;
+        let user = rbac_groups(told?);
+        let acting = given.map_or_else(|| Ok(user.clone()), |given| impersonated_identity(given).map(rbac_groups))?;
         Ok(Self { user, acting })
     }
 }
 
 /// Selects the user whose rights are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum UserSelector {
     /// The sender of the request.
     User,
     /// The impersonated user, or the sender without impersonation.
@@ -73,14 +73,14 @@ impl Actor {
     pub fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
         // The default rules suffice: the impersonation rules of a cluster change neither the name nor the groups.
         let rules = MemberRules::default();
-        let judged = |told| JudgedGroups::from_identity(told, given.as_ref());
+        let judged = |told| RbacGroups::from_identity(told, given.as_ref());
         let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
         let told = match (&authority.reach, &own) {
             (Reach::Member(_), Some((_, own))) => own.clone(),
             _ => judged(identity_for_other_members(&user, &rules)),
         };
         let at_home = own.filter(|(_, own)| *own != told).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
-        let (groups, not_sent) = told.map_or_else(|why| (JudgedGroups::default(), Some(why)), |groups| (groups, None));
+        let (groups, not_sent) = told.map_or_else(|why| (RbacGroups::default(), Some(why)), |groups| (groups, None));
         let counted = counted(&user.username, &groups.user, &authority);
         let hash = HASHES.hash_one((&user, &authority, &given, &groups, &at_home, &not_sent));
         Self { hash, user, authority, given, groups, at_home, counted, not_sent }
@@ -113,35 +113,35 @@ impl Actor {
     }
 
     /// Key of the sender's fair share of access reviews. Impersonation does not change the key.
-    pub(super) fn holder(&self) -> Holder {
-        Holder::of_user(&self.authority, &self.user.username)
+    pub(super) fn share_key(&self) -> ShareKey {
+        ShareKey::of_user(&self.authority, &self.user.username)
     }
 
-    pub(super) fn name(&self, whom: Whom) -> &str {
-        match (whom, &self.given) {
-            (Whom::Acting, Some(given)) => &given.username,
+    pub(super) fn name(&self, user_selector: UserSelector) -> &str {
+        match (user_selector, &self.given) {
+            (UserSelector::Acting, Some(given)) => &given.username,
             _ => &self.user.username,
         }
     }
 
     /// Returns the user with the groups for all clusters except the cluster that verified the user.
-    pub fn judged(&self, whom: Whom) -> RbacUser<'_> {
-        self.by(&self.groups, whom)
+    pub fn judged(&self, user_selector: UserSelector) -> RbacUser<'_> {
+        self.by(&self.groups, user_selector)
     }
 
     /// Returns the user with the groups for this cluster.
-    pub(super) fn judged_by(&self, member: &ClusterName, whom: Whom) -> RbacUser<'_> {
+    pub(super) fn rbac_user_in(&self, member: &ClusterName, user_selector: UserSelector) -> RbacUser<'_> {
         match &self.at_home {
-            Some((home, groups)) if home == member => self.by(groups, whom),
-            _ => self.judged(whom),
+            Some((home, groups)) if home == member => self.by(groups, user_selector),
+            _ => self.judged(user_selector),
         }
     }
 
     /// Returns the user with the groups of all clusters together. A change of the rights of one of these groups may
     /// concern the user.
-    pub(super) fn judged_by_any(&self, whom: Whom) -> RbacUser<'_> {
+    pub(super) fn rbac_user_in_any(&self, user_selector: UserSelector) -> RbacUser<'_> {
         let groups = self.at_home.as_ref().map_or(&self.groups, |(_, groups)| groups);
-        self.by(groups, whom)
+        self.by(groups, user_selector)
     }
 
     /// Returns the sender's name and groups for the policies of a cluster, or of the merged view (`None`). Returns
@@ -154,15 +154,15 @@ impl Actor {
     }
 
     /// Returns whether this cluster verified the user. Only the verifying cluster may see the user's `system:` groups.
-    pub(super) fn is_vouched_by(&self, member: &ClusterName) -> bool {
-        self.authority.reach.is_word_of(member)
+    pub(super) fn is_verified_by(&self, member: &ClusterName) -> bool {
+        self.authority.reach.is_vouched_by(member)
     }
 
-    fn by<'a>(&'a self, groups: &'a JudgedGroups, whom: Whom) -> RbacUser<'a> {
-        let name = self.name(whom);
-        match whom {
-            Whom::User => RbacUser { name, groups: &groups.user },
-            Whom::Acting => RbacUser { name, groups: &groups.acting },
+    fn by<'a>(&'a self, groups: &'a RbacGroups, user_selector: UserSelector) -> RbacUser<'a> {
+        let name = self.name(user_selector);
+        match user_selector {
+            UserSelector::User => RbacUser { name, groups: &groups.user },
+            UserSelector::Acting => RbacUser { name, groups: &groups.acting },
         }
     }
 
@@ -170,12 +170,17 @@ impl Actor {
     ///
     /// # Errors
     /// [`NotSent`] if the cluster may not see the user.
-    pub(super) fn subject(&self, whom: Whom, member: &ClusterName, rules: &MemberRules) -> Result<Subject, NotSent> {
-        let told = match whom {
-            Whom::User => identity_for(&self.user, &self.authority, member, rules)?,
-            Whom::Acting => self.identity(member, rules)?,
+    pub(super) fn subject(
+        &self,
+        user_selector: UserSelector,
+        member: &ClusterName,
+        rules: &MemberRules,
+    ) -> Result<Subject, NotSent> {
+        let told = match user_selector {
+            UserSelector::User => identity_for(&self.user, &self.authority, member, rules)?,
+            UserSelector::Acting => self.identity(member, rules)?,
         };
-        Ok(Subject::from_identity(told, self.judged_by(member, whom).groups))
+        Ok(Subject::from_identity(told, self.rbac_user_in(member, user_selector).groups))
     }
 
     /// Returns the user information for the response to a SelfSubjectReview.
@@ -217,7 +222,7 @@ fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(Stri
 
 /// Groups by which a cluster authorizes a user. They include the groups that kube-apiserver's impersonation filter
 /// adds.
-fn judged_groups(told: UserInfo) -> Vec<String> {
+fn rbac_groups(told: UserInfo) -> Vec<String> {
     told.impersonated().groups
 }
 
@@ -246,17 +251,18 @@ pub fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
 /// Parses the impersonated user from the `Impersonate-*` headers of a client.
 ///
 /// # Errors
-/// [`InvalidGivenIdentity`] if a value, or the decoded key of an extra, is not UTF-8.
-pub fn given_user(given: &GivenIdentity) -> Result<UserInfo, InvalidGivenIdentity> {
+/// [`InvalidClientImpersonation`] if a value, or the decoded key of an extra, is not UTF-8.
+pub fn given_user(given: &ClientImpersonation) -> Result<UserInfo, InvalidClientImpersonation> {
     let mut user = UserInfo { username: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
     for (name, part) in given.parts() {
-        let text =
-            |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| InvalidGivenIdentity::NotText(name.clone()));
+        let text = |bytes: &[u8]| {
+            String::from_utf8(bytes.to_vec()).map_err(|_| InvalidClientImpersonation::NotText(name.clone()))
+        };
         match part {
-            GivenPart::User(value) => user.username = text(value)?,
-            GivenPart::Uid(value) => user.uid = text(value)?,
-            GivenPart::Group(value) => user.groups.push(text(value)?),
-            GivenPart::Extra(key, value) => user.extra.entry(text(&key)?).or_default().push(text(value)?),
+            ImpersonationPart::User(value) => user.username = text(value)?,
+            ImpersonationPart::Uid(value) => user.uid = text(value)?,
+            ImpersonationPart::Group(value) => user.groups.push(text(value)?),
+            ImpersonationPart::Extra(key, value) => user.extra.entry(text(&key)?).or_default().push(text(value)?),
         }
     }
     Ok(user)
@@ -286,12 +292,12 @@ mod tests {
 
     #[test]
     fn impersonation_does_not_change_the_fair_share_holder() {
-        let holder = |given: Option<&str>| {
-            actor(user("ann", &[]), Reach::Everywhere, given.map(|name| user(name, &[]))).holder()
+        let share_key = |given: Option<&str>| {
+            actor(user("ann", &[]), Reach::Everywhere, given.map(|name| user(name, &[]))).share_key()
         };
-        assert_eq!(holder(Some("bob")), holder(None));
-        assert_eq!(holder(Some("carol")), holder(None));
-        assert_ne!(actor(user("bob", &[]), Reach::Everywhere, None).holder(), holder(None));
+        assert_eq!(share_key(Some("bob")), share_key(None));
+        assert_eq!(share_key(Some("carol")), share_key(None));
+        assert_ne!(actor(user("bob", &[]), Reach::Everywhere, None).share_key(), share_key(None));
     }
 
     #[test]
@@ -335,7 +341,7 @@ mod tests {
             (user(account, &[]), &everywhere, Some(user("bob", &[])), None),
         ] {
             let actor = actor(who, reach.clone(), given);
-            let acting = actor.judged_by(&cluster("a"), Whom::Acting);
+            let acting = actor.rbac_user_in(&cluster("a"), UserSelector::Acting);
             let known = actor.reaches(&cluster("a")).is_ok().then(|| (acting.name, acting.groups.to_vec()));
             assert_eq!(known, expected.map(|(name, groups)| (name, strings(groups))), "{actor:?}");
             assert_eq!(actor.reaches(&cluster("b")).is_ok(), expected.is_some() && *reach == everywhere, "{actor:?}");
@@ -387,24 +393,26 @@ mod tests {
         let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
         let hub = || Reach::EverywhereFrom(cluster("hub"));
         let all = ["dev", "system:oauth", "system:authenticated"];
-        let groups = |actor: &Actor, member, whom| actor.judged_by(&cluster(member), whom).groups.to_vec();
+        let groups =
+            |actor: &Actor, member, user_selector| actor.rbac_user_in(&cluster(member), user_selector).groups.to_vec();
         let ann = actor(said(), hub(), None);
-        for whom in [Whom::User, Whom::Acting] {
-            assert_eq!(groups(&ann, "hub", whom), strings(&all));
-            assert_eq!(groups(&ann, "other", whom), strings(&["dev", "system:authenticated"]));
-            assert_eq!(ann.judged_by_any(whom).groups, strings(&all));
+        for user_selector in [UserSelector::User, UserSelector::Acting] {
+            assert_eq!(groups(&ann, "hub", user_selector), strings(&all));
+            assert_eq!(groups(&ann, "other", user_selector), strings(&["dev", "system:authenticated"]));
+            assert_eq!(ann.rbac_user_in_any(user_selector).groups, strings(&all));
         }
         let rules = MemberRules::default();
         let told = |member| ann.identity(&cluster(member), &rules).unwrap().groups;
         assert_eq!((told("hub"), told("other")), (strings(&["dev", "system:oauth"]), strings(&["dev"])));
-        let subject = |member| ann.subject(Whom::Acting, &cluster(member), &rules).unwrap().spec()["groups"].clone();
+        let subject =
+            |member| ann.subject(UserSelector::Acting, &cluster(member), &rules).unwrap().spec()["groups"].clone();
         assert_eq!((subject("hub"), subject("other")), (all.into(), ["dev", "system:authenticated"].into()));
         // Both clusters see the same impersonated user, with all groups of that user.
         let as_bob = actor(said(), hub(), Some(user("bob", &["ops"])));
         for member in ["hub", "other"] {
-            assert_eq!(groups(&as_bob, member, Whom::Acting), strings(&["ops", "system:authenticated"]));
+            assert_eq!(groups(&as_bob, member, UserSelector::Acting), strings(&["ops", "system:authenticated"]));
         }
-        assert_eq!(groups(&as_bob, "hub", Whom::User), strings(&all));
+        assert_eq!(groups(&as_bob, "hub", UserSelector::User), strings(&all));
         // A user without `system:` groups is the same actor for every verifying cluster.
         assert_eq!(actor(user("ann", &["dev"]), hub(), None).at_home, None);
     }
@@ -416,7 +424,7 @@ mod tests {
             for (name, value) in lines {
                 headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
             }
-            given_user(&GivenIdentity::from_headers(&headers).unwrap().unwrap())
+            given_user(&ClientImpersonation::from_headers(&headers).unwrap().unwrap())
         };
         let read = given(&[
             ("impersonate-user", "j\u{fc}rgen".as_bytes()),

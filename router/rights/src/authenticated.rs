@@ -27,9 +27,9 @@ impl AuthenticatedUntil {
 /// `Router::authentication_changed` and after each change of rights, so it must be cheap. All values of this type
 /// compare equal.
 #[derive(Clone)]
-pub struct StillKnown(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct CredentialValidity(Arc<dyn Fn() -> bool + Send + Sync>);
 
-impl StillKnown {
+impl CredentialValidity {
     /// Wraps a function that returns whether the credentials are valid.
     pub fn new(says: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(says))
@@ -41,7 +41,7 @@ impl StillKnown {
     }
 }
 
-impl fmt::Debug for StillKnown {
+impl fmt::Debug for CredentialValidity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StillKnown")
     }

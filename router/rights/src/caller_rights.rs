@@ -9,26 +9,26 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tributary_answers::stream_over::StreamOver;
+use tributary_answers::termination_reason::TerminationReason;
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{FleetRights, RbacUser};
 use tributary_sharing::flow::fair_semaphore::Exceeded;
 use tributary_sharing::limits::IMPERSONATED_VALUES;
 
-use super::actor::{Actor, Whom};
-use super::basis::Basis;
-use super::judged::Judged;
+use super::actor::{Actor, UserSelector};
+use super::allowed_facts::AllowedFacts;
+use super::decision_reviews::DecisionReviews;
+use super::judged::UserDecisions;
 use super::mirror::{RightsMirror, RightsStamp};
-use super::needed::Needed;
 use super::remembered_actor::RememberedActor;
-use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
-use crate::authenticated::StillKnown;
+use super::reviews::{AccessReview, PARALLEL_REVIEWS_MAX, REVIEW_TIMEOUT};
+use crate::authenticated::CredentialValidity;
 
 /// Maximum number of rounds of access reviews for one decision. Nine rounds are necessary for: impersonation of the
 /// user and of the groups (2), constrained impersonation (2), rights in the whole cluster, rights in its namespaces,
 /// and repetitions after changed rights. The other rounds are for single groups and extras of constrained
-/// impersonation, of which one round checks [`ASKED_TOGETHER`].
-const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(ASKED_TOGETHER);
+/// impersonation, of which one round checks [`PARALLEL_REVIEWS_MAX`].
+const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(PARALLEL_REVIEWS_MAX);
 
 /// Rights of the sender of a request. Clones are cheap.
 #[derive(Clone)]
@@ -38,14 +38,14 @@ pub struct CallerRights {
     /// The actor of the previous request of the same connection. `None` for a request without a connection.
     pub(super) remembered: Option<RememberedActor>,
     /// Function that returns whether the credentials are still valid. `None` if the credentials cannot become invalid.
-    still_known: Option<StillKnown>,
-    pub(super) basis: Basis,
+    credential_validity: Option<CredentialValidity>,
+    pub(super) allowed_facts: AllowedFacts,
     /// Start of the current decision. A decision by current facts ignores older review results.
     begun: Instant,
     /// Collects the missing reviews and the expiry times of a decision. `None` if the caller does not need them.
-    needed: Option<Arc<Mutex<Needed>>>,
+    decision_reviews: Option<Arc<Mutex<DecisionReviews>>>,
     /// Limit that prevented a necessary review. Unset while no limit prevented a review.
-    crowded: Arc<OnceLock<Exceeded>>,
+    exceeded_limit: Arc<OnceLock<Exceeded>>,
 }
 
 impl CallerRights {
@@ -55,17 +55,17 @@ impl CallerRights {
             mirror: Arc::clone(mirror),
             actor: actor.into(),
             remembered: None,
-            still_known: None,
-            basis: Basis::Held,
+            credential_validity: None,
+            allowed_facts: AllowedFacts::Cached,
             begun: Instant::now(),
-            needed: None,
-            crowded: Arc::default(),
+            decision_reviews: None,
+            exceeded_limit: Arc::default(),
         }
     }
 
     /// Adds the function that returns whether the sender's credentials are still valid.
-    pub fn with_still_known(self, still_known: Option<StillKnown>) -> Self {
-        Self { still_known, ..self }
+    pub fn with_still_known(self, credential_validity: Option<CredentialValidity>) -> Self {
+        Self { credential_validity, ..self }
     }
 
     /// Adds the connection's cached actor.
@@ -73,56 +73,64 @@ impl CallerRights {
         Self { remembered, ..self }
     }
 
-    pub(super) fn judged<'a>(&'a self, fleet: &'a FleetRights, whom: Whom) -> Judged<'a> {
-        Judged::new(&self.mirror, self.basis, self.needed.as_deref(), fleet, &self.actor, whom)
+    pub(super) fn judged<'a>(&'a self, fleet: &'a FleetRights, user_selector: UserSelector) -> UserDecisions<'a> {
+        UserDecisions::new(
+            &self.mirror,
+            self.allowed_facts,
+            self.decision_reviews.as_deref(),
+            fleet,
+            &self.actor,
+            user_selector,
+        )
     }
 
     /// Returns rights for decisions by current facts of one cluster alone. Call this function before you read the
-    /// cluster's rules from the mirror: see [`RightsMirror::basis_now`].
+    /// cluster's rules from the mirror: see [`RightsMirror::current_facts`].
     pub(super) fn now_in(&self, cluster: &ClusterName) -> Self {
-        Self { basis: self.mirror.basis_now(cluster, self.begun), ..self.clone() }
+        Self { allowed_facts: self.mirror.current_facts(cluster, self.begun), ..self.clone() }
     }
 
     /// Decides by the known facts. Returns the decision, the missing reviews, and the expiry of the decision.
-    pub(super) fn decided<T>(&self, decide: impl FnOnce(&Self) -> T) -> (T, Needed) {
-        let needed = Arc::default();
-        let decided = decide(&Self { needed: Some(Arc::clone(&needed)), ..self.clone() });
-        let needed = std::mem::take(&mut *needed.lock());
-        (decided, needed)
+    pub(super) fn decision<T>(&self, decide: impl FnOnce(&Self) -> T) -> (T, DecisionReviews) {
+        let decision_reviews = Arc::default();
+        let decision = decide(&Self { decision_reviews: Some(Arc::clone(&decision_reviews)), ..self.clone() });
+        let decision_reviews = std::mem::take(&mut *decision_reviews.lock());
+        (decision, decision_reviews)
     }
 
     /// Decides after each necessary access review has a result. If no review is missing, the function decides at once.
     /// The rights in a cluster without an answer are unknown. All reviews together take at most half a minute. If the
-    /// user has too many open reviews, the request is marked as [crowded out](Self::crowded), and the decision uses the
-    /// known facts. Cancellation is safe.
-    pub async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
-        let (decided, _crowded) = self.asked_first(decide).await;
-        decided
+    /// user has too many open reviews, the request is marked as [crowded out](Self::exceeded_limit), and the decision
+    /// uses the known facts. Cancellation is safe.
+    pub async fn decide_after_reviews<T>(&self, decide: impl Fn(&Self) -> T) -> T {
+        let (decision, _crowded) = self.review_and_decide(decide).await;
+        decision
     }
 
-    /// Like `settled`, for callers that need no decision if the user has too many open reviews. Cancellation is safe.
+    /// Like `decide_after_reviews`, for callers that need no decision if the user has too many open reviews.
+    /// Cancellation is safe.
     ///
     /// # Errors
     /// [`Exceeded`] if a limit prevented a review of this decision.
-    pub async fn settled_unless_crowded<T>(&self, decide: impl Fn(&Self) -> T) -> Result<T, Exceeded> {
-        match self.asked_first(decide).await {
-            (decided, None) => Ok(decided),
+    pub async fn try_decide_after_reviews<T>(&self, decide: impl Fn(&Self) -> T) -> Result<T, Exceeded> {
+        match self.review_and_decide(decide).await {
+            (decision, None) => Ok(decision),
             (_, Some(exceeded)) => Err(exceeded),
         }
     }
 
     /// Sends the missing reviews and then decides. Returns the decision, and the limit that prevented a review.
-    async fn asked_first<T>(&self, decide: impl Fn(&Self) -> T) -> (T, Option<Exceeded>) {
+    async fn review_and_decide<T>(&self, decide: impl Fn(&Self) -> T) -> (T, Option<Exceeded>) {
         let rights = Self { begun: Instant::now(), ..self.clone() };
-        let until = rights.begun + WAITED_MAX;
+        let until = rights.begun + REVIEW_TIMEOUT;
         for _ in 0..ROUNDS_MAX {
-            let (decided, needed) = rights.decided(&decide);
-            if needed.open.is_empty() {
-                return (decided, None);
+            let (decision, decision_reviews) = rights.decision(&decide);
+            if decision_reviews.open.is_empty() {
+                return (decision, None);
             }
-            drop(decided);
-            if let Err(exceeded) = rights.ask_clusters(needed.open, until).await {
-                let _is_known = rights.crowded.set(exceeded);
+            drop(decision);
+            if let Err(exceeded) = rights.send_reviews(decision_reviews.open, until).await {
+                let _is_known = rights.exceeded_limit.set(exceeded);
                 // Lets the runtime poll the request's other futures before the next round.
                 tokio::task::yield_now().await;
                 return (decide(&rights), Some(exceeded));
@@ -135,14 +143,14 @@ impl CallerRights {
     }
 
     /// Returns rights that use the last result of each review, also after its expiry.
-    pub(super) fn by_last_word(&self) -> Self {
-        Self { basis: Basis::Last, ..self.clone() }
+    pub(super) fn with_expired_answers(&self) -> Self {
+        Self { allowed_facts: AllowedFacts::WithExpired, ..self.clone() }
     }
 
     /// Returns rights for an optional part of a request. If a limit prevents a review in this part, the request itself
     /// is not refused.
-    pub fn by_itself(&self) -> Self {
-        Self { crowded: Arc::default(), ..self.clone() }
+    pub fn for_optional_part(&self) -> Self {
+        Self { exceeded_limit: Arc::default(), ..self.clone() }
     }
 
     /// Runs `find`. If `lacks` is true for the result because rights are unknown, and some clusters have just joined,
@@ -161,40 +169,40 @@ impl CallerRights {
 
     /// Returns the limit that prevented a necessary review. The router then refuses the request because of this limit,
     /// and reports no failure of the cluster.
-    pub fn crowded(&self) -> Option<Exceeded> {
-        self.crowded.get().copied()
+    pub fn exceeded_limit(&self) -> Option<Exceeded> {
+        self.exceeded_limit.get().copied()
     }
 
     /// Marks the request as refused because of a limit on open reviews.
     #[cfg(any(test, feature = "testing"))]
-    pub fn crowd(&self, exceeded: Exceeded) {
-        let _is_known = self.crowded.set(exceeded);
+    pub fn set_exceeded_limit(&self, exceeded: Exceeded) {
+        let _is_known = self.exceeded_limit.set(exceeded);
     }
 
     /// Sends access reviews, and waits for their results until `until` at most.
     ///
     /// # Errors
     /// [`Exceeded`] if the user has too many open reviews.
-    pub(super) async fn ask_clusters(
+    pub(super) async fn send_reviews(
         &self,
-        questions: HashSet<(Question, u64)>,
+        missing_reviews: HashSet<(AccessReview, u64)>,
         until: Instant,
     ) -> Result<(), Exceeded> {
         // Boxed: most requests need no review, and a box keeps their futures small.
-        Box::pin(self.mirror.reviews().ask_clusters(self.actor.holder(), questions, until)).await
+        Box::pin(self.mirror.reviews().send_reviews(self.actor.share_key(), missing_reviews, until)).await
     }
 
     /// Sends the access reviews of an open stream, ahead of the reviews of requests.
-    pub(super) async fn confirm(&self, questions: HashSet<(Question, u64)>) {
+    pub(super) async fn confirm(&self, missing_reviews: HashSet<(AccessReview, u64)>) {
         // Boxed, because streams call this function rarely and live long.
-        Box::pin(self.mirror.reviews().confirm(self.actor.holder(), questions)).await;
+        Box::pin(self.mirror.reviews().confirm(self.actor.share_key(), missing_reviews)).await;
     }
 
     /// Returns whether the decision lacks reviews, and the time at which the first of its review results expires.
     pub(super) fn needs(&self) -> (bool, Option<Instant>) {
-        self.needed.as_ref().map_or((false, None), |needed| {
-            let needed = needed.lock();
-            (!needed.open.is_empty(), needed.until)
+        self.decision_reviews.as_ref().map_or((false, None), |decision_reviews| {
+            let decision_reviews = decision_reviews.lock();
+            (!decision_reviews.open.is_empty(), decision_reviews.until)
         })
     }
 
@@ -203,18 +211,18 @@ impl CallerRights {
     }
 
     /// Returns whether the request impersonates a user.
-    pub fn act_as_another(&self) -> bool {
+    pub fn is_impersonating(&self) -> bool {
         self.actor.impersonated_user().is_some()
     }
 
     /// Returns the name of the acting user.
     pub fn acting_name(&self) -> &str {
-        self.actor.name(Whom::Acting)
+        self.actor.name(UserSelector::Acting)
     }
 
     /// Returns the name of the acting user, and the groups of the user that all clusters see.
     pub fn acts_as(&self) -> (String, Vec<String>) {
-        let RbacUser { name, groups } = self.actor.judged(Whom::Acting);
+        let RbacUser { name, groups } = self.actor.judged(UserSelector::Acting);
         (name.to_owned(), groups.to_vec())
     }
 
@@ -226,9 +234,10 @@ impl CallerRights {
     /// Stamp of the sender's current rights. A later stamp differs if the rights have changed. Costs a lookup for each
     /// group.
     pub(super) fn stamp(&self) -> RightsStamp {
-        let judged = |whom| self.actor.judged_by_any(whom);
+        let judged = |user_selector| self.actor.rbac_user_in_any(user_selector);
         // Nearly all requests come without impersonation and need one lookup.
-        self.mirror.stamp(judged(Whom::Acting), self.actor.impersonated_user().map(|_| judged(Whom::User)))
+        self.mirror
+            .stamp(judged(UserSelector::Acting), self.actor.impersonated_user().map(|_| judged(UserSelector::User)))
     }
 
     pub(super) fn clusters(&self) -> Vec<ClusterName> {
@@ -237,20 +246,20 @@ impl CallerRights {
 
     /// Reason to end all streams of the sender: Tributary denies the sender, or the credentials are invalid. `None` if
     /// the streams may continue.
-    pub(super) fn over(&self) -> Option<StreamOver> {
-        if self.mirror.denies(self.actor.name(Whom::User)) {
-            return Some(StreamOver::Denied);
+    pub(super) fn termination_reason(&self) -> Option<TerminationReason> {
+        if self.mirror.denies(self.actor.name(UserSelector::User)) {
+            return Some(TerminationReason::Denied);
         }
-        let is_known = self.still_known.as_ref().is_none_or(StillKnown::is_known);
-        (!is_known).then_some(StreamOver::Withdrawn)
+        let is_known = self.credential_validity.as_ref().is_none_or(CredentialValidity::is_known);
+        (!is_known).then_some(TerminationReason::Withdrawn)
     }
 
     /// Waits until all streams of the sender have to end, and returns the reason. Cancellation is safe.
-    pub async fn gone(&self) -> StreamOver {
+    pub async fn wait_for_termination(&self) -> TerminationReason {
         let mut changes = self.changes();
         loop {
             changes.mark_unchanged();
-            if let Some(why) = self.over() {
+            if let Some(why) = self.termination_reason() {
                 return why;
             }
             // The channel of rights changes stays open as long as the process runs.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, ClusterSelector};
 use tributary_authorization::{Attributes, FleetRights, RbacUser};
 
-use super::actor::Whom;
-use super::basis::Decides;
+use super::actor::UserSelector;
+use super::allowed_facts::DecisionMethod;
 use super::caller_rights::CallerRights;
-use super::existence::{Existence, both, does_in};
+use super::cluster_visibility::{ClusterVisibility, allows_in_mode, and_known};
 use super::hidden_names::names_hidden;
 use super::impersonation::ImpersonationMode;
 
@@ -62,7 +62,7 @@ impl Candidates {
     }
 
     /// Returns whether the rights in at least one cluster are unknown.
-    pub fn is_one_unknown(&self) -> bool {
+    pub fn has_unknown(&self) -> bool {
         self.unknown.is_some()
     }
 
@@ -89,49 +89,52 @@ impl Candidates {
 }
 
 impl CallerRights {
-    /// Returns the clusters in which the caller may make one of the `asked` requests.
+    /// Returns the clusters in which the caller may make one of the `requested` requests.
     pub fn candidates<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        asked: &[Attributes<'_>],
+        requested: &[Attributes<'_>],
     ) -> Candidates {
-        self.where_allowed(clusters, asked, None)
+        self.where_allowed(clusters, requested, None)
     }
 
     /// Returns the clusters for an access review that a client sends. In each of these clusters the caller may make an
-    /// `asked` request, and the cluster is visible for the `request` that carries the review.
-    pub fn candidates_asked<'a>(
+    /// `requested` request, and the cluster is visible for the `request` that carries the review.
+    pub fn candidates_for_review<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        asked: &[Attributes<'_>],
+        requested: &[Attributes<'_>],
         request: &Attributes<'_>,
     ) -> Candidates {
-        self.where_allowed(clusters, asked, Some(request))
+        self.where_allowed(clusters, requested, Some(request))
     }
 
     fn where_allowed<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        asked: &[Attributes<'_>],
+        requested: &[Attributes<'_>],
         request: Option<&Attributes<'_>>,
     ) -> Candidates {
         let fleet = self.mirror.compiled();
-        let allowing = fleet.allowing(self.actor.judged(Whom::Acting), asked);
-        let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.judged(&fleet, whom));
+        let allowing = fleet.allowing(self.actor.judged(UserSelector::Acting), requested);
+        let [user, acting] =
+            [UserSelector::User, UserSelector::Acting].map(|user_selector| self.judged(&fleet, user_selector));
         self.those(&fleet, clusters, |cluster, mode| {
-            let is_allowed = match (self.mirror.decides(cluster)?, mode) {
-                (Decides::Rules, None) if self.actor.is_vouched_by(cluster) => {
-                    Some(asked.iter().any(|asked| fleet.allows(cluster, acting.user(cluster), asked)))
+            let is_allowed = match (self.mirror.decision_method(cluster)?, mode) {
+                (DecisionMethod::Rules, None) if self.actor.is_verified_by(cluster) => {
+                    Some(requested.iter().any(|requested| fleet.allows(cluster, acting.user(cluster), requested)))
                 }
-                (Decides::Rules, None) => Some(allowing.contains(cluster)),
-                (Decides::Reviews | Decides::Live, None) => any(asked.iter().map(|asked| acting.says(cluster, asked))),
-                (_, Some(mode)) => any(asked.iter().map(|asked| {
-                    let does = does_in(&user, mode, cluster, asked);
-                    both(does, acting.allows(cluster, asked))
+                (DecisionMethod::Rules, None) => Some(allowing.contains(cluster)),
+                (DecisionMethod::Reviews | DecisionMethod::Live, None) => {
+                    any(requested.iter().map(|requested| acting.review_result(cluster, requested)))
+                }
+                (_, Some(mode)) => any(requested.iter().map(|requested| {
+                    let does = allows_in_mode(&user, mode, cluster, requested);
+                    and_known(does, acting.allows(cluster, requested))
                 })),
             };
             match request {
-                Some(request) => both(self.is_there_in(&fleet, cluster, mode, request), is_allowed),
+                Some(request) => and_known(self.is_visible_in(&fleet, cluster, mode, request), is_allowed),
                 None => is_allowed,
             }
         })
@@ -144,19 +147,19 @@ impl CallerRights {
         request: &Attributes<'_>,
     ) -> Candidates {
         let fleet = self.mirror.compiled();
-        self.those(&fleet, clusters, |cluster, mode| self.is_there_in(&fleet, cluster, mode, request))
+        self.those(&fleet, clusters, |cluster, mode| self.is_visible_in(&fleet, cluster, mode, request))
     }
 
     /// Returns whether a cluster is visible for the request, if the cluster is visible only in a mode of constrained
     /// impersonation. `None` if unknown.
-    fn is_there_in(
+    fn is_visible_in(
         &self,
         fleet: &FleetRights,
         cluster: &ClusterName,
         mode: Option<ImpersonationMode>,
         request: &Attributes<'_>,
     ) -> Option<bool> {
-        mode.map_or(Some(true), |mode| does_in(&self.judged(fleet, Whom::User), mode, cluster, request))
+        mode.map_or(Some(true), |mode| allows_in_mode(&self.judged(fleet, UserSelector::User), mode, cluster, request))
     }
 
     /// Returns the clusters that grant the caller rules in a namespace, in addition to the rules of all authenticated
@@ -172,14 +175,14 @@ impl CallerRights {
         let anybody = RbacUser { name: "", groups: &everybody };
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
         self.those(&fleet, clusters, |cluster, mode| {
-            let acting = self.actor.judged_by(cluster, Whom::Acting);
+            let acting = self.actor.rbac_user_in(cluster, UserSelector::Acting);
             let has_own = rules(cluster, acting) > rules(cluster, anybody);
-            let has_own_known = match self.mirror.decides(cluster)? {
-                Decides::Rules => Some(has_own),
+            let has_own_known = match self.mirror.decision_method(cluster)? {
+                DecisionMethod::Rules => Some(has_own),
                 // A second authorizer of the cluster may grant rights without roles.
-                Decides::Reviews | Decides::Live => has_own.then_some(true),
+                DecisionMethod::Reviews | DecisionMethod::Live => has_own.then_some(true),
             };
-            both(self.is_there_in(&fleet, cluster, mode, request), has_own_known)
+            and_known(self.is_visible_in(&fleet, cluster, mode, request), has_own_known)
         })
     }
 
@@ -193,11 +196,11 @@ impl CallerRights {
     ) -> Candidates {
         let (mut only, mut unknown) = (BTreeSet::new(), BTreeSet::new());
         for cluster in clusters {
-            let is_wanted = match self.existence(fleet, cluster) {
-                Existence::Unknown => None,
-                Existence::Nowhere => Some(false),
-                Existence::There => is_wanted(cluster, None),
-                Existence::ThereFor(mode) => is_wanted(cluster, Some(mode)),
+            let is_wanted = match self.cluster_visibility(fleet, cluster) {
+                ClusterVisibility::Unknown => None,
+                ClusterVisibility::Hidden => Some(false),
+                ClusterVisibility::Visible => is_wanted(cluster, None),
+                ClusterVisibility::VisibleInMode(mode) => is_wanted(cluster, Some(mode)),
             };
             match is_wanted {
                 None => drop(unknown.insert(cluster.clone())),

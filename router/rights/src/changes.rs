@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// Minimum time between two notifications of the watches. 200 ms: a tenth of the time within which a lost right has to
 /// take effect.
-const TOLD_EACH: Duration = Duration::from_millis(200);
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counter of changes. Clones share the counter.
 #[derive(Clone, Default)]
@@ -28,7 +28,7 @@ struct ChangeState {
 
 #[derive(Default)]
 struct Last {
-    told: Option<Instant>,
+    notified: Option<Instant>,
     /// Whether a task waits to send the next notification.
     is_waiting: bool,
 }
@@ -49,7 +49,7 @@ impl RightsChanges {
         if last.is_waiting {
             return;
         }
-        let next = last.told.map(|told| told + TOLD_EACH).filter(|next| Instant::now() < *next);
+        let next = last.notified.map(|notified| notified + NOTIFY_INTERVAL).filter(|next| Instant::now() < *next);
         match (next, Handle::try_current()) {
             (Some(next), Ok(runtime)) => {
                 last.is_waiting = true;
@@ -64,7 +64,7 @@ impl RightsChanges {
     }
 
     fn send_change(&self, last: &mut Last) {
-        *last = Last { told: Some(Instant::now()), is_waiting: false };
+        *last = Last { notified: Some(Instant::now()), is_waiting: false };
         self.0.count.send_modify(|count| *count += 1);
     }
 }
@@ -78,10 +78,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn first_rights_change_notifies_at_once_and_later_changes_together() {
         let changes = RightsChanges::default();
-        let mut told = changes.follow();
+        let mut notified = changes.follow();
         let mut is_told = || {
-            let is_told = told.has_changed().unwrap();
-            told.mark_unchanged();
+            let is_told = notified.has_changed().unwrap();
+            notified.mark_unchanged();
             is_told
         };
         changes.add_change();
@@ -91,9 +91,9 @@ mod tests {
         }
         assert!(!is_told(), "all of them wait");
         assert!(*changes.follow().borrow() > 1_000, "who looks sees them");
-        sleep(2 * TOLD_EACH).await;
+        sleep(2 * NOTIFY_INTERVAL).await;
         assert!(is_told(), "and none is forgotten");
-        sleep(TOLD_EACH).await;
+        sleep(NOTIFY_INTERVAL).await;
         assert!(!is_told());
         changes.add_change();
         assert!(is_told(), "nothing was told for a while");

@@ -9,7 +9,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange, RbacKind, RbacObject, Sample};
 
 use super::changes::RightsChanges;
-use super::obstacle::Obstacle;
+use super::unknown_rights_reason::UnknownRightsReason;
 
 /// Compiled rights in all clusters. A change is compiled into a copy of the rights, and the copy then replaces the
 /// rights in one step. A role with hundreds of thousands of bindings takes a third of a second to compile. Meanwhile
@@ -64,7 +64,7 @@ impl CompiledRights {
         self.change(cluster, |fleet| fleet.leave(cluster));
     }
 
-    pub(super) fn note_known_clusters(&self) {
+    pub(super) fn record_known_clusters(&self) {
         self.changes.add_change();
     }
 
@@ -79,7 +79,7 @@ impl CompiledRights {
         drop(compiler);
         now.log_news(before, cluster);
         if is_news {
-            self.note_known_clusters();
+            self.record_known_clusters();
         }
     }
 }
@@ -95,7 +95,7 @@ struct Excess {
 
 impl Excess {
     fn in_cluster(fleet: &Fleet, cluster: &ClusterName) -> Self {
-        Self { of_grants: fleet.grants_too_much(cluster), of_subjects: fleet.names_too_many(cluster) }
+        Self { of_grants: fleet.exceeds_grant_limit(cluster), of_subjects: fleet.exceeds_subject_limit(cluster) }
     }
 
     fn log_news(self, before: Self, cluster: &ClusterName) {
@@ -113,7 +113,7 @@ impl Excess {
         }
         match (before.of_subjects, self.of_subjects) {
             (false, true) => tracing::warn!(
-                %cluster, reason = %Obstacle::TooManySubjects,
+                %cluster, reason = %UnknownRightsReason::TooManySubjects,
                 "the rights of users in the cluster are unknown: answers lack the cluster, or are refused"
             ),
             (true, false) => {

@@ -1,7 +1,7 @@
 //! Choice of the method by which rights in a cluster are decided: the mirrored roles and bindings, or access reviews.
 //! This module does no I/O.
 
-use tributary_authorization::{CompiledRule, Doubt, RulesReview, Sample};
+use tributary_authorization::{CompiledRule, ReviewMismatch, RulesReview, Sample};
 
 /// API group that only OpenShift serves. The scopes of an OpenShift token remove rights that roles grant.
 pub(super) const OPENSHIFT: &str = "authorization.openshift.io";
@@ -31,7 +31,7 @@ pub(crate) enum ReviewCause {
     BasePath,
     /// The cluster's SelfSubjectRulesReview for Tributary's account differs from the mirrored roles and bindings.
     #[error("{0}")]
-    Rules(Doubt),
+    Rules(ReviewMismatch),
     /// Tributary can read the roles, although no role grants its account this right.
     #[error("its roles and bindings do not let us read them, though it does: something else decides")]
     NotByRoles,
@@ -43,7 +43,7 @@ pub(crate) enum ReviewCause {
     Open(String),
     /// The cluster rejects Tributary's access reviews.
     #[error("it answers {resource} with {code}: our account needs the verb create on them")]
-    NotLet {
+    ReviewsForbidden {
         resource: &'static str,
         /// HTTP status code of the response.
         code: u16,
@@ -58,9 +58,11 @@ impl ReviewCause {
     /// cluster's own authorizer may be late.
     pub(super) fn may_be_of_delay(&self) -> bool {
         match self {
-            Self::Rules(doubt) => *doubt != Doubt::Incomplete,
+            Self::Rules(doubt) => *doubt != ReviewMismatch::Incomplete,
             Self::NotByRoles | Self::Refuted(_) | Self::Open(_) => true,
-            Self::Configured | Self::OpenShift | Self::BasePath | Self::NotLet { .. } | Self::Unanswered => false,
+            Self::Configured | Self::OpenShift | Self::BasePath | Self::ReviewsForbidden { .. } | Self::Unanswered => {
+                false
+            }
         }
     }
 }
@@ -157,16 +159,16 @@ mod tests {
             ("get list", &["list get"], true, false, Decider::Rbac),
             ("get list", &["list get", "get list"], true, false, Decider::Rbac),
             // A webhook authorizer at one of two endpoints.
-            ("get list", &["get list incomplete"], true, false, rules(Doubt::Incomplete)),
-            ("get list", &["get list", "get list incomplete"], true, false, rules(Doubt::Incomplete)),
-            ("get list", &["get list error"], true, false, rules(Doubt::EvaluationError)),
+            ("get list", &["get list incomplete"], true, false, rules(ReviewMismatch::Incomplete)),
+            ("get list", &["get list", "get list incomplete"], true, false, rules(ReviewMismatch::Incomplete)),
+            ("get list", &["get list error"], true, false, rules(ReviewMismatch::EvaluationError)),
             // The ABAC or AlwaysAllow authorizer without RBAC. Such a server may still serve RBAC objects.
-            ("get list", &["*"], true, false, rules(Doubt::Missing)),
-            ("", &["*"], false, false, rules(Doubt::Further)),
+            ("get list", &["*"], true, false, rules(ReviewMismatch::Missing)),
+            ("", &["*"], false, false, rules(ReviewMismatch::Additional)),
             // The ABAC authorizer without rules for Tributary's account.
             ("", &[""], false, false, Decider::Review(ReviewCause::NotByRoles)),
             // The AlwaysAllow authorizer in addition to RBAC.
-            ("get", &["get *"], true, false, rules(Doubt::Further)),
+            ("get", &["get *"], true, false, rules(ReviewMismatch::Additional)),
             ("get", &["get"], true, true, Decider::Review(ReviewCause::Refuted(refuted))),
             ("get", &[], true, false, Decider::Review(ReviewCause::Unanswered)),
         ];

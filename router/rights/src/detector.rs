@@ -15,7 +15,7 @@ use tributary_authorization::{Attributes, FleetRights, RbacKind, ResourceAttribu
 use tributary_fleet::topology::Cluster;
 use tributary_proxy::{ClusterClient, Transport, nearest_tick};
 
-use super::access_review::{self, NoAnswer};
+use super::access_review::{self, AccessReviewError};
 use super::decider::{ClusterFacts, Decider, Evidence, OPENSHIFT, ReviewCause, decide};
 use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 
@@ -45,7 +45,7 @@ pub(super) trait MirroredRules: Send + Sync + 'static {
     /// `turn` gives different requests.
     fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample>;
 
-    fn decided(&self, cluster: &Arc<Cluster>, decider: Decider);
+    fn set_decider(&self, cluster: &Arc<Cluster>, decider: Decider);
 }
 
 struct Detector {
@@ -79,13 +79,13 @@ impl Detector {
                 Ok(decider) => {
                     answered = Instant::now();
                     turn += 1;
-                    mirror.decided(&self.cluster, decider);
+                    mirror.set_decider(&self.cluster, decider);
                 }
                 // An unreachable cluster answers no review. Missing answers then change nothing, because the state of
                 // the mirror decides.
                 Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
                 Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
-                    mirror.decided(&self.cluster, Decider::Review(ReviewCause::Unanswered));
+                    mirror.set_decider(&self.cluster, Decider::Review(ReviewCause::Unanswered));
                 }
                 Err(_) => {}
             }
@@ -115,7 +115,7 @@ impl Detector {
 
     /// Detects the method of the cluster. Repeats the same reviews while a delay of the mirror can explain a
     /// difference. `refuted` contains the samples that the cluster denied in the previous detection.
-    async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
+    async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, AccessReviewError> {
         let mut doubted = 0;
         loop {
             let found = self.detect_decider(turn, refuted).await?;
@@ -127,7 +127,7 @@ impl Detector {
         }
     }
 
-    async fn detect_decider(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
+    async fn detect_decider(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, AccessReviewError> {
         let found = match self.settled()? {
             // The result of the review does not matter. The review only shows whether the cluster answers reviews.
             Some(cause) => refuted_by(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
@@ -135,21 +135,23 @@ impl Detector {
         };
         match found {
             Ok(decider) => Ok(decider),
-            Err(NoAnswer::NotLet { resource, code }) => Ok(Decider::Review(ReviewCause::NotLet { resource, code })),
-            Err(NoAnswer::NotNow) => Err(NoAnswer::NotNow),
+            Err(AccessReviewError::ReviewsForbidden { resource, code }) => {
+                Ok(Decider::Review(ReviewCause::ReviewsForbidden { resource, code }))
+            }
+            Err(AccessReviewError::Unavailable) => Err(AccessReviewError::Unavailable),
         }
     }
 
-    fn settled(&self) -> Result<Option<ReviewCause>, NoAnswer> {
+    fn settled(&self) -> Result<Option<ReviewCause>, AccessReviewError> {
         if self.cluster.setup.authorization == ClusterAuthorization::Review {
             return Ok(Some(ReviewCause::Configured));
         }
-        let discovery = self.cluster.discovery().ok_or(NoAnswer::NotNow)?;
+        let discovery = self.cluster.discovery().ok_or(AccessReviewError::Unavailable)?;
         let serves_openshift = discovery.named.items.iter().any(|group| group.metadata.name == OPENSHIFT);
         Ok(ClusterFacts { serves_openshift, has_base_path: self.client.has_base_path() }.cause())
     }
 
-    async fn evidence(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Evidence, NoAnswer> {
+    async fn evidence(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Evidence, AccessReviewError> {
         let account = access_review::own_account(self.client.transport()).await?;
         let endpoints = well(&self.client.endpoints());
         let mut reviews = Vec::new();
@@ -157,7 +159,7 @@ impl Detector {
             reviews.push(access_review::own_rules(self.client.transport_to(*endpoint), NAMESPACE).await?);
         }
         let (mirrored, may_read_roles, samples) = {
-            let mirror = self.mirror.upgrade().ok_or(NoAnswer::NotNow)?;
+            let mirror = self.mirror.upgrade().ok_or(AccessReviewError::Unavailable)?;
             let (compiled, name) = (mirror.compiled(), self.cluster.name());
             let may_read = RbacKind::ALL.into_iter().all(|kind| {
                 let (group, resource) = (RbacKind::GROUP, kind.resource());
@@ -167,7 +169,7 @@ impl Detector {
             let mirrored = compiled.rules(name, account.user(), NAMESPACE).into_iter().cloned().collect();
             let is_allowed =
                 |sample: &Sample| compiled.allows(name, sample.user(), &Attributes::Resource(sample.attributes()));
-            let samples = asked_about(refuted.as_slice(), mirror.samples(name, SAMPLES, turn), is_allowed);
+            let samples = choose_samples(refuted.as_slice(), mirror.samples(name, SAMPLES, turn), is_allowed);
             (mirrored, may_read, samples)
         };
         let places = endpoints.iter().copied().cycle();
@@ -188,7 +190,7 @@ impl Detector {
 
 /// Selects the samples: first the samples that the cluster denied in the previous detection, if roles and bindings
 /// still allow them. So a difference counts until the cluster allows exactly the denied request.
-fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
+fn choose_samples(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
     let mut asked: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
     for sample in others {
         if !asked.contains(&sample) {
@@ -199,7 +201,7 @@ fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sam
     asked
 }
 
-async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, NoAnswer> {
+async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, AccessReviewError> {
     let allowed =
         access_review::access(transport, &sample.user().into(), &Attributes::Resource(sample.attributes())).await?;
     Ok((!allowed).then_some(sample))
@@ -233,10 +235,10 @@ mod tests {
         let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
         let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
         let [refuted, gone] = ["refuted", "gone"].map(sample);
-        let asked = asked_about(&[refuted.clone(), gone.clone(), sample("1")], others(3), |own| *own != gone);
+        let asked = choose_samples(&[refuted.clone(), gone.clone(), sample("1")], others(3), |own| *own != gone);
         assert_eq!(asked, [refuted.clone(), sample("1"), sample("0"), sample("2")]);
-        let asked = asked_about(std::slice::from_ref(&refuted), others(SAMPLES), |_| true);
+        let asked = choose_samples(std::slice::from_ref(&refuted), others(SAMPLES), |_| true);
         assert_eq!((asked.len(), &asked[0]), (SAMPLES, &refuted));
-        assert_eq!(asked_about(&[], others(2), |_| false), others(2));
+        assert_eq!(choose_samples(&[], others(2), |_| false), others(2));
     }
 }

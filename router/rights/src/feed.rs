@@ -139,7 +139,7 @@ fn read_on(state: &mut Option<Snapshot>, update: &Update) {
 }
 
 fn gone(kind: RbacKind, object: &Object) -> RbacChange {
-    RbacChange::Gone { kind, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
+    RbacChange::Deleted { kind, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
 }
 
 impl UpdateObserver for KindFeed {

@@ -10,16 +10,16 @@ use futures::FutureExt;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
-use tributary_answers::stream_over::StreamOver;
-use tributary_apimachinery::{ClusterName, ClusterSelector, or_never};
+use tributary_answers::termination_reason::TerminationReason;
+use tributary_apimachinery::{ClusterName, ClusterSelector, or_pending};
 use tributary_authorization::Visible;
 
 use super::caller_rights::CallerRights;
+use super::decision_reviews::DecisionReviews;
 use super::mirror::RightsStamp;
-use super::needed::Needed;
-use super::read_place::ReadPlace;
+use super::read_target::ReadTarget;
 use super::readable::Readable;
-use super::reviews::Question;
+use super::reviews::AccessReview;
 use super::unconfirmed::Unconfirmed;
 use super::visible::{WatchRights, covers};
 
@@ -32,9 +32,9 @@ const GATHERED_FOR: Duration = Duration::from_secs(30);
 const ANSWERS_GATHERED_FOR: Duration = Duration::from_millis(500);
 
 /// Waits until all reviews of some cluster are completed, and returns the index of the cluster. Cancellation is safe.
-async fn next_answer(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
+async fn next_answer(open_reviews: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
     poll_fn(|context| {
-        let answered = asking.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
+        let answered = open_reviews.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
         answered.map_or(Poll::Pending, Poll::Ready)
     })
     .await
@@ -48,7 +48,7 @@ pub enum ScopeChange {
     /// The user gained rights in clusters that the watch does not show: the client may reconnect to see them.
     Further,
     /// The user may not have any stream now.
-    Over(StreamOver),
+    Terminated(TerminationReason),
 }
 
 /// Function that returns whether the dispatch policies of a cluster deny the watch.
@@ -57,7 +57,7 @@ pub type DeniedAt = Arc<dyn Fn(&ClusterName) -> bool + Send + Sync>;
 /// Rights of one watch, with the decisions and reviews that keep the rights current.
 pub struct FollowedRights {
     rights: CallerRights,
-    place: ReadPlace,
+    target: ReadTarget,
     /// Label selector of the client for clusters. Changes of rights in unselected clusters do not matter.
     wanted: ClusterSelector,
     /// Clusters whose policies deny the watch. The watch shows no objects of these clusters.
@@ -75,7 +75,7 @@ pub struct FollowedRights {
     /// Time of the next decision, because a review result expires or new results have arrived.
     until: Option<Instant>,
     /// Clusters with open reviews. The receiver of a cluster completes when the cluster has answered its reviews.
-    asking: Vec<(ClusterName, oneshot::Receiver<()>)>,
+    open_reviews: Vec<(ClusterName, oneshot::Receiver<()>)>,
     unconfirmed: Unconfirmed,
     /// Time at which the last answers of a silent cluster expire.
     confirm_by: Option<Instant>,
@@ -83,35 +83,35 @@ pub struct FollowedRights {
 
 /// Rights of a caller, with a subscription to changes that begins at the creation of this value. Create it before the
 /// first decision about readable objects, so that no change is missed.
-pub struct NotedRights {
+pub struct SubscribedRights {
     rights: CallerRights,
-    place: ReadPlace,
+    target: ReadTarget,
     wanted: ClusterSelector,
     denied: Option<DeniedAt>,
     changes: watch::Receiver<u64>,
 }
 
-impl NotedRights {
-    /// Subscribes to changes of the caller's rights, for a watch of `place` in the `wanted` clusters. `denied` returns
+impl SubscribedRights {
+    /// Subscribes to changes of the caller's rights, for a watch of `target` in the `wanted` clusters. `denied` returns
     /// whether a cluster's policies deny the watch.
-    pub fn new(rights: &CallerRights, place: ReadPlace, wanted: ClusterSelector, denied: Option<DeniedAt>) -> Self {
+    pub fn new(rights: &CallerRights, target: ReadTarget, wanted: ClusterSelector, denied: Option<DeniedAt>) -> Self {
         let mut changes = rights.changes();
         // Tributary may have denied the user since the start of the request.
         changes.mark_changed();
-        Self { rights: rights.clone(), place, wanted, denied, changes }
+        Self { rights: rights.clone(), target, wanted, denied, changes }
     }
 
     /// Follows the rights of a watch that shows the `readable` objects. `clusters` are the clusters that serve the
     /// resource.
     pub fn follow(self, readable: &Readable, clusters: watch::Receiver<Arc<[ClusterName]>>) -> FollowedRights {
-        let Self { rights, place, wanted, denied, changes } = self;
+        let Self { rights, target, wanted, denied, changes } = self;
         // Uses the rights by which the watch selects its objects. Rights from a slightly later time could contain a
         // right that the watch does not show, whose loss would then go unnoticed.
         let before = readable.audience.visible().clone();
-        let (stamp, due, until, asking) = (None, None, None, Vec::new());
+        let (stamp, due, until, open_reviews) = (None, None, None, Vec::new());
         FollowedRights {
             rights,
-            place,
+            target,
             wanted,
             denied,
             clusters,
@@ -121,7 +121,7 @@ impl NotedRights {
             stamp,
             due,
             until,
-            asking,
+            open_reviews,
             unconfirmed: Unconfirmed::default(),
             confirm_by: None,
         }
@@ -131,8 +131,8 @@ impl NotedRights {
 impl FollowedRights {
     /// Returns a reason if the watch has to end. Costs two atomic loads while no right has changed.
     pub fn look(&mut self) -> Option<ScopeChange> {
-        self.note_answers();
-        let mut is_another = self.is_to_be_judged() || self.is_overdue();
+        self.remove_answered();
+        let mut is_another = self.is_decision_due() || self.is_overdue();
         if self.clusters.has_changed().unwrap_or(false) {
             self.clusters.mark_unchanged();
             is_another = true;
@@ -141,32 +141,32 @@ impl FollowedRights {
         if counted != self.counted || self.changes.has_changed().unwrap_or(true) {
             self.changes.mark_unchanged();
             self.counted = counted;
-            if let Some(why) = self.rights.over() {
-                self.due = Some((Instant::now(), ScopeChange::Over(why)));
-                return Some(ScopeChange::Over(why));
+            if let Some(why) = self.rights.termination_reason() {
+                self.due = Some((Instant::now(), ScopeChange::Terminated(why)));
+                return Some(ScopeChange::Terminated(why));
             }
             // Most changes concern other users, and then the stamp of this user stays equal.
             let stamp = self.rights.stamp();
             if !self.stamp.as_ref().is_some_and(|own| own.is(&stamp)) {
                 self.stamp = Some(stamp);
                 // The changed rights may need different reviews.
-                self.asking.clear();
+                self.open_reviews.clear();
                 is_another = true;
             }
         }
         if is_another {
-            self.judge_anew();
+            self.decide_again();
         }
         self.due.filter(|(at, _)| *at <= Instant::now()).map(|(_, change)| change)
     }
 
     /// Waits until [`look`](Self::look) may have a result. Cancellation is safe.
-    pub async fn news(&mut self) {
+    pub async fn wait_for_change(&mut self) {
         let due = self.due.map(|(at, _)| at).into_iter().chain(self.until).chain(self.confirm_by).min();
         tokio::select! {
-            at = next_answer(&mut self.asking) => {
-                drop(self.asking.swap_remove(at));
-                self.judge_soon();
+            at = next_answer(&mut self.open_reviews) => {
+                drop(self.open_reviews.swap_remove(at));
+                self.schedule_decision();
             }
             changed = async { self.changes.changed().await } => {
                 self.changes.mark_changed();
@@ -176,27 +176,27 @@ impl FollowedRights {
                 self.clusters.mark_changed();
                 let _is_looked_at_either_way = changed;
             }
-            () = or_never(due.map(sleep_until)) => {}
+            () = or_pending(due.map(sleep_until)) => {}
         }
     }
 
     /// Removes the clusters that have answered all reviews, and schedules a decision.
-    fn note_answers(&mut self) {
-        let before = self.asking.len();
-        self.asking.retain_mut(|(_, asking)| matches!(asking.try_recv(), Err(TryRecvError::Empty)));
-        if self.asking.len() < before {
-            self.judge_soon();
+    fn remove_answered(&mut self) {
+        let before = self.open_reviews.len();
+        self.open_reviews.retain_mut(|(_, open_reviews)| matches!(open_reviews.try_recv(), Err(TryRecvError::Empty)));
+        if self.open_reviews.len() < before {
+            self.schedule_decision();
         }
     }
 
     /// Schedules a decision: immediately, or after [`ANSWERS_GATHERED_FOR`] while other clusters have not answered.
-    fn judge_soon(&mut self) {
-        let wait = if self.asking.is_empty() { Duration::ZERO } else { ANSWERS_GATHERED_FOR };
+    fn schedule_decision(&mut self) {
+        let wait = if self.open_reviews.is_empty() { Duration::ZERO } else { ANSWERS_GATHERED_FOR };
         let at = Instant::now() + wait;
         self.until = Some(self.until.map_or(at, |until| until.min(at)));
     }
 
-    fn is_to_be_judged(&self) -> bool {
+    fn is_decision_due(&self) -> bool {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
@@ -207,54 +207,55 @@ impl FollowedRights {
 
     /// Decides by the known facts, and sends the missing reviews. Until a cluster answers, its last answers count for a
     /// limited time. If different facts show a loss of rights, the loss counts at once.
-    fn judge_anew(&mut self) {
+    fn decide_again(&mut self) {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
-        let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
+        let (followed, DecisionReviews { open, until }) =
+            self.rights.decision(|rights| rights.followed(&clusters, &self.target));
         // Expired answers are renewed together, after the same delay as for new answers.
         self.until = until.map(|until| until.max(now + ANSWERS_GATHERED_FOR));
         if open.is_empty() {
             self.unconfirmed.clear();
             self.confirm_by = None;
-            self.asking.clear();
-            self.due = self.judge(&clusters, &followed, now);
+            self.open_reviews.clear();
+            self.due = self.decide(&clusters, &followed, now);
             return;
         }
-        self.unconfirmed.set_open_questions(&open, now);
+        self.unconfirmed.set_missing_reviews(&open, now);
         self.confirm_by = self.unconfirmed.ends(now);
         // A refusal is a loss even while a different review is open. Otherwise a review that stays open could hide the
         // loss.
-        let last = self.rights.by_last_word().followed(&clusters, &self.place);
-        let judged = [&followed, &last].map(|by| self.judge(&clusters, by, now));
+        let last = self.rights.with_expired_answers().followed(&clusters, &self.target);
+        let judged = [&followed, &last].map(|by| self.decide(&clusters, by, now));
         let lost = judged.into_iter().flatten().find(|(at, _)| *at <= now);
         self.due = lost.or(judged[0]).or(self.due);
-        self.ask_clusters(open);
+        self.send_reviews(open);
     }
 
     /// Sends the reviews of each cluster in a separate task, so that a slow cluster delays only its own reviews.
-    fn ask_clusters(&mut self, open: HashSet<(Question, u64)>) {
-        let mut by_cluster: BTreeMap<ClusterName, HashSet<(Question, u64)>> = BTreeMap::new();
-        for question in open {
-            by_cluster.entry(question.0.cluster.clone()).or_default().insert(question);
+    fn send_reviews(&mut self, open: HashSet<(AccessReview, u64)>) {
+        let mut by_cluster: BTreeMap<ClusterName, HashSet<(AccessReview, u64)>> = BTreeMap::new();
+        for review in open {
+            by_cluster.entry(review.0.cluster.clone()).or_default().insert(review);
         }
-        by_cluster.retain(|cluster, _| !self.asking.iter().any(|(asked, _)| asked == cluster));
-        for (cluster, questions) in by_cluster {
-            let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
+        by_cluster.retain(|cluster, _| !self.open_reviews.iter().any(|(asked, _)| asked == cluster));
+        for (cluster, missing_reviews) in by_cluster {
+            let (rights, (answered, open_reviews)) = (self.rights.clone(), oneshot::channel());
             tokio::spawn(async move {
-                rights.confirm(questions).await;
+                rights.confirm(missing_reviews).await;
                 let _ = answered.send(());
             });
-            self.asking.push((cluster, asking));
+            self.open_reviews.push((cluster, open_reviews));
         }
     }
 
-    fn judge(
+    fn decide(
         &self,
         clusters: &[ClusterName],
         WatchRights { watched, listed }: &WatchRights,
         now: Instant,
     ) -> Option<(Instant, ScopeChange)> {
-        let is_refused = !covers(watched, listed, &self.place);
+        let is_refused = !covers(watched, listed, &self.target);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
         // The departure of a cluster is no change of rights: the event log of the view reports the departure.
         let known = self.before.iter().filter(|(cluster, _)| clusters.contains(cluster));
@@ -305,8 +306,8 @@ mod tests {
         let User { info, authority } = User::named("test", "ann");
         let rights = CallerRights::new(&RightsMirror::without_clusters(), Actor::new(info, authority, None));
         let resource = GroupVersionResource::new("", "v1", "pods");
-        let place = ReadPlace { resource, namespaced: true, namespace: String::new(), name: String::new() };
-        let noted = NotedRights::new(&rights, place, ClusterSelector::default(), None);
+        let target = ReadTarget { resource, namespaced: true, namespace: String::new(), name: String::new() };
+        let noted = SubscribedRights::new(&rights, target, ClusterSelector::default(), None);
         let only: Arc<BTreeSet<_>> = Arc::new(shown.iter().copied().cloned().collect());
         let visible = only.iter().map(|cluster| (cluster.clone(), Visible::Whole)).collect();
         let readable = Readable {
@@ -314,7 +315,7 @@ mod tests {
             only,
             by_namespace: None,
             only_watched: Arc::default(),
-            is_one_unknown: false,
+            has_unknown: false,
         };
         let (_told, clusters) = watch::channel(Arc::from([eu()]));
         noted.follow(&readable, clusters)
@@ -337,11 +338,11 @@ mod tests {
         let mut followed = follows(&[&eu()]);
         let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
         let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
-        let question = Question::new(&eu(), &who, &Attributes::Resource(asked));
+        let review = AccessReview::new(&eu(), &who, &Attributes::Resource(asked));
         let now = Instant::now();
-        followed.unconfirmed.set_open_questions(&HashSet::from([(question, 0)]), now);
+        followed.unconfirmed.set_missing_reviews(&HashSet::from([(review, 0)]), now);
         let unknown = || VisibleClusters { unknown: [eu()].into(), ..VisibleClusters::default() };
-        let judged = |by: WatchRights| followed.judge(&[eu()], &by, now);
+        let judged = |by: WatchRights| followed.decide(&[eu()], &by, now);
         assert_eq!(judged(WatchRights { watched: unknown(), listed: unknown() }), None, "it is asked");
         assert_eq!(judged(WatchRights::default()), Some((now, ScopeChange::Another)));
     }

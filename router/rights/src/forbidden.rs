@@ -1,24 +1,24 @@
 //! 403 responses because of the rights of a caller, with kube-apiserver's texts.
 
-use tributary_answers::refusal::{ForbiddenActing, ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
+use tributary_answers::refusal::{ForbiddenImpersonation, ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo};
 use tributary_authentication::NotSent;
 use tributary_authorization::{Attributes, FleetRights, ResourceAttributes};
 
-use super::actor::Whom;
-use super::basis::Decides;
+use super::actor::UserSelector;
+use super::allowed_facts::DecisionMethod;
 use super::caller_rights::CallerRights;
-use super::existence::does_in;
+use super::cluster_visibility::allows_in_mode;
 use super::impersonation::{ImpersonationFilter, ImpersonationRefused, refused};
-use super::read_place::ReadPlace;
+use super::read_target::ReadTarget;
 
 /// Maximum number of missing roles that the text of a refusal names. An administrator of a namespace may create any
 /// number of bindings to missing roles.
 const MISSING_MAX: usize = 10;
 
-fn forbidden_acting(user: String, asked: &ResourceAttributes<'_>, reason: String) -> ForbiddenActing {
-    let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *asked;
-    ForbiddenActing::Resource(ForbiddenRequest {
+fn forbidden_impersonation(user: String, requested: &ResourceAttributes<'_>, reason: String) -> ForbiddenImpersonation {
+    let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *requested;
+    ForbiddenImpersonation::Resource(ForbiddenRequest {
         user,
         verb: verb.to_owned().into(),
         resource: GroupVersionResource::new(group, version, resource),
@@ -34,13 +34,13 @@ impl CallerRights {
     /// Returns the refusal of a request that a cluster denies. `None` if the cluster allows the request, or if its
     /// decision is unknown.
     pub fn refused_by(&self, cluster: &ClusterName, info: &RequestInfo) -> Option<Refusal> {
-        let asked = Attributes::from_request(info);
-        if self.grants(cluster, &asked, &asked) != Some(false) {
+        let requested = Attributes::from_request(info);
+        if self.grants(cluster, &requested, &requested) != Some(false) {
             return None;
         }
-        match (asked, info.resource()) {
-            (Attributes::Resource(asked), Some(request)) => {
-                Some(self.forbids_asked([cluster], &asked, &request.resource))
+        match (requested, info.resource()) {
+            (Attributes::Resource(requested), Some(request)) => {
+                Some(self.forbids_asked([cluster], &requested, &request.resource))
             }
             (Attributes::NonResource { verb: "get", path }, _) => Some(self.forbids_path([cluster], path.into_owned())),
             _ => None,
@@ -56,21 +56,23 @@ impl CallerRights {
     ) -> Option<Refusal> {
         let fleet = self.mirror.compiled();
         let clusters: Vec<_> = clusters.into_iter().collect();
-        let is_there = |cluster: &&ClusterName| self.there_for(&fleet, cluster, request, || Some(true)) != Some(false);
+        let is_there = |cluster: &&ClusterName| self.if_visible(&fleet, cluster, request, || Some(true)) != Some(false);
         if clusters.iter().any(is_there) {
             return None;
         }
         let sent = clusters.iter().map(|cluster| self.actor.reaches(cluster));
         match sent.reduce(|first, other| if first.is_ok() { first } else { other }) {
             Some(Err(why)) => Some(RequestRefusal::NotSent(why).into()),
-            _ if self.actor.impersonated_user().is_some() => Some(self.not_let(&fleet, clusters, request)),
+            _ if self.actor.impersonated_user().is_some() => {
+                Some(self.impersonation_forbidden(&fleet, clusters, request))
+            }
             _ => None,
         }
     }
 
     /// 403 because none of these clusters allows the impersonation, or none allows the request to the impersonated
     /// user.
-    pub(super) fn not_let<'a>(
+    pub(super) fn impersonation_forbidden<'a>(
         &self,
         fleet: &FleetRights,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -80,40 +82,40 @@ impl CallerRights {
             return RequestRefusal::NotSent(NotSent::NoName).into();
         };
         let reached: Vec<_> = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok()).collect();
-        let user = self.judged(fleet, Whom::User);
+        let user = self.judged(fleet, UserSelector::User);
         let of_cluster = |cluster: &&ClusterName| {
             let filter = self.mirror.impersonation_filter(cluster);
-            let does = |mode| does_in(&user, mode, cluster, request).unwrap_or(true);
-            refused(given, filter, does, |asked| user.allows(cluster, asked).unwrap_or(true))
+            let does = |mode| allows_in_mode(&user, mode, cluster, request).unwrap_or(true);
+            refused(given, filter, does, |requested| user.allows(cluster, requested).unwrap_or(true))
         };
         // Uses the refusal of the cluster that allowed the most steps of the impersonation. If there is no cluster,
         // uses the refusal of legacy impersonation.
-        let by_cluster = reached.iter().filter_map(of_cluster).max_by_key(|(place, _)| *place);
+        let by_cluster = reached.iter().filter_map(of_cluster).max_by_key(|(target, _)| *target);
         let nothing = || refused(given, ImpersonationFilter::Legacy, |_| false, |_| false);
         let Some((_, refused)) = by_cluster.or_else(nothing) else {
             return RequestRefusal::NotSent(NotSent::NoName).into();
         };
-        let user = self.actor.name(Whom::User).to_owned();
+        let user = self.actor.name(UserSelector::User).to_owned();
         let forbidden = match refused {
             ImpersonationRefused::ToBe(own, why) => {
-                let asked = own.attributes();
+                let requested = own.attributes();
                 let reason = match why.is_empty() {
-                    true => self.missing_roles(fleet, reached, Whom::User, asked.namespace),
+                    true => self.missing_roles(fleet, reached, UserSelector::User, requested.namespace),
                     false => why,
                 };
-                forbidden_acting(user, &asked, reason)
+                forbidden_impersonation(user, &requested, reason)
             }
             ImpersonationRefused::ToDo(mode) => {
                 let verb = mode.on(request.verb());
                 match request.with_verb(&verb) {
-                    Attributes::Resource(asked) => {
-                        let reason = self.missing_roles(fleet, reached, Whom::User, asked.namespace);
-                        forbidden_acting(user, &asked, reason)
+                    Attributes::Resource(requested) => {
+                        let reason = self.missing_roles(fleet, reached, UserSelector::User, requested.namespace);
+                        forbidden_impersonation(user, &requested, reason)
                     }
                     Attributes::NonResource { verb, path } => {
-                        let reason = self.missing_roles(fleet, reached, Whom::User, "");
+                        let reason = self.missing_roles(fleet, reached, UserSelector::User, "");
                         let (verb, path) = (verb.to_owned().into(), path.into_owned());
-                        ForbiddenActing::Path(ForbiddenPath { user, verb, path, reason })
+                        ForbiddenImpersonation::Path(ForbiddenPath { user, verb, path, reason })
                     }
                 }
             }
@@ -126,18 +128,18 @@ impl CallerRights {
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         verb: &'static str,
-        place: &ReadPlace,
+        target: &ReadTarget,
     ) -> Refusal {
-        RequestRefusal::Forbidden(Box::new(self.forbidden_request(clusters, verb, place))).into()
+        RequestRefusal::Forbidden(Box::new(self.forbidden_request(clusters, verb, target))).into()
     }
 
     pub(super) fn forbidden_request<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         verb: &'static str,
-        place: &ReadPlace,
+        target: &ReadTarget,
     ) -> ForbiddenRequest {
-        let ReadPlace { resource, namespace, name, .. } = place.clone();
+        let ReadTarget { resource, namespace, name, .. } = target.clone();
         let request = ForbiddenRequest {
             user: String::new(),
             verb: verb.into(),
@@ -155,16 +157,16 @@ impl CallerRights {
     pub fn forbids_asked<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        asked: &ResourceAttributes<'_>,
+        requested: &ResourceAttributes<'_>,
         resource: &GroupVersionResource,
     ) -> Refusal {
         let request = ForbiddenRequest {
             user: String::new(),
-            verb: asked.verb.to_owned().into(),
+            verb: requested.verb.to_owned().into(),
             resource: resource.clone(),
-            subresource: asked.subresource.to_owned(),
-            namespace: asked.namespace.to_owned(),
-            name: asked.name.to_owned(),
+            subresource: requested.subresource.to_owned(),
+            namespace: requested.namespace.to_owned(),
+            name: requested.name.to_owned(),
             clusters: Vec::new(),
             reason: String::new(),
         };
@@ -198,7 +200,7 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         request: ForbiddenRequest,
     ) -> ForbiddenRequest {
-        let asked = ResourceAttributes {
+        let requested = ResourceAttributes {
             verb: &request.verb,
             group: &request.resource.group,
             version: &request.resource.version,
@@ -207,7 +209,7 @@ impl CallerRights {
             namespace: &request.namespace,
             name: &request.name,
         };
-        let reason = self.reason_in(clusters, &Attributes::Resource(asked));
+        let reason = self.reason_in(clusters, &Attributes::Resource(requested));
         ForbiddenRequest { user: self.acting_name().to_owned(), reason, ..request }
     }
 
@@ -215,13 +217,13 @@ impl CallerRights {
     /// of other clusters.
     fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, request: &Attributes<'_>) -> String {
         let fleet = self.mirror.compiled();
-        let is_there = |cluster: &&ClusterName| self.there_for(&fleet, cluster, request, || Some(true)) == Some(true);
+        let is_there = |cluster: &&ClusterName| self.if_visible(&fleet, cluster, request, || Some(true)) == Some(true);
         let there = clusters.into_iter().filter(is_there);
         let namespace = match request {
-            Attributes::Resource(asked) => asked.namespace,
+            Attributes::Resource(requested) => requested.namespace,
             Attributes::NonResource { .. } => "",
         };
-        self.missing_roles(&fleet, there, Whom::Acting, namespace)
+        self.missing_roles(&fleet, there, UserSelector::Acting, namespace)
     }
 
     /// Text about missing roles to which bindings of the user refer, in clusters that decide by roles. kube-apiserver
@@ -230,16 +232,17 @@ impl CallerRights {
         &self,
         fleet: &FleetRights,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        whom: Whom,
+        user_selector: UserSelector,
         namespace: &str,
     ) -> String {
-        let by_roles = clusters.into_iter().filter(|cluster| self.mirror.decides(cluster) == Some(Decides::Rules));
+        let by_roles =
+            clusters.into_iter().filter(|cluster| self.mirror.decision_method(cluster) == Some(DecisionMethod::Rules));
         let mut missing: Vec<String> = Vec::new();
         for cluster in by_roles {
             if missing.len() == MISSING_MAX {
                 break;
             }
-            let user = self.actor.judged_by(cluster, whom);
+            let user = self.actor.rbac_user_in(cluster, user_selector);
             for said in fleet.roles_not_found(cluster, user, namespace, MISSING_MAX) {
                 if missing.len() < MISSING_MAX && !missing.contains(&said) {
                     missing.push(said);

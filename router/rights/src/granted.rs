@@ -2,15 +2,15 @@
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tributary_answers::stream_over::StreamOver;
-use tributary_apimachinery::{ClusterName, RequestInfo, or_never};
+use tributary_answers::termination_reason::TerminationReason;
+use tributary_apimachinery::{ClusterName, RequestInfo, or_pending};
 use tributary_authorization::Attributes;
 
-use super::actor::Whom;
-use super::basis::Basis;
+use super::actor::UserSelector;
+use super::allowed_facts::AllowedFacts;
 use super::caller_rights::CallerRights;
+use super::decision_reviews::DecisionReviews;
 use super::mirror_state::BEHIND_MAX;
-use super::needed::Needed;
 use super::unconfirmed::CONFIRMED_WITHIN;
 
 impl CallerRights {
@@ -20,10 +20,12 @@ impl CallerRights {
         &self,
         cluster: &ClusterName,
         request: &Attributes<'_>,
-        asked: &Attributes<'_>,
+        requested: &Attributes<'_>,
     ) -> Option<bool> {
         let fleet = self.mirror.compiled();
-        self.there_for(&fleet, cluster, request, || self.judged(&fleet, Whom::Acting).allows(cluster, asked))
+        self.if_visible(&fleet, cluster, request, || {
+            self.judged(&fleet, UserSelector::Acting).allows(cluster, requested)
+        })
     }
 
     /// Rights by results of reviews since `begun`, for a caller with more roles or bindings than Tributary reads. The
@@ -33,7 +35,7 @@ impl CallerRights {
             return None;
         }
         let mut by_word = self.clone();
-        by_word.basis = Basis::Asked(begun);
+        by_word.allowed_facts = AllowedFacts::ReviewedSince(begun);
         Some(by_word)
     }
 }
@@ -51,12 +53,12 @@ pub struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
     verbs: Vec<FollowedVerb>,
-    asked: RequestInfo,
+    requested: RequestInfo,
     changes: watch::Receiver<u64>,
     /// Start of the stream. Results of earlier reviews do not count.
     begun: Instant,
     /// Time of the first unanswered review that is necessary because of too many roles or bindings.
-    unsaid_since: Option<Instant>,
+    unanswered_since: Option<Instant>,
     /// Start of the time in which the cluster has not confirmed the granted verbs.
     unconfirmed: Option<Instant>,
 }
@@ -66,7 +68,7 @@ struct GrantChange {
     /// At least one verb is granted no longer.
     is_lost: bool,
     /// The cluster has not answered a review that is necessary because of too many roles or bindings.
-    is_unsaid: bool,
+    is_unanswered: bool,
     /// Whether a granted verb is still granted is unknown, for a reason other than too many roles or bindings.
     is_unknown: bool,
 }
@@ -83,40 +85,40 @@ impl FollowedGrant {
         rights: &CallerRights,
         cluster: &ClusterName,
         verbs: impl IntoIterator<Item = &'static str>,
-        asked: &RequestInfo,
+        requested: &RequestInfo,
     ) -> Self {
-        let (rights, cluster, asked) = (rights.clone(), cluster.clone(), asked.clone());
+        let (rights, cluster, requested) = (rights.clone(), cluster.clone(), requested.clone());
         let verbs = verbs.into_iter().map(|verb| FollowedVerb { verb, is_seen: false }).collect();
         let changes = rights.changes();
-        let (begun, unsaid_since, unconfirmed) = (Instant::now(), None, None);
-        let mut grant = Self { rights, cluster, verbs, asked, changes, begun, unsaid_since, unconfirmed };
+        let (begun, unanswered_since, unconfirmed) = (Instant::now(), None, None);
+        let mut grant = Self { rights, cluster, verbs, requested, changes, begun, unanswered_since, unconfirmed };
         grant.look();
         grant
     }
 
     /// Waits until the cluster grants a verb no longer, or until all streams of the user have to end. Unknown rights
     /// are a loss only if the cause is too many roles or bindings. Cancellation is safe.
-    pub async fn lost(&mut self) -> StreamOver {
+    pub async fn lost(&mut self) -> TerminationReason {
         loop {
             self.changes.mark_unchanged();
-            if let Some(why) = self.rights.over() {
+            if let Some(why) = self.rights.termination_reason() {
                 return why;
             }
-            let (change, Needed { open, until }) = self.look();
+            let (change, DecisionReviews { open, until }) = self.look();
             let end = self.end(&change, !open.is_empty() || until.is_some());
             if change.is_lost || end.is_some_and(|end| end <= Instant::now()) {
-                return StreamOver::RightLost;
+                return TerminationReason::RightLost;
             }
             let (rights, is_to_be_asked) = (self.rights.clone(), !open.is_empty());
             let asked_or_over = async {
                 match is_to_be_asked {
                     true => rights.confirm(open).await,
-                    false => or_never(until.map(sleep_until)).await,
+                    false => or_pending(until.map(sleep_until)).await,
                 }
             };
             tokio::select! {
                 () = asked_or_over => {}
-                () = or_never(end.map(sleep_until)) => {}
+                () = or_pending(end.map(sleep_until)) => {}
                 // The channel of rights changes stays open as long as the process runs.
                 changed = self.changes.changed() => if changed.is_err() {
                     std::future::pending().await
@@ -128,28 +130,28 @@ impl FollowedGrant {
     /// Returns the time at which the stream ends if the cluster does not answer before.
     fn end(&mut self, change: &GrantChange, is_asked: bool) -> Option<Instant> {
         let now = Instant::now();
-        self.unsaid_since = change.is_unsaid.then(|| self.unsaid_since.unwrap_or(now));
+        self.unanswered_since = change.is_unanswered.then(|| self.unanswered_since.unwrap_or(now));
         self.unconfirmed = (change.is_unknown && is_asked).then(|| self.unconfirmed.unwrap_or(now));
-        let unsaid = self.unsaid_since.map(|since| since + BEHIND_MAX);
+        let unsaid = self.unanswered_since.map(|since| since + BEHIND_MAX);
         let unconfirmed = self.unconfirmed.map(|since| since + CONFIRMED_WITHIN);
         unsaid.into_iter().chain(unconfirmed).min()
     }
 
     /// Checks whether the verbs are granted. Returns the result and the missing reviews. Costs a lookup of the grants
     /// of the user and of each group, for each verb.
-    fn look(&mut self) -> (GrantChange, Needed) {
-        let Self { rights, cluster, verbs, asked, begun, .. } = self;
-        let (asked, begun) = (Attributes::from_request(asked), *begun);
-        rights.decided(|rights| {
+    fn look(&mut self) -> (GrantChange, DecisionReviews) {
+        let Self { rights, cluster, verbs, requested, begun, .. } = self;
+        let (requested, begun) = (Attributes::from_request(requested), *begun);
+        rights.decision(|rights| {
             let by_word = rights.by_word_in(cluster, begun);
             let (is_by_word, rights) = (by_word.is_some(), by_word.as_ref().unwrap_or(rights));
             let mut change = GrantChange::default();
             // Evaluates all verbs, so that all reviews are sent together.
             for FollowedVerb { verb, is_seen } in verbs {
-                let granted = rights.grants(cluster, &asked, &asked.with_verb(verb));
+                let granted = rights.grants(cluster, &requested, &requested.with_verb(verb));
                 let was_seen = std::mem::replace(is_seen, *is_seen || granted == Some(true));
                 change.is_lost |= granted == Some(false) && was_seen;
-                change.is_unsaid |= granted.is_none() && is_by_word;
+                change.is_unanswered |= granted.is_none() && is_by_word;
                 change.is_unknown |= granted.is_none() && was_seen && !is_by_word;
             }
             change

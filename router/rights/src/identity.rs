@@ -11,7 +11,7 @@ use super::caller_rights::CallerRights;
 use super::remembered_actor::headers_of;
 
 /// Text about a cluster that allowed the impersonation before Tributary lost the connection to it.
-const NOT_SAID_NOW: &str = "it has not said whether it still lets you act as another user; try again";
+const IMPERSONATION_UNCONFIRMED: &str = "it has not said whether it still lets you act as another user; try again";
 
 /// A request as Tributary sends it to a cluster.
 pub struct SentRequest<'a> {
@@ -54,24 +54,27 @@ impl CallerRights {
         rules: &MemberRules,
         sent: &SentRequest<'_>,
     ) -> Result<UserInfo, Refusal> {
-        let told = self.actor.identity(cluster, rules).map_err(|why| match why {
+        let identity = self.actor.identity(cluster, rules).map_err(|why| match why {
             NotSent::OfAnotherCluster(_) => Refusal::from(ClusterRefusal::NotConfigured(cluster.clone())),
             why => RequestRefusal::NotSent(why).into(),
         })?;
         if self.actor.impersonated_user().is_none() {
-            return Ok(told);
+            return Ok(identity);
         }
         // The cluster does not check the client's impersonation again. By an old answer, Tributary would use a right
         // that the cluster has removed since.
         let (now, info) = (self.now_in(cluster), sent.info(cluster)?);
         let (fleet, request) = (self.mirror.compiled(), Attributes::from_request(&info));
-        match now.there_for(&fleet, cluster, &request, || Some(true)) {
-            Some(true) => Ok(told),
+        match now.if_visible(&fleet, cluster, &request, || Some(true)) {
+            Some(true) => Ok(identity),
             // Reported as a failure of this cluster alone: different clusters may allow the impersonation, and the
             // calling function may answer without this cluster.
-            Some(false) => Err(MemberRefusal::ForbidsActing(now.not_let(&fleet, [cluster], &request).status()).into()),
-            None if self.there_for(&fleet, cluster, &request, || Some(true)) == Some(true) => {
-                Err(self.not_said_now(cluster))
+            Some(false) => Err(MemberRefusal::ForbidsImpersonation(
+                now.impersonation_forbidden(&fleet, [cluster], &request).status(),
+            )
+            .into()),
+            None if self.if_visible(&fleet, cluster, &request, || Some(true)) == Some(true) => {
+                Err(self.impersonation_unconfirmed(cluster))
             }
             None => {
                 let (user, name) = (GroupVersionResource::new("", "v1", "users"), self.acting_name().to_owned());
@@ -85,19 +88,21 @@ impl CallerRights {
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for a name that no header can carry.
-    pub fn headers(&self, told: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
+    pub fn headers(&self, identity: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
         match &self.remembered {
-            Some(remembered) => remembered.headers(told),
-            None => headers_of(&told),
+            Some(remembered) => remembered.headers(identity),
+            None => headers_of(&identity),
         }
     }
 
     /// 503 for a cluster that allowed the impersonation when its rules were last known. The response has no Retry-After
     /// if the cluster is unreachable.
-    fn not_said_now(&self, cluster: &ClusterName) -> Refusal {
+    fn impersonation_unconfirmed(&self, cluster: &ClusterName) -> Refusal {
         match self.mirror.cluster(cluster).and_then(|own| own.out_of_reach()) {
-            Some(trouble) => MemberRefusal::Undecided { unknown: vec![format!("{trouble}: {NOT_SAID_NOW}")] }.into(),
-            None => MemberRefusal::unavailable(cluster, NOT_SAID_NOW).into(),
+            Some(failure) => {
+                MemberRefusal::Undecided { unknown: vec![format!("{failure}: {IMPERSONATION_UNCONFIRMED}")] }.into()
+            }
+            None => MemberRefusal::unavailable(cluster, IMPERSONATION_UNCONFIRMED).into(),
         }
     }
 }
@@ -117,11 +122,11 @@ mod tests {
             ("/api/v1/secrets?watch=1", None, None),
         ] {
             let info = SentRequest { method: &Method::GET, path, query }.info(&cluster).unwrap();
-            let told = match Attributes::from_request(&info) {
+            let identity = match Attributes::from_request(&info) {
                 Attributes::NonResource { verb, path } => Some((verb.to_owned(), path.into_owned())),
                 Attributes::Resource(_) => None,
             };
-            assert_eq!(told, expected.map(|path| ("get".to_owned(), path.to_owned())), "{path}");
+            assert_eq!(identity, expected.map(|path| ("get".to_owned(), path.to_owned())), "{path}");
         }
     }
 }

@@ -12,7 +12,7 @@ use tributary_apimachinery::{FieldError, MASTERS_GROUP, NODE_USER_PREFIX, Servic
 use tributary_authentication::UserInfo;
 use tributary_authorization::{Attributes, ResourceAttributes};
 
-use super::reviews::ASKED_TOGETHER;
+use super::reviews::PARALLEL_REVIEWS_MAX;
 
 /// API group for the impersonation of uids and extras. In constrained impersonation, also of names and groups.
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -44,7 +44,7 @@ pub(super) enum ImpersonationMode {
 
 /// Requests that a cluster allows to a sender in the name of the impersonated user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LetsBe {
+pub(super) enum ImpersonationScope {
     Nothing,
     /// Requests that the sender itself may make in this mode, see [`ImpersonationMode::on`].
     InMode(ImpersonationMode),
@@ -121,17 +121,17 @@ impl ImpersonationMode {
 /// cluster allows the impersonation of an attribute (`None`: unknown). Returns `None` if unknown. The name is checked
 /// first, and all other attributes together after the name. So a user without the right costs a cluster one review, or
 /// two with constrained impersonation.
-pub(super) fn lets_be(
+pub(super) fn impersonation_scope(
     given: &UserInfo,
     filter: ImpersonationFilter,
     allows: impl Fn(&Attributes<'_>) -> Option<bool>,
-) -> Option<LetsBe> {
+) -> Option<ImpersonationScope> {
     if all_allowed(legacy(given, filter), &allows)? {
-        return Some(LetsBe::Anything);
+        return Some(ImpersonationScope::Anything);
     }
-    let Some(mode) = mode_of(given, filter) else { return Some(LetsBe::Nothing) };
-    let lets_be = all_allowed(constrained(given, mode), &allows)?;
-    Some(if lets_be { LetsBe::InMode(mode) } else { LetsBe::Nothing })
+    let Some(mode) = mode_of(given, filter) else { return Some(ImpersonationScope::Nothing) };
+    let impersonation_scope = all_allowed(constrained(given, mode), &allows)?;
+    Some(if impersonation_scope { ImpersonationScope::InMode(mode) } else { ImpersonationScope::Nothing })
 }
 
 /// First missing right for an impersonated request, with the number of allowed steps before it. `None` if no right is
@@ -169,8 +169,8 @@ fn first_refused<'a>(
 }
 
 /// Returns whether a cluster allows all checks; `None` if unknown. Stops after a refusal, after an unknown name, and
-/// after [`ASKED_TOGETHER`] unknown answers. Without this limit, a user without rights could cause a review for each of
-/// 512 groups in each cluster.
+/// after [`PARALLEL_REVIEWS_MAX`] unknown answers. Without this limit, a user without rights could cause a review for
+/// each of 512 groups in each cluster.
 fn all_allowed<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> Option<bool>,
@@ -180,7 +180,7 @@ fn all_allowed<'a>(
         match check.allowed(allows, &unknown) {
             Some(true) => {}
             Some(false) => return Some(false),
-            None if place == 0 || unknown.get() >= ASKED_TOGETHER => return None,
+            None if place == 0 || unknown.get() >= PARALLEL_REVIEWS_MAX => return None,
             // The loop continues after an unknown answer, so that all missing reviews are sent together.
             None => {}
         }
@@ -205,7 +205,7 @@ impl<'a> Check<'a> {
             Self::AllOrEach(_, each) => {
                 let before = unknown.get();
                 for own in each {
-                    if unknown.get() >= ASKED_TOGETHER {
+                    if unknown.get() >= PARALLEL_REVIEWS_MAX {
                         return None;
                     }
                     if allows(own) == Some(false) {
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn impersonation_is_allowed_exactly_as_by_kube_apiserver() {
         use ImpersonationFilter::{Constrained, Legacy};
-        use LetsBe::{Anything, InMode, Nothing};
+        use ImpersonationScope::{Anything, InMode, Nothing};
         let (user_info, account) = (InMode(ImpersonationMode::UserInfo), InMode(ImpersonationMode::ServiceAccount));
         let robot = "system:serviceaccount:n:s";
         for (filter, who, allowed, expected) in [
@@ -437,8 +437,12 @@ mod tests {
             let words: Vec<_> = allowed.split(", ").collect();
             let given = given(who);
             let allows = |asked: &Attributes<'_>| words.contains(&&*described(asked));
-            assert_eq!(lets_be(&given, filter, |asked| Some(allows(asked))), Some(expected), "{who}: {allowed}");
-            // `refused` finds a missing right exactly if `lets_be` allows no request.
+            assert_eq!(
+                impersonation_scope(&given, filter, |asked| Some(allows(asked))),
+                Some(expected),
+                "{who}: {allowed}"
+            );
+            // `refused` finds a missing right exactly if `impersonation_scope` allows no request.
             let is_refused = refused(&given, filter, |_| true, allows).is_some();
             assert_eq!(is_refused, expected == Nothing, "{who}: {allowed}");
         }
@@ -517,11 +521,11 @@ mod tests {
             given: &UserInfo,
             filter: ImpersonationFilter,
             refused: impl Fn(&str) -> bool,
-        ) -> (Option<LetsBe>, Vec<usize>) {
+        ) -> (Option<ImpersonationScope>, Vec<usize>) {
             let (known, mut rounds) = (RefCell::new(BTreeMap::<String, bool>::new()), Vec::new());
             loop {
                 let before = known.borrow().clone();
-                let found = lets_be(given, filter, |asked| {
+                let found = impersonation_scope(given, filter, |asked| {
                     let asked = described(asked);
                     known.borrow_mut().insert(asked.clone(), !refused(&asked));
                     before.get(&asked).copied()
@@ -532,12 +536,12 @@ mod tests {
                 rounds.push(known.borrow().len() - before.len());
             }
         }
-        let batches = |first: Vec<usize>| [first, vec![ASKED_TOGETHER; 15], vec![31]].concat();
-        assert_eq!(rounds(&given, Legacy, |_| false), (Some(LetsBe::Anything), batches(vec![1])));
+        let batches = |first: Vec<usize>| [first, vec![PARALLEL_REVIEWS_MAX; 15], vec![31]].concat();
+        assert_eq!(rounds(&given, Legacy, |_| false), (Some(ImpersonationScope::Anything), batches(vec![1])));
         let of_one = rounds(&given, Legacy, |asked| asked == "groups g5");
-        assert_eq!(of_one, (Some(LetsBe::Nothing), vec![1, ASKED_TOGETHER]));
+        assert_eq!(of_one, (Some(ImpersonationScope::Nothing), vec![1, PARALLEL_REVIEWS_MAX]));
         let in_mode = rounds(&given, Constrained, |asked| ["users bob", "c groups *"].contains(&asked));
-        assert_eq!(in_mode, (Some(LetsBe::InMode(ImpersonationMode::UserInfo)), batches(vec![1, 1, 1])));
+        assert_eq!(in_mode, (Some(ImpersonationScope::InMode(ImpersonationMode::UserInfo)), batches(vec![1, 1, 1])));
     }
 
     #[test]
@@ -546,15 +550,15 @@ mod tests {
         let given = given("bob group=a group=b uid=u");
         for (filter, known, expected, asked) in [
             (Legacy, "", None, "users bob"),
-            (Legacy, "-users bob", Some(LetsBe::Nothing), "users bob"),
+            (Legacy, "-users bob", Some(ImpersonationScope::Nothing), "users bob"),
             (Legacy, "users bob", None, "users bob, groups a, groups b, uids u"),
             (Constrained, "", None, "users bob"),
             (Constrained, "-users bob", None, "users bob, c users bob"),
-            (Constrained, "-users bob, -c users bob", Some(LetsBe::Nothing), "users bob, c users bob"),
+            (Constrained, "-users bob, -c users bob", Some(ImpersonationScope::Nothing), "users bob, c users bob"),
             (Constrained, "-users bob, c users bob", None, "users bob, c users bob, c uids u, c groups a, c groups b"),
         ] {
             let (words, said): (Vec<_>, _) = (known.split(", ").collect(), RefCell::new(Vec::new()));
-            let found = lets_be(&given, filter, |asked| {
+            let found = impersonation_scope(&given, filter, |asked| {
                 let asked = described(asked);
                 said.borrow_mut().push(asked.clone());
                 let (yes, no) = (words.contains(&&*asked), words.contains(&&*format!("-{asked}")));

@@ -26,19 +26,19 @@ const ANSWER_BYTES_MAX: usize = 16 << 10;
 /// headers.
 const PATH: &str = "/version";
 
-pub(super) trait ImpersonationSeen: Send + Sync + 'static {
-    fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter);
+pub(super) trait ImpersonationObserver: Send + Sync + 'static {
+    fn set_impersonation_filter(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter);
 }
 
 /// Starts the probes of a cluster, until the returned guard is dropped. Must be called within a tokio runtime.
-pub(super) fn start(mirror: Weak<dyn ImpersonationSeen>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
+pub(super) fn start(mirror: Weak<dyn ImpersonationObserver>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
     let client = cluster.setup.client.as_ref().ok()?.clone();
     let stop = CancellationToken::new();
     tokio::spawn(stop.clone().run_until_cancelled_owned(run(mirror, Arc::clone(cluster), client)));
     Some(stop.drop_guard())
 }
 
-async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client: ClusterClient) {
+async fn run(mirror: Weak<dyn ImpersonationObserver>, cluster: Arc<Cluster>, client: ClusterClient) {
     let mut answered = Instant::now();
     loop {
         let (asked, connections) = (Instant::now(), client.connections_made());
@@ -47,11 +47,11 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
         match found {
             Some(filter) => {
                 answered = Instant::now();
-                mirror.found_impersonation(&cluster, filter);
+                mirror.set_impersonation_filter(&cluster, filter);
             }
             None if cluster.is_out_of_reach() => answered = Instant::now(),
             None if answered.elapsed() >= UNANSWERED_MAX => {
-                mirror.found_impersonation(&cluster, ImpersonationFilter::Legacy);
+                mirror.set_impersonation_filter(&cluster, ImpersonationFilter::Legacy);
             }
             None => {}
         }
@@ -72,7 +72,7 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
 async fn probe_filter(client: &ClusterClient) -> Option<ImpersonationFilter> {
     let mut all = None;
     for endpoint in well(&client.endpoints()) {
-        match ask_endpoint(client, endpoint).await? {
+        match probe_endpoint(client, endpoint).await? {
             ImpersonationFilter::Legacy => return Some(ImpersonationFilter::Legacy),
             filter => all = Some(filter),
         }
@@ -80,10 +80,10 @@ async fn probe_filter(client: &ClusterClient) -> Option<ImpersonationFilter> {
     all
 }
 
-async fn ask_endpoint(client: &ClusterClient, endpoint: usize) -> Option<ImpersonationFilter> {
+async fn probe_endpoint(client: &ClusterClient, endpoint: usize) -> Option<ImpersonationFilter> {
     let request = Request::get(PATH).header(header::ACCEPT, "application/json").body(body::empty()).ok()?;
     let answer = tokio::time::timeout(ANSWER_WITHIN, async {
-        let answer = body::send(client.nameless_to(endpoint), request).await.ok()?;
+        let answer = body::send(client.transport_with_uid_only(endpoint), request).await.ok()?;
         let code = answer.status();
         let text = body::whole_up_to(answer.into_body(), ANSWER_BYTES_MAX).await.unwrap_or_default();
         Some((code, text))
@@ -93,14 +93,14 @@ async fn ask_endpoint(client: &ClusterClient, endpoint: usize) -> Option<Imperso
         // An overloaded server rejects the probe before its impersonation filter runs.
         StatusCode::TOO_MANY_REQUESTS => None,
         code if code.is_server_error() => None,
-        code => Some(said_by(code, &text)),
+        code => Some(filter_from_answer(code, &text)),
     }
 }
 
 /// Returns the filter that gives this answer. The source of the texts is apiserver's
 /// `pkg/endpoints/filters/impersonation`: `processImpersonationHeaders` in `constrained_impersonation.go`, and
 /// `buildImpersonationRequests` in `impersonation.go`.
-fn said_by(code: StatusCode, text: &[u8]) -> ImpersonationFilter {
+fn filter_from_answer(code: StatusCode, text: &[u8]) -> ImpersonationFilter {
     let message = rewrite::status_message(text).unwrap_or_default();
     let is_constrained = code == StatusCode::BAD_REQUEST
         && message.starts_with("requested &user.DefaultInfo{")
@@ -130,10 +130,10 @@ mod tests {
         ] {
             let status = Status { message: message.to_owned(), ..Status::bad_request("") };
             let text = serde_json::to_vec(&status).unwrap();
-            assert_eq!(said_by(StatusCode::from_u16(code).unwrap(), &text), expected, "{code} {message}");
+            assert_eq!(filter_from_answer(StatusCode::from_u16(code).unwrap(), &text), expected, "{code} {message}");
         }
-        assert_eq!(said_by(StatusCode::BAD_REQUEST, constrained.as_bytes()), Legacy);
+        assert_eq!(filter_from_answer(StatusCode::BAD_REQUEST, constrained.as_bytes()), Legacy);
         // This server ignores the impersonation headers.
-        assert_eq!(said_by(StatusCode::OK, br#"{"major":"1","minor":"36"}"#), Legacy);
+        assert_eq!(filter_from_answer(StatusCode::OK, br#"{"major":"1","minor":"36"}"#), Legacy);
     }
 }

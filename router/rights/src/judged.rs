@@ -8,32 +8,32 @@ use tributary_apimachinery::ClusterName;
 use tributary_authentication::MemberRules;
 use tributary_authorization::{Attributes, FleetRights, RbacUser};
 
-use super::actor::{Actor, Whom};
-use super::basis::{Basis, Decides};
+use super::actor::{Actor, UserSelector};
+use super::allowed_facts::{AllowedFacts, DecisionMethod};
+use super::decision_reviews::DecisionReviews;
 use super::mirror::RightsMirror;
-use super::needed::Needed;
-use super::reviews::{KnownAnswer, Question};
+use super::reviews::{AccessReview, KnownAnswer};
 use super::subject::Subject;
 
-impl Basis {
+impl AllowedFacts {
     /// Method by which rights in a cluster are decided. `None` if unknown.
-    pub(super) fn decides(self, mirror: &RightsMirror, cluster: &ClusterName) -> Option<Decides> {
+    pub(super) fn decision_method(self, mirror: &RightsMirror, cluster: &ClusterName) -> Option<DecisionMethod> {
         match self {
-            Self::Held | Self::Last => mirror.decides(cluster),
-            Self::Now(decides) => decides,
-            Self::Asked(_) => Some(Decides::Reviews),
+            Self::Cached | Self::WithExpired => mirror.decision_method(cluster),
+            Self::Current(decision_method) => decision_method,
+            Self::ReviewedSince(_) => Some(DecisionMethod::Reviews),
         }
     }
 }
 
 /// A user whose rights are decided, with one snapshot of the compiled rules of all clusters.
-pub(super) struct Judged<'a> {
+pub(super) struct UserDecisions<'a> {
     mirror: &'a RightsMirror,
-    basis: Basis,
-    needed: Option<&'a Mutex<Needed>>,
+    allowed_facts: AllowedFacts,
+    decision_reviews: Option<&'a Mutex<DecisionReviews>>,
     pub(super) fleet: &'a FleetRights,
     actor: &'a Actor,
-    whom: Whom,
+    user_selector: UserSelector,
     /// Generation of the user's rights in the cluster of the last check. A generation is a number that changes with the
     /// user's roles and bindings. Cached, because successive checks often concern one cluster.
     generation: RefCell<Option<(ClusterName, u64)>>,
@@ -44,41 +44,48 @@ pub(super) struct Judged<'a> {
 
 /// Subject of the user in all clusters with these impersonation rules, or in the cluster that verified the user.
 struct KnownSubject {
-    told: MemberRules,
-    is_vouched_by: bool,
+    impersonation_rules: MemberRules,
+    is_verified_by: bool,
     subject: Arc<Subject>,
 }
 
-impl<'a> Judged<'a> {
-    /// Creates decisions about a user by the compiled rules in `fleet`. `needed` collects the missing reviews and
-    /// expiry times.
+impl<'a> UserDecisions<'a> {
+    /// Creates decisions about a user by the compiled rules in `fleet`. `decision_reviews` collects the missing reviews
+    /// and expiry times.
     pub(super) fn new(
         mirror: &'a RightsMirror,
-        basis: Basis,
-        needed: Option<&'a Mutex<Needed>>,
+        allowed_facts: AllowedFacts,
+        decision_reviews: Option<&'a Mutex<DecisionReviews>>,
         fleet: &'a FleetRights,
         actor: &'a Actor,
-        whom: Whom,
+        user_selector: UserSelector,
     ) -> Self {
         let (generation, subjects) = (RefCell::default(), RefCell::default());
-        Self { mirror, basis, needed, fleet, actor, whom, generation, subjects }
+        Self { mirror, allowed_facts, decision_reviews, fleet, actor, user_selector, generation, subjects }
     }
 
     /// The user with the groups that this cluster sees.
     pub(super) fn user(&self, cluster: &ClusterName) -> RbacUser<'a> {
-        self.actor.judged_by(cluster, self.whom)
+        self.actor.rbac_user_in(cluster, self.user_selector)
     }
 
     /// Subject for access reviews in a cluster. `None` if the cluster may not see the user, or is not configured.
     fn subject(&self, cluster: &ClusterName) -> Option<Arc<Subject>> {
-        let told = &self.mirror.cluster(cluster)?.setup.impersonation;
-        let is_vouched_by = self.actor.is_vouched_by(cluster);
+        let impersonation_rules = &self.mirror.cluster(cluster)?.setup.impersonation;
+        let is_verified_by = self.actor.is_verified_by(cluster);
         let mut subjects = self.subjects.borrow_mut();
-        if let Some(known) = subjects.iter().find(|known| known.told == *told && known.is_vouched_by == is_vouched_by) {
+        if let Some(known) = subjects
+            .iter()
+            .find(|known| known.impersonation_rules == *impersonation_rules && known.is_verified_by == is_verified_by)
+        {
             return Some(Arc::clone(&known.subject));
         }
-        let subject = Arc::new(self.actor.subject(self.whom, cluster, told).ok()?);
-        subjects.push(KnownSubject { told: told.clone(), is_vouched_by, subject: Arc::clone(&subject) });
+        let subject = Arc::new(self.actor.subject(self.user_selector, cluster, impersonation_rules).ok()?);
+        subjects.push(KnownSubject {
+            impersonation_rules: impersonation_rules.clone(),
+            is_verified_by,
+            subject: Arc::clone(&subject),
+        });
         Some(subject)
     }
 
@@ -97,35 +104,35 @@ impl<'a> Judged<'a> {
     }
 
     /// Cluster's answer to an access review about the user. `None` if no answer counts.
-    pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
+    pub(super) fn review_result(&self, cluster: &ClusterName, requested: &Attributes<'_>) -> Option<bool> {
         let generation = self.generation_in(cluster);
-        let question = Question::new(cluster, &self.subject(cluster)?, asked);
+        let review = AccessReview::new(cluster, &self.subject(cluster)?, requested);
         let answers = self.mirror.reviews().answers();
-        let known = match self.basis {
-            Basis::Held => answers.known_answer(&question, generation),
-            Basis::Last => answers.known_last(&question, generation),
-            Basis::Now(_) => answers.known_now(&question, generation),
-            Basis::Asked(since) => answers.known_since(&question, generation, since),
+        let known = match self.allowed_facts {
+            AllowedFacts::Cached => answers.known_answer(&review, generation),
+            AllowedFacts::WithExpired => answers.known_last(&review, generation),
+            AllowedFacts::Current(_) => answers.known_now(&review, generation),
+            AllowedFacts::ReviewedSince(since) => answers.known_since(&review, generation, since),
         };
-        if let Some(needed) = self.needed {
-            let mut needed = needed.lock();
+        if let Some(decision_reviews) = self.decision_reviews {
+            let mut decision_reviews = decision_reviews.lock();
             match known {
-                KnownAnswer::Said(_, until) | KnownAnswer::Silent(until) => {
-                    needed.until = Some(needed.until.map_or(until, |own| own.min(until)));
+                KnownAnswer::Answered(_, until) | KnownAnswer::Silent(until) => {
+                    decision_reviews.until = Some(decision_reviews.until.map_or(until, |own| own.min(until)));
                 }
-                KnownAnswer::Open => drop(needed.open.insert((question, generation))),
+                KnownAnswer::Open => drop(decision_reviews.open.insert((review, generation))),
             }
         }
         match known {
-            KnownAnswer::Said(allowed, _) => Some(allowed),
+            KnownAnswer::Answered(allowed, _) => Some(allowed),
             KnownAnswer::Silent(_) | KnownAnswer::Open => None,
         }
     }
 
-    pub(super) fn allows(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
-        match self.basis.decides(self.mirror, cluster)? {
-            Decides::Rules => Some(self.fleet.allows(cluster, self.user(cluster), asked)),
-            Decides::Reviews | Decides::Live => self.says(cluster, asked),
+    pub(super) fn allows(&self, cluster: &ClusterName, requested: &Attributes<'_>) -> Option<bool> {
+        match self.allowed_facts.decision_method(self.mirror, cluster)? {
+            DecisionMethod::Rules => Some(self.fleet.allows(cluster, self.user(cluster), requested)),
+            DecisionMethod::Reviews | DecisionMethod::Live => self.review_result(cluster, requested),
         }
     }
 }

@@ -18,14 +18,15 @@
 //!
 //! - `mirror` starts the cachers of roles and bindings, and `feed` applies their changes.
 //! - `compiled` has the compiled rights, and `changes` notifies about new rights.
-//! - `mirror_state` and `confirmation` decide how current the rights are; `obstacle` explains why rights are unknown.
+//! - `mirror_state` and `confirmation` decide how current the rights are; `unknown_rights_reason` explains why rights
+//!   are unknown.
 //!
 //! # Method of a cluster
 //!
 //! - `detector` finds out whether roles and bindings decide. It runs in `rounds` and sends reviews by `access_review`.
-//! - `decider` evaluates the detector's evidence, and `basis` names the method.
+//! - `decider` evaluates the detector's evidence, and `allowed_facts` names the method.
 //! - If roles do not decide, `reviews` sends access reviews about a `subject`, `reviewed` evaluates the answers, and
-//!   `needed` collects the missing reviews.
+//!   `decision_reviews` collects the missing reviews.
 //! - `judged` decides by either method.
 //!
 //! # Identity
@@ -33,15 +34,15 @@
 //! - `actor` is the user of a request, and `remembered_actor` caches the last actor of a connection.
 //! - `impersonation` knows the rights that a cluster requires for impersonation; `impersonation_probe` detects the
 //!   cluster's filter.
-//! - `existence` decides whether a cluster is visible for a caller, `identity` makes the impersonation headers, and
-//!   `known_acting` checks an impersonation by known facts alone.
+//! - `cluster_visibility` decides whether a cluster is visible for a caller, `identity` makes the impersonation
+//!   headers, and `known_impersonation` checks an impersonation by known facts alone.
 //! - `caller_rights` combines these modules for one caller.
 //!
 //! # Answers
 //!
-//! - `visible` finds the objects of a `read_place` that a caller may see, `readable` converts them for reads from the
+//! - `visible` finds the objects of a `read_target` that a caller may see, `readable` converts them for reads from the
 //!   cachers, `readable_cache` caches the results, and `namespaces` filters objects by namespace.
-//! - `candidates` are the clusters of a forwarded request, and `visit` authorizes paths about all clusters.
+//! - `candidates` are the clusters of a forwarded request, and `non_resource_url` authorizes paths about all clusters.
 //! - `audience` groups users that get byte-identical responses, and `forbidden` makes each 403.
 //!
 //! # Streams
@@ -51,17 +52,18 @@
 
 mod access_review;
 mod actor;
+mod allowed_facts;
 mod audience;
 mod authenticated;
-mod basis;
 mod caller_rights;
 mod candidates;
 mod changes;
+mod cluster_visibility;
 mod compiled;
 mod confirmation;
 mod decider;
+mod decision_reviews;
 mod detector;
-mod existence;
 mod feed;
 mod followed;
 mod forbidden;
@@ -71,13 +73,12 @@ mod identity;
 mod impersonation;
 mod impersonation_probe;
 mod judged;
-mod known_acting;
+mod known_impersonation;
 mod mirror;
 mod mirror_state;
 mod namespaces;
-mod needed;
-mod obstacle;
-mod read_place;
+mod non_resource_url;
+mod read_target;
 mod readable;
 mod readable_cache;
 mod remembered_actor;
@@ -86,23 +87,23 @@ mod reviews;
 mod rounds;
 mod subject;
 mod unconfirmed;
+mod unknown_rights_reason;
 mod user;
 mod visible;
-mod visit;
 
 use std::time::Duration;
 
-pub use actor::{Actor, Whom, bounded, given_user};
+pub use actor::{Actor, UserSelector, bounded, given_user};
 pub use audience::{Audience, ClusterItemVersions, ItemVersions};
-pub use authenticated::{AuthenticatedUntil, StillKnown};
+pub use authenticated::{AuthenticatedUntil, CredentialValidity};
 pub use caller_rights::CallerRights;
 pub use candidates::Candidates;
-pub use followed::{DeniedAt, FollowedRights, NotedRights, ScopeChange};
+pub use followed::{DeniedAt, FollowedRights, ScopeChange, SubscribedRights};
 pub use granted::FollowedGrant;
 pub use identity::SentRequest;
 pub use mirror::RightsMirror;
 pub use namespaces::NamespaceRights;
-pub use read_place::ReadPlace;
+pub use read_target::ReadTarget;
 pub use readable::{Readable, SelectedClusters};
 pub use readable_cache::{ReadableCache, ReadableConfiguration};
 pub use remembered_actor::RememberedActor;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_answers::refusal::Trouble;
+use tributary_answers::refusal::ClusterFailure;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
 use tributary_authorization::{FleetRights, RbacKind, RbacUser, Sample};
 use tributary_cacher::{Cacher, CacherConfig, CacherState, ObjectRetention, Precedence, ReflectorTuning, StaleReason};
@@ -27,20 +27,20 @@ pub(super) use self::known::RightsStamp;
 use self::known::{KnownRights, MirrorStates};
 use self::probes::ImpersonationProbes;
 use super::SharedMode;
-use super::basis::{Basis, Decides};
+use super::allowed_facts::{AllowedFacts, DecisionMethod};
 use super::compiled::CompiledRights;
 use super::confirmation::{self, Confirmation};
 use super::decider::{Decider, ReviewCause};
 use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
 use super::impersonation::ImpersonationFilter;
-use super::impersonation_probe::{self, ImpersonationSeen};
+use super::impersonation_probe::{self, ImpersonationObserver};
 use super::mirror_state::{BEHIND_MAX, MirrorState};
-use super::obstacle::{Obstacle, Questions};
 use super::reviews::Reviews;
+use super::unknown_rights_reason::{ReviewState, UnknownRightsReason};
 
 /// Interval of checks for changed clusters and renewed credentials. Views use the same interval.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Period over which watches reopen after Tributary's credentials in a cluster are renewed. The period may be long,
 /// because the old and the new credentials read the same roles and bindings.
@@ -74,7 +74,7 @@ struct MirroredClusters {
     probes: ImpersonationProbes,
     known: BTreeSet<ClusterName>,
     /// Last logged obstacle to the rights in each cluster with unknown rights.
-    obstacles: BTreeMap<ClusterName, Obstacle>,
+    unknown_rights_reasons: BTreeMap<ClusterName, UnknownRightsReason>,
 }
 
 impl MirroredClusters {
@@ -92,23 +92,25 @@ impl MirroredClusters {
     }
 
     /// Reason for which the rights of users in a cluster are unknown, if they are.
-    fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<Obstacle> {
+    fn unknown_rights_reason_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<UnknownRightsReason> {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
         let states: Vec<_> = kinds.zip(member.cachers.iter().map(|cacher| cacher.state())).collect();
-        let questions = if known.is_frozen { Questions::Frozen } else { Questions::Sent };
-        Obstacle::from_collections(&states, known.state.holds(Instant::now()), &known.decider, questions)
+        let review_state = if known.is_frozen { ReviewState::Frozen } else { ReviewState::Sent };
+        UnknownRightsReason::from_collections(&states, known.state.holds(Instant::now()), &known.decider, review_state)
     }
 
     /// Logs an obstacle to the rights in a cluster if it differs from the last logged one.
-    fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights) {
-        let Some(obstacle) = self.obstacle_of(cluster, known).filter(Obstacle::is_trouble) else {
-            self.obstacles.remove(cluster);
+    fn log_unknown_rights_reason(&mut self, cluster: &ClusterName, known: &KnownRights) {
+        let Some(unknown_rights_reason) =
+            self.unknown_rights_reason_of(cluster, known).filter(UnknownRightsReason::is_trouble)
+        else {
+            self.unknown_rights_reasons.remove(cluster);
             return;
         };
-        if self.obstacles.get(cluster) != Some(&obstacle) {
-            tracing::warn!(%cluster, reason = %obstacle, "the rights of users in the cluster are unknown: answers lack the cluster, or are refused");
-            self.obstacles.insert(cluster.clone(), obstacle);
+        if self.unknown_rights_reasons.get(cluster) != Some(&unknown_rights_reason) {
+            tracing::warn!(%cluster, reason = %unknown_rights_reason, "the rights of users in the cluster are unknown: answers lack the cluster, or are refused");
+            self.unknown_rights_reasons.insert(cluster.clone(), unknown_rights_reason);
         }
     }
 }
@@ -138,7 +140,7 @@ impl MirroredCluster {
         }
     }
 
-    fn tell_news(&mut self) {
+    fn log_changes(&mut self) {
         let renewals = self.cluster.renewals();
         if self.renewals != renewals {
             self.renewals = renewals;
@@ -172,7 +174,7 @@ impl RightsMirror {
             loop {
                 let Some(mirror) = weak.upgrade() else { break };
                 mirror.follow_fleet();
-                let next = mirror.next_look();
+                let next = mirror.next_check();
                 drop(mirror);
                 tokio::select! {
                     changed = changes.changed() => if changed.is_err() { break },
@@ -185,10 +187,10 @@ impl RightsMirror {
 
     #[cfg(test)]
     pub(super) fn without_clusters() -> Arc<Self> {
-        use tributary_cacher::ObjectRoom;
+        use tributary_cacher::ObjectMemoryLimit;
         use tributary_fleet::topology::{MemberShareMetrics, MemberUnreadBytes};
 
-        let room = ObjectRoom::new(Limits::default().total_collection_bytes, |_| ());
+        let room = ObjectMemoryLimit::new(Limits::default().total_collection_bytes, |_| ());
         let (unread, shares) = (MemberUnreadBytes::default(), MemberShareMetrics::default());
         let fleet = Fleet::within(room, unread, shares, std::collections::BTreeMap::new());
         Self::start(fleet, SharedMode::default(), &Limits::default())
@@ -199,23 +201,25 @@ impl RightsMirror {
         self.compiled.now()
     }
 
-    pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
-        self.mirrors.load().by_name.get(cluster)?.decides(Instant::now())
+    pub(super) fn decision_method(&self, cluster: &ClusterName) -> Option<DecisionMethod> {
+        self.mirrors.load().by_name.get(cluster)?.decision_method(Instant::now())
     }
 
     /// Facts for a decision that the cluster does not check again. While the mirrored roles and bindings are up to
     /// date, they decide; otherwise results of reviews since `begun` decide. Read the [compiled rights](Self::compiled)
     /// after this call, because rights are compiled before the state of the mirror is published.
-    pub(super) fn basis_now(&self, cluster: &ClusterName, begun: Instant) -> Basis {
+    pub(super) fn current_facts(&self, cluster: &ClusterName, begun: Instant) -> AllowedFacts {
         let mirrors = self.mirrors.load();
         let known = mirrors.by_name.get(cluster);
         // While a cluster does not answer, a lost right may go unnoticed even though its watches are not interrupted
         // yet.
         let is_in_reach = || self.cluster(cluster).is_some_and(|own| !own.is_out_of_reach());
-        match known.and_then(|known| Some((known, known.decides(Instant::now())?))) {
-            Some((known, Decides::Rules)) if !(is_in_reach() && known.is_of_now()) => Basis::Asked(begun),
-            Some((_, decides)) => Basis::Now(Some(decides)),
-            None => Basis::Now(None),
+        match known.and_then(|known| Some((known, known.decision_method(Instant::now())?))) {
+            Some((known, DecisionMethod::Rules)) if !(is_in_reach() && known.is_of_now()) => {
+                AllowedFacts::ReviewedSince(begun)
+            }
+            Some((_, decision_method)) => AllowedFacts::Current(Some(decision_method)),
+            None => AllowedFacts::Current(None),
         }
     }
 
@@ -269,11 +273,12 @@ impl RightsMirror {
     }
 
     /// Returns the reason for which the rights of users in a cluster are unknown, if they are.
-    pub fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
+    pub fn unknown_rights_reason_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.mirrors.load().by_name.get(cluster).cloned()?;
-        let obstacle = self.members.lock().obstacle_of(cluster, &known);
-        let too_many = || self.compiled.now().names_too_many(cluster).then_some(Obstacle::TooManySubjects);
-        obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
+        let unknown_rights_reason = self.members.lock().unknown_rights_reason_of(cluster, &known);
+        let too_many =
+            || self.compiled.now().exceeds_subject_limit(cluster).then_some(UnknownRightsReason::TooManySubjects);
+        unknown_rights_reason.or_else(too_many).map(|unknown_rights_reason| unknown_rights_reason.to_string())
     }
 
     /// Returns whether a cluster has more roles or bindings than the limits allow. An administrator of a namespace can
@@ -282,21 +287,21 @@ impl RightsMirror {
         let members = self.members.lock();
         let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);
         cachers.any(|cacher| {
-            matches!(cacher.state().reason(), Some(StaleReason::TooLarge(_) | StaleReason::NoRoom { .. }))
+            matches!(cacher.state().reason(), Some(StaleReason::TooLarge(_) | StaleReason::MemoryLimitReached { .. }))
         })
     }
 
     /// Returns the clusters whose rights are unknown, each with the reason.
-    pub fn obstacles(&self) -> Vec<Trouble> {
+    pub fn unknown_rights_reasons(&self) -> Vec<ClusterFailure> {
         let names = self.clusters().into_iter();
-        let told = names.filter_map(|cluster| Some((self.obstacle_of(&cluster)?, cluster)));
-        told.map(|(cause, cluster)| Trouble { cluster, cause, age: None }).collect()
+        let told = names.filter_map(|cluster| Some((self.unknown_rights_reason_of(&cluster)?, cluster)));
+        told.map(|(cause, cluster)| ClusterFailure { cluster, cause, age: None }).collect()
     }
 
     /// Sets the users that Tributary denies, and notifies the followers of rights.
     pub fn deny(&self, users: BTreeSet<String>) {
         self.denied.store(Arc::new(users));
-        self.compiled.note_known_clusters();
+        self.compiled.record_known_clusters();
     }
 
     /// Sets the clusters to which Tributary sends no access reviews. The last review results of these clusters count as
@@ -309,12 +314,12 @@ impl RightsMirror {
         let mut members = self.members.lock();
         before.symmetric_difference(&clusters).for_each(|name| self.state_changed_of(&mut members, name));
         drop(members);
-        self.compiled.note_known_clusters();
+        self.compiled.record_known_clusters();
     }
 
     /// Notifies all followers of rights.
     pub fn notify_followers(&self) {
-        self.compiled.note_known_clusters();
+        self.compiled.record_known_clusters();
     }
 
     /// Returns whether the file of denied users names this user.
@@ -337,10 +342,10 @@ impl RightsMirror {
         self.compiled.changes()
     }
 
-    /// Time of the next check: after [`LOOK_INTERVAL`], or earlier if known rights expire.
-    fn next_look(&self) -> Instant {
+    /// Time of the next check: after [`CHECK_INTERVAL`], or earlier if known rights expire.
+    fn next_check(&self) -> Instant {
         let now = Instant::now();
-        let look = now + LOOK_INTERVAL;
+        let look = now + CHECK_INTERVAL;
         self.mirrors.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
     }
 
@@ -368,8 +373,8 @@ impl RightsMirror {
             false => self.known_of(name, members.by_name.get(name)),
         };
         let mirrors: BTreeMap<_, _> = clusters.iter().map(|it| (it.0.clone(), state(it))).collect();
-        mirrors.iter().for_each(|(name, known)| members.tell_obstacle(name, known));
-        members.obstacles.retain(|name, _| clusters.contains_key(name));
+        mirrors.iter().for_each(|(name, known)| members.log_unknown_rights_reason(name, known));
+        members.unknown_rights_reasons.retain(|name, _| clusters.contains_key(name));
         self.publish(&mut members, mirrors);
     }
 
@@ -385,7 +390,7 @@ impl RightsMirror {
 
     fn probe(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
         let _of_members = self.fleet.enter();
-        let seen: Weak<dyn ImpersonationSeen> = Arc::<Self>::downgrade(self);
+        let seen: Weak<dyn ImpersonationObserver> = Arc::<Self>::downgrade(self);
         impersonation_probe::start(seen, cluster)
     }
 
@@ -399,7 +404,7 @@ impl RightsMirror {
             self.forget(members, name);
         }
         let (earlier, cachers) = match members.get_mut(name) {
-            Some(member) if Arc::ptr_eq(&member.cluster, cluster) => return member.tell_news(),
+            Some(member) if Arc::ptr_eq(&member.cluster, cluster) => return member.log_changes(),
             Some(member) => match self.replace(name, member) {
                 Some(earlier) => (Some((earlier, member.found())), member.cachers.clone()),
                 None => (None, Vec::new()),
@@ -505,7 +510,7 @@ impl RightsMirror {
     fn state_changed_of(&self, members: &mut MirroredClusters, name: &ClusterName) {
         let Some(member) = members.by_name.get(name) else { return };
         let known = self.known_of(name, Some(member));
-        members.tell_obstacle(name, &known);
+        members.log_unknown_rights_reason(name, &known);
         let mut mirrors = self.mirrors.load().by_name.clone();
         mirrors.insert(name.clone(), known);
         self.publish(members, mirrors);
@@ -530,7 +535,7 @@ impl RightsMirror {
         members.known = known;
         let until = mirrors.values().filter_map(|known| known.state.ends()).filter(|end| *end > now).min();
         self.mirrors.store(Arc::new(MirrorStates { by_name: mirrors, constrained, until }));
-        self.compiled.note_known_clusters();
+        self.compiled.record_known_clusters();
     }
 
     fn known_of(&self, name: &ClusterName, member: Option<&MirroredCluster>) -> KnownRights {
@@ -567,7 +572,7 @@ impl MirroredRules for RightsMirror {
         member.is_some_and(|member| member.feed.is_following())
     }
 
-    fn decided(&self, cluster: &Arc<Cluster>, decider: Decider) {
+    fn set_decider(&self, cluster: &Arc<Cluster>, decider: Decider) {
         let (mut members, name) = (self.members.lock(), cluster.name());
         let Some(member) = members.by_name.get_mut(name).filter(|own| Arc::ptr_eq(&own.cluster, cluster)) else {
             return;
@@ -588,8 +593,8 @@ impl MirroredRules for RightsMirror {
     }
 }
 
-impl ImpersonationSeen for RightsMirror {
-    fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter) {
+impl ImpersonationObserver for RightsMirror {
+    fn set_impersonation_filter(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter) {
         let mut members = self.members.lock();
         if !members.probes.found(cluster, filter) {
             return;

@@ -38,13 +38,13 @@ impl NamespaceRights {
         Self { by_key: namespaces.collect(), visible, name: name.to_owned() }
     }
 
-    pub(super) fn places(&self) -> usize {
-        self.visible.values().map(Visible::places).sum()
+    pub(super) fn entry_count(&self) -> usize {
+        self.visible.values().map(Visible::entry_count).sum()
     }
 
     /// Returns the key after which a cluster's next visible object comes, if the namespace of the `hidden` object is
     /// not visible. Costs a binary search.
-    pub fn leap(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {
+    pub fn skip_to_key(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {
         let shown = self.by_key.get(cluster).filter(|_| self.name.is_empty() && !hidden.namespace().is_empty())?;
         let next = shown.partition_point(|namespace| by_key(namespace, hidden.namespace()).is_lt());
         match shown.get(next) {
@@ -85,9 +85,9 @@ mod tests {
             let rights = NamespaceRights::new([(cluster.clone(), Visible::Part(Arc::new(part)))].into(), "");
             for (at, name) in names.iter().enumerate() {
                 let hidden = object(name);
-                let leap = rights.leap(&cluster, &hidden);
-                assert_eq!(leap.is_none(), shown(at), "{name} of {chosen:b}");
-                let Some(behind) = leap else { continue };
+                let skip_to_key = rights.skip_to_key(&cluster, &hidden);
+                assert_eq!(skip_to_key.is_none(), shown(at), "{name} of {chosen:b}");
+                let Some(behind) = skip_to_key else { continue };
                 assert!(*behind > *hidden.key().as_str());
                 for (other, _) in names.iter().enumerate().filter(|(other, _)| shown(*other)) {
                     let key = object(names[other]).key().as_str().to_owned();

@@ -11,7 +11,7 @@ use super::audience::Audience;
 use super::caller_rights::CallerRights;
 use super::hidden_names::names_hidden;
 use super::namespaces::NamespaceRights;
-use super::read_place::ReadPlace;
+use super::read_target::ReadTarget;
 use super::visible::{Extent, VisibleClusters, WatchRights, covers};
 
 /// Clusters that the cluster selector of a request matches.
@@ -40,7 +40,7 @@ pub struct Readable {
     /// Clusters whose objects the caller may watch but not list. A watch shows no events of these clusters.
     pub only_watched: Arc<[ClusterName]>,
     /// Whether the response lacks a cluster because the rights in this cluster are unknown.
-    pub is_one_unknown: bool,
+    pub has_unknown: bool,
     /// Users that get byte-identical responses.
     pub audience: Arc<Audience>,
 }
@@ -54,21 +54,21 @@ impl Readable {
     pub(super) fn bytes(&self) -> usize {
         // Counts each cluster twice: `audience` contains the clusters with their visible objects as well.
         let clusters = self.only_watched.len() + 2 * self.only.len();
-        let places = self.by_namespace.as_ref().map_or(0, |own| own.places());
-        (places + clusters) * PLACE_BYTES + size_of::<Self>()
+        let entry_count = self.by_namespace.as_ref().map_or(0, |own| own.entry_count());
+        (entry_count + clusters) * PLACE_BYTES + size_of::<Self>()
     }
 
     /// Returns whether the response lacks all clusters because their rights are unknown.
     pub fn lacks_all(&self) -> bool {
-        self.only.is_empty() && self.is_one_unknown
+        self.only.is_empty() && self.has_unknown
     }
 
     /// Returns whether a second value shows the same objects and versions.
-    pub fn shows_what(&self, other: &Self) -> bool {
+    pub fn is_equivalent(&self, other: &Self) -> bool {
         self.only == other.only
             && self.by_namespace == other.by_namespace
             && self.only_watched == other.only_watched
-            && self.is_one_unknown == other.is_one_unknown
+            && self.has_unknown == other.has_unknown
             && self.audience.key() == other.audience.key()
     }
 }
@@ -85,19 +85,19 @@ impl CallerRights {
         &self,
         selected: SelectedClusters<'_>,
         verb: &'static str,
-        place: &ReadPlace,
+        target: &ReadTarget,
         partial: Partial,
     ) -> Result<Readable, Refusal> {
         let clusters = selected.iter();
         let (own, listed) = match verb {
             "watch" => {
-                let WatchRights { watched, listed } = self.followed(clusters.clone(), place);
+                let WatchRights { watched, listed } = self.followed(clusters.clone(), target);
                 (watched, listed)
             }
             _ => {
-                let own = self.visible(clusters.clone(), verb, place);
+                let own = self.visible(clusters.clone(), verb, target);
                 let listed = match verb {
-                    "get" => self.listed_of(clusters.clone(), place),
+                    "get" => self.listed_of(clusters.clone(), target),
                     _ => own.clone(),
                 };
                 (own, listed)
@@ -105,40 +105,42 @@ impl CallerRights {
         };
         let shown = if verb == "get" { &own } else { &listed };
         // A list or watch with a name is still a request for a collection: 429 and not 503.
-        let name = if verb == "get" { &*place.name } else { "" };
-        let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), name.to_owned());
-        let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
-        let is_one_unknown = !own.unknown.is_empty()
+        let name = if verb == "get" { &*target.name } else { "" };
+        let unknown = || ClusterRefusal::rights_unknown(target.resource.clone(), name.to_owned());
+        let only: BTreeSet<_> = shown.extents(target).map(|(cluster, ..)| cluster.clone()).collect();
+        let has_unknown = !own.unknown.is_empty()
             || (verb == "watch" && !listed.unknown.is_empty())
-            || self.is_unknown_behind_names(selected, verb, place, &only);
-        if is_one_unknown && partial == Partial::Deny {
+            || self.is_unknown_behind_names(selected, verb, target, &only);
+        if has_unknown && partial == Partial::Deny {
             return Err(unknown().into());
         }
-        let only_watched = only_watched(verb, &own, &listed, place);
+        let only_watched = only_watched(verb, &own, &listed, target);
         // Unknown rights are not missing rights. A list or watch omits the clusters with unknown rights and gets a
         // Warning header.
-        if only.is_empty() && (verb == "get" || !is_one_unknown) {
-            return Err(match self.forbid_unknown_user(verb, place) {
+        if only.is_empty() && (verb == "get" || !has_unknown) {
+            return Err(match self.forbid_unknown_user(verb, target) {
                 Some(refusal) => refusal,
-                None if is_one_unknown => unknown().into(),
+                None if has_unknown => unknown().into(),
                 None if !only_watched.is_empty() => {
-                    let request = Box::new(self.forbidden_request(clusters, "list", place));
+                    let request = Box::new(self.forbidden_request(clusters, "list", target));
                     RequestRefusal::OnlyWatched { request, clusters: only_watched }.into()
                 }
-                None => self.forbidden(clusters, verb, place),
+                None => self.forbidden(clusters, verb, target),
             });
         }
-        if verb == "watch" && !covers(&own, &listed, place) {
-            return Err(self.forbid_unknown_user(verb, place).unwrap_or_else(|| self.forbidden(clusters, verb, place)));
+        if verb == "watch" && !covers(&own, &listed, target) {
+            return Err(self
+                .forbid_unknown_user(verb, target)
+                .unwrap_or_else(|| self.forbidden(clusters, verb, target)));
         }
-        let is_all = shown.extents(place).all(|(.., extent)| extent == Extent::All);
+        let is_all = shown.extents(target).all(|(.., extent)| extent == Extent::All);
         let by_namespace = (!is_all).then(|| {
-            let visible = shown.extents(place).map(|(cluster, visible, _)| (cluster.clone(), visible.clone()));
-            Arc::new(NamespaceRights::new(visible.collect(), &place.name))
+            let visible = shown.extents(target).map(|(cluster, visible, _)| (cluster.clone(), visible.clone()));
+            Arc::new(NamespaceRights::new(visible.collect(), &target.name))
         });
         let only = Arc::new(only);
         let audience = Arc::new(Audience::new(Arc::clone(&only), listed.by_name));
-        Ok(Readable { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
+        Ok(Readable { only, by_namespace, only_watched: only_watched.into(), has_unknown, audience })
     }
 
     /// Returns whether rights in some cluster are unknown and the selector names a cluster without visible objects.
@@ -148,7 +150,7 @@ impl CallerRights {
         &self,
         selected: SelectedClusters<'_>,
         verb: &str,
-        place: &ReadPlace,
+        target: &ReadTarget,
         only: &BTreeSet<ClusterName>,
     ) -> bool {
         let SelectedClusters { all, selector } = selected;
@@ -157,25 +159,25 @@ impl CallerRights {
         }
         // Also checks the clusters that the selector excludes, because an excluded cluster may have visible objects.
         let all = all.iter().copied();
-        let (shown, is_one_unknown) = match verb {
+        let (shown, has_unknown) = match verb {
             "watch" => {
-                let WatchRights { watched, listed } = self.followed(all, place);
-                let is_one_unknown = !watched.unknown.is_empty() || !listed.unknown.is_empty();
-                (listed, is_one_unknown)
+                let WatchRights { watched, listed } = self.followed(all, target);
+                let has_unknown = !watched.unknown.is_empty() || !listed.unknown.is_empty();
+                (listed, has_unknown)
             }
             _ => {
-                let shown = self.visible(all, verb, place);
-                let is_one_unknown = !shown.unknown.is_empty();
-                (shown, is_one_unknown)
+                let shown = self.visible(all, verb, target);
+                let has_unknown = !shown.unknown.is_empty();
+                (shown, has_unknown)
             }
         };
-        is_one_unknown && names_hidden(selector, |cluster| shown.extents(place).any(|(own, ..)| own == cluster))
+        has_unknown && names_hidden(selector, |cluster| shown.extents(target).any(|(own, ..)| own == cluster))
     }
 
     /// Builds the 403 for a user without rights in any configured cluster.
-    fn forbid_unknown_user(&self, verb: &'static str, place: &ReadPlace) -> Option<Refusal> {
-        let GroupVersionResource { group, version, resource } = &place.resource;
-        let (namespace, name) = (&*place.namespace, &*place.name);
+    fn forbid_unknown_user(&self, verb: &'static str, target: &ReadTarget) -> Option<Refusal> {
+        let GroupVersionResource { group, version, resource } = &target.resource;
+        let (namespace, name) = (&*target.namespace, &*target.name);
         let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
         self.nobody(&self.clusters(), &Attributes::Resource(asked))
     }
@@ -185,14 +187,14 @@ fn only_watched(
     verb: &str,
     watched: &VisibleClusters,
     listed: &VisibleClusters,
-    place: &ReadPlace,
+    target: &ReadTarget,
 ) -> Vec<ClusterName> {
     if verb != "watch" {
         return Vec::new();
     }
     let is_listed = |cluster: &ClusterName| {
-        let extent = listed.by_name.get(cluster).map(|visible| place.extent(visible));
+        let extent = listed.by_name.get(cluster).map(|visible| target.extent(visible));
         extent > Some(Extent::Nothing) || listed.unknown.contains(cluster)
     };
-    watched.extents(place).map(|(cluster, ..)| cluster).filter(|cluster| !is_listed(cluster)).cloned().collect()
+    watched.extents(target).map(|(cluster, ..)| cluster).filter(|cluster| !is_listed(cluster)).cloned().collect()
 }

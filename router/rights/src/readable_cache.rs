@@ -8,41 +8,41 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::ClusterName;
-use tributary_fleet::discovery::Union;
+use tributary_fleet::discovery::MergedDiscovery;
 use tributary_fleet::policy::Policies;
 use tributary_fleet::topology::Cluster;
 
 use super::actor::Actor;
 use super::caller_rights::CallerRights;
 use super::mirror::RightsStamp;
-use super::read_place::ReadPlace;
+use super::read_target::ReadTarget;
 use super::readable::Readable;
 
 /// Number of results in one of the two generations of the cache; the cache contains at most twice as many. 2,048: 500
 /// users with four resources each. A result takes some 200 bytes, or 100 KB for a thousand clusters with different
 /// rights.
-const KEPT: usize = 2_048;
+const CACHED_MAX: usize = 2_048;
 
 /// Maximum size of the callers' strings in one generation of the cache, in bytes. 16 MiB: a usual user has some hundred
 /// bytes. If a client impersonates users with many groups, the cache has fewer results.
-const KEPT_BYTES: usize = 16 << 20;
+const CACHED_CALLER_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum size of the results in one generation of the cache, in bytes. 256 MiB are [`KEPT`] results of a thousand
-/// clusters each. The limit is necessary because users choose the number of namespaces and names in a result.
-const KEPT_READABLE_BYTES: usize = 256 << 20;
+/// Maximum size of the results in one generation of the cache, in bytes. 256 MiB are [`CACHED_MAX`] results of a
+/// thousand clusters each. The limit is necessary because users choose the number of namespaces and names in a result.
+const CACHED_READABLE_BYTES_MAX: usize = 256 << 20;
 
 /// Key of the cache: the caller, the verb, and the resource, namespace and name of the read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReadableKey {
     actor: Arc<Actor>,
     verb: &'static str,
-    place: ReadPlace,
+    target: ReadTarget,
 }
 
 impl ReadableKey {
     fn bytes(&self) -> usize {
-        let Self { actor, place, .. } = self;
-        actor.bytes() + place.namespace.len() + place.name.len()
+        let Self { actor, target, .. } = self;
+        actor.bytes() + target.namespace.len() + target.name.len()
     }
 }
 
@@ -52,7 +52,7 @@ pub struct ReadableConfiguration {
     /// Policies of resources.
     pub policies: Arc<Policies>,
     /// Discovery of the merged view.
-    pub union: Arc<Union>,
+    pub merged_discovery: Arc<MergedDiscovery>,
     /// Clusters by name.
     pub clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
 }
@@ -60,19 +60,19 @@ pub struct ReadableConfiguration {
 impl ReadableConfiguration {
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.policies, &other.policies)
-            && Arc::ptr_eq(&self.union, &other.union)
+            && Arc::ptr_eq(&self.merged_discovery, &other.merged_discovery)
             && Arc::ptr_eq(&self.clusters, &other.clusters)
     }
 }
 
 /// Inputs of a result. A result is valid while all inputs stay equal.
-struct FoundBy {
+struct ReadableInputs {
     rights: RightsStamp,
     configuration: ReadableConfiguration,
     until: Option<Instant>,
 }
 
-impl FoundBy {
+impl ReadableInputs {
     fn is(&self, now: &Self) -> bool {
         self.until.is_none_or(|until| Instant::now() < until)
             && self.rights.is(&now.rights)
@@ -80,13 +80,13 @@ impl FoundBy {
     }
 }
 
-type CachedReadable = (FoundBy, Result<Readable, Refusal>);
+type CachedReadable = (ReadableInputs, Result<Readable, Refusal>);
 
 /// Cache of readable objects with two generations. When the young generation is full, it becomes the old generation,
 /// and the previous old generation is dropped.
 #[derive(Default)]
 pub struct ReadableCache {
-    kept: Mutex<CacheGenerations>,
+    cached: Mutex<CacheGenerations>,
 }
 
 #[derive(Default)]
@@ -108,42 +108,43 @@ impl ReadableCache {
         &self,
         rights: &CallerRights,
         configuration: ReadableConfiguration,
-        (verb, place): (&'static str, ReadPlace),
-        find: impl FnOnce(&ReadPlace) -> Result<Readable, Refusal>,
+        (verb, target): (&'static str, ReadTarget),
+        find: impl FnOnce(&ReadTarget) -> Result<Readable, Refusal>,
     ) -> Result<Readable, Refusal> {
         // The inputs are read before `find`, so that a concurrent change makes the result outdated.
-        let mut by = FoundBy { rights: rights.stamp(), configuration, until: None };
-        let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb, place };
-        if let Some(found) = self.kept.lock().find(&asked, &by) {
+        let mut by = ReadableInputs { rights: rights.stamp(), configuration, until: None };
+        let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb, target };
+        if let Some(found) = self.cached.lock().find(&asked, &by) {
             return found;
         }
         // `find` runs without the lock. Two requests may thus compute the same result, which is rare.
-        let found = find(&asked.place);
+        let found = find(&asked.target);
         let (is_to_be_asked, until) = rights.needs();
         if is_to_be_asked {
             return found;
         }
         by.until = until;
-        self.kept.lock().insert(asked, (by, found.clone()));
+        self.cached.lock().insert(asked, (by, found.clone()));
         found
     }
 }
 
 impl CacheGenerations {
-    fn find(&mut self, asked: &ReadableKey, by: &FoundBy) -> Option<Result<Readable, Refusal>> {
+    fn find(&mut self, asked: &ReadableKey, by: &ReadableInputs) -> Option<Result<Readable, Refusal>> {
         if let Some((_, found)) = self.young.get(asked).filter(|(own, _)| own.is(by)) {
             return Some(found.clone());
         }
-        let (own, kept) = self.old.remove(asked)?;
-        let found = own.is(by).then(|| kept.clone())?;
-        self.insert(asked.clone(), (own, kept));
+        let (own, cached) = self.old.remove(asked)?;
+        let found = own.is(by).then(|| cached.clone())?;
+        self.insert(asked.clone(), (own, cached));
         Some(found)
     }
 
     fn insert(&mut self, asked: ReadableKey, found: CachedReadable) {
-        let are_full = self.young_bytes >= KEPT_BYTES || self.young_readable_bytes >= KEPT_READABLE_BYTES;
+        let are_full =
+            self.young_bytes >= CACHED_CALLER_BYTES_MAX || self.young_readable_bytes >= CACHED_READABLE_BYTES_MAX;
         // Checked also for a replaced result, because the new result may be larger.
-        if are_full || (self.young.len() >= KEPT && !self.young.contains_key(&asked)) {
+        if are_full || (self.young.len() >= CACHED_MAX && !self.young.contains_key(&asked)) {
             (self.young_bytes, self.young_readable_bytes) = (0, 0);
             self.old = std::mem::take(&mut self.young);
         }
@@ -180,9 +181,9 @@ mod tests {
         Actor::new(info, authority, None)
     }
 
-    fn place(name: &str) -> ReadPlace {
+    fn target(name: &str) -> ReadTarget {
         let resource = GroupVersionResource::new("", "v1", "pods");
-        ReadPlace { resource, namespaced: true, namespace: String::new(), name: name.to_owned() }
+        ReadTarget { resource, namespaced: true, namespace: String::new(), name: name.to_owned() }
     }
 
     #[tokio::test]
@@ -192,7 +193,7 @@ mod tests {
         let (found, cache) = (Cell::new(0), ReadableCache::default());
         let configuration = RefCell::<ReadableConfiguration>::default();
         let ask = |user: &str, verb, name: &str| {
-            let asked = cache.get(&rights(user), configuration.borrow().clone(), (verb, place(name)), |_| {
+            let asked = cache.get(&rights(user), configuration.borrow().clone(), (verb, target(name)), |_| {
                 found.set(found.get() + 1);
                 Err(RequestRefusal::Path.into())
             });
@@ -213,16 +214,16 @@ mod tests {
         let mirror = RightsMirror::without_clusters();
         let (cache, configuration) = (ReadableCache::default(), ReadableConfiguration::default());
         let long = vec!["x".repeat(60 << 10)];
-        for number in 0..2 * KEPT {
+        for number in 0..2 * CACHED_MAX {
             let (name, User { info, authority }) = (format!("user-{number}"), User::named("test", "ann"));
             let given = UserInfo { username: name, groups: long.clone(), ..UserInfo::default() };
             let rights = CallerRights::new(&mirror, Actor::new(info, authority, Some(given)));
             let _refused =
-                cache.get(&rights, configuration.clone(), ("list", place("")), |_| Err(RequestRefusal::Path.into()));
+                cache.get(&rights, configuration.clone(), ("list", target("")), |_| Err(RequestRefusal::Path.into()));
         }
-        let kept = cache.kept.lock();
-        let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(ReadableKey::bytes).sum();
-        assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
+        let cached = cache.cached.lock();
+        let bytes: usize = cached.young.keys().chain(cached.old.keys()).map(ReadableKey::bytes).sum();
+        assert!((CACHED_CALLER_BYTES_MAX..3 * CACHED_CALLER_BYTES_MAX).contains(&bytes), "{bytes}");
     }
 
     /// A user may have rights in tens of thousands of namespaces, and read many different names.
@@ -240,34 +241,37 @@ mod tests {
             only,
             by_namespace: Some(Arc::new(NamespaceRights::new(visible, ""))),
             only_watched: Arc::default(),
-            is_one_unknown: false,
+            has_unknown: false,
         };
         // Each cache entry is small at first, and a large entry then replaces it.
         let little = Readable { by_namespace: None, ..readable.clone() };
-        let numbers = 0..3 * KEPT_READABLE_BYTES / readable.bytes();
+        let numbers = 0..3 * CACHED_READABLE_BYTES_MAX / readable.bytes();
         let stamp = rights.stamp();
         for found in [little, readable.clone()] {
             for number in numbers.clone() {
-                let place = place(&number.to_string());
-                let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb: "get", place };
-                let by = FoundBy { rights: stamp.clone(), configuration: configuration.clone(), until: None };
-                cache.kept.lock().insert(asked, (by, Ok(found.clone())));
+                let target = target(&number.to_string());
+                let asked = ReadableKey { actor: Arc::clone(rights.actor()), verb: "get", target };
+                let by = ReadableInputs { rights: stamp.clone(), configuration: configuration.clone(), until: None };
+                cache.cached.lock().insert(asked, (by, Ok(found.clone())));
             }
         }
-        let bytes = cache.kept.lock().young_readable_bytes;
-        assert!(bytes <= KEPT_READABLE_BYTES + readable.bytes(), "{bytes}");
-        for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
+        let bytes = cache.cached.lock().young_readable_bytes;
+        assert!(bytes <= CACHED_READABLE_BYTES_MAX + readable.bytes(), "{bytes}");
+        for number in 0..3 * CACHED_READABLE_BYTES_MAX / readable.bytes() {
             // The second list replaces the cached result of the first list.
             for verb in ["list", "list", "watch"] {
-                let kept = cache
-                    .get(&rights, configuration.clone(), (verb, place(&number.to_string())), |_| Ok(readable.clone()));
-                assert!(kept.is_ok());
+                let cached = cache
+                    .get(&rights, configuration.clone(), (verb, target(&number.to_string())), |_| Ok(readable.clone()));
+                assert!(cached.is_ok());
             }
         }
-        let kept = cache.kept.lock();
-        let taken = (kept.young.len() + kept.old.len()) * readable.bytes();
-        let most = 2 * (KEPT_READABLE_BYTES + readable.bytes());
-        assert!((KEPT_READABLE_BYTES..=most).contains(&taken) && kept.young.len() + kept.old.len() < KEPT, "{taken}");
+        let cached = cache.cached.lock();
+        let taken = (cached.young.len() + cached.old.len()) * readable.bytes();
+        let most = 2 * (CACHED_READABLE_BYTES_MAX + readable.bytes());
+        assert!(
+            (CACHED_READABLE_BYTES_MAX..=most).contains(&taken) && cached.young.len() + cached.old.len() < CACHED_MAX,
+            "{taken}"
+        );
     }
 
     #[tokio::test]
@@ -276,18 +280,18 @@ mod tests {
         let rights = CallerRights::new(&mirror, actor("ann"));
         let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), ReadableConfiguration::default());
         let ask = |name: &str| {
-            let _refused = cache.get(&rights, configuration.clone(), ("list", place(name)), |_| {
+            let _refused = cache.get(&rights, configuration.clone(), ("list", target(name)), |_| {
                 found.set(found.get() + 1);
                 Err(RequestRefusal::Path.into())
             });
         };
         ask("used");
-        for number in 0..10 * KEPT {
+        for number in 0..10 * CACHED_MAX {
             ask(&number.to_string());
             ask("used");
         }
-        assert_eq!(found.get(), 10 * KEPT + 1);
-        let kept = cache.kept.lock();
-        assert!(kept.young.len() + kept.old.len() <= 2 * KEPT, "{} {}", kept.young.len(), kept.old.len());
+        assert_eq!(found.get(), 10 * CACHED_MAX + 1);
+        let cached = cache.cached.lock();
+        assert!(cached.young.len() + cached.old.len() <= 2 * CACHED_MAX, "{} {}", cached.young.len(), cached.old.len());
     }
 }

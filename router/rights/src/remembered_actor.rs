@@ -17,7 +17,7 @@ pub struct RememberedActor(Arc<Remembered>);
 #[derive(Debug, Default)]
 struct Remembered {
     actor: Mutex<Option<Arc<Actor>>>,
-    told: Mutex<Option<(UserInfo, Impersonation)>>,
+    identity: Mutex<Option<(UserInfo, Impersonation)>>,
 }
 
 impl RememberedActor {
@@ -37,13 +37,13 @@ impl RememberedActor {
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for a name that no header can carry.
-    pub(super) fn headers(&self, told: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
-        let mut last = self.0.told.lock();
-        if let Some((_, headers)) = last.as_ref().filter(|(known, _)| *known == told) {
+    pub(super) fn headers(&self, identity: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
+        let mut last = self.0.identity.lock();
+        if let Some((_, headers)) = last.as_ref().filter(|(known, _)| *known == identity) {
             return Ok(headers.clone());
         }
-        let headers = headers_of(&told)?;
-        *last = Some((told, headers.clone()));
+        let headers = headers_of(&identity)?;
+        *last = Some((identity, headers.clone()));
         Ok(headers)
     }
 }
@@ -52,11 +52,11 @@ impl RememberedActor {
 ///
 /// # Errors
 /// [`InvalidImpersonation`] for a name that no header can carry.
-pub(super) fn headers_of(told: &UserInfo) -> Result<Impersonation, InvalidImpersonation> {
-    let groups = told.groups.iter().map(String::as_str);
+pub(super) fn headers_of(identity: &UserInfo) -> Result<Impersonation, InvalidImpersonation> {
+    let groups = identity.groups.iter().map(String::as_str);
     let extra =
-        told.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key.as_str(), value.as_str())));
-    Impersonation::new(&told.username, groups, Some(&told.uid), extra)
+        identity.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key.as_str(), value.as_str())));
+    Impersonation::new(&identity.username, groups, Some(&identity.uid), extra)
 }
 
 #[cfg(test)]
@@ -105,15 +105,17 @@ mod tests {
         let again = remembered.clone().headers(ann.clone()).unwrap();
         assert!(std::ptr::eq(known.headers(), again.headers()), "they are made once");
         let with = |change: fn(&mut UserInfo)| {
-            let mut told = ann.clone();
-            change(&mut told);
-            told
+            let mut identity = ann.clone();
+            change(&mut identity);
+            identity
         };
         for other in [
-            with(|told| told.username = "bob".to_owned()),
-            with(|told| told.uid = "1".to_owned()),
-            with(|told| told.groups.truncate(1)),
-            with(|told| drop(told.extra.insert("key".to_owned(), vec!["value".to_owned(), "other".to_owned()]))),
+            with(|identity| identity.username = "bob".to_owned()),
+            with(|identity| identity.uid = "1".to_owned()),
+            with(|identity| identity.groups.truncate(1)),
+            with(|identity| {
+                drop(identity.extra.insert("key".to_owned(), vec!["value".to_owned(), "other".to_owned()]))
+            }),
         ] {
             let headers = remembered.headers(other.clone()).unwrap();
             assert_eq!(headers.headers(), headers_of(&other).unwrap().headers(), "{other:?}");
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(remembered.headers(ann.clone()).unwrap().headers(), known.headers());
         // The second call follows a failure, and must not return the headers of an earlier user.
         for _ in 0..2 {
-            assert!(remembered.headers(with(|told| told.username = "a\nb".to_owned())).is_err());
+            assert!(remembered.headers(with(|identity| identity.username = "a\nb".to_owned())).is_err());
         }
     }
 }

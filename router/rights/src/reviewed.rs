@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tributary_authorization::{Part, Visible};
 
-use super::read_place::ReadPlace;
+use super::read_target::ReadTarget;
 
 /// Visible objects of a read in a cluster that decides by access reviews. Returns `None` if unknown.
 ///
@@ -22,20 +22,20 @@ use super::read_place::ReadPlace;
 /// one namespace a request that it allows in all, or allow a request without a role.
 pub(super) fn visible(
     propose: &Visible,
-    place: &ReadPlace,
+    target: &ReadTarget,
     of_scope: bool,
     mut says: impl FnMut(&str, &str) -> Option<bool>,
 ) -> Option<Visible> {
-    let (namespace, name) = (&*place.namespace, &*place.name);
+    let (namespace, name) = (&*target.namespace, &*target.name);
     let is_narrow = !namespace.is_empty() || !name.is_empty();
     // All answers are evaluated at once, so that a request waits for one round of reviews.
     let exact = if is_narrow { says(namespace, name) } else { Some(true) };
     let everywhere = if is_narrow && !of_scope { Some(false) } else { says("", "") };
-    let is_of_all = place.namespaced && namespace.is_empty();
+    let is_of_all = target.namespaced && namespace.is_empty();
     let mut known = true;
     let mut part = Part::default();
     match exact {
-        Some(true) if is_narrow => known &= allow(&mut part, place, of_scope, &mut says),
+        Some(true) if is_narrow => known &= allow(&mut part, target, of_scope, &mut says),
         Some(false) if !is_of_all => return Some(Visible::nothing()),
         Some(_) => {}
         None => known = false,
@@ -64,12 +64,12 @@ pub(super) fn visible(
 /// Adds the allowed read to `part`. Returns whether all answers are known.
 fn allow(
     part: &mut Part,
-    place: &ReadPlace,
+    target: &ReadTarget,
     of_scope: bool,
     says: &mut impl FnMut(&str, &str) -> Option<bool>,
 ) -> bool {
-    let (namespace, name): (Arc<str>, Arc<str>) = (place.namespace.as_str().into(), place.name.as_str().into());
-    match (place.namespace.is_empty(), place.name.is_empty()) {
+    let (namespace, name): (Arc<str>, Arc<str>) = (target.namespace.as_str().into(), target.name.as_str().into());
+    match (target.namespace.is_empty(), target.name.is_empty()) {
         (false, true) => drop(part.namespaces.insert(namespace)),
         // If the user may list the namespace, the resourceVersion of each object carries the hash of the whole
         // namespace.
@@ -102,10 +102,10 @@ mod tests {
 
     use super::*;
 
-    fn place(text: &str) -> ReadPlace {
+    fn target(text: &str) -> ReadTarget {
         let (namespace, name) = text.split_once('/').unwrap();
         let resource = GroupVersionResource::new("", "v1", "pods");
-        ReadPlace { resource, namespaced: true, namespace: namespace.to_owned(), name: name.to_owned() }
+        ReadTarget { resource, namespaced: true, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
     /// Parses rights: `*` for all objects, otherwise namespaces and `namespace/name` pairs.
@@ -157,11 +157,11 @@ mod tests {
         ] {
             let said = RefCell::new(Vec::new());
             let words: Vec<_> = allowed.split(' ').collect();
-            let found = visible(&rights(propose), &place(of), true, |namespace, name| {
-                let question = format!("{namespace}/{name}");
-                said.borrow_mut().push(question.clone());
-                let is_unknown = words.contains(&&*format!("?{question}"));
-                (!is_unknown).then(|| words.contains(&&*question))
+            let found = visible(&rights(propose), &target(of), true, |namespace, name| {
+                let review = format!("{namespace}/{name}");
+                said.borrow_mut().push(review.clone());
+                let is_unknown = words.contains(&&*format!("?{review}"));
+                (!is_unknown).then(|| words.contains(&&*review))
             });
             assert_eq!(found, expected.map(rights), "{propose:?} {of} {allowed:?}");
             assert_eq!(said.into_inner().join(" "), asked, "{propose:?} {of} {allowed:?}");
@@ -172,7 +172,7 @@ mod tests {
     fn get_of_a_single_object_costs_one_access_review() {
         for allowed in [true, false] {
             let mut asked = 0;
-            let found = visible(&rights("*"), &place("a/x"), false, |namespace, name| {
+            let found = visible(&rights("*"), &target("a/x"), false, |namespace, name| {
                 asked += 1;
                 Some(allowed && (namespace, name) == ("a", "x"))
             });

@@ -1,10 +1,10 @@
 //! Access reviews that Tributary sends to clusters with its own credentials, each about a single right of a user. Users
 //! share the reviews fairly.
 
+mod answer_cache;
 mod answers;
-mod kept;
-mod question;
-mod said;
+mod review;
+mod review_answer;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,70 +18,70 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_fleet::topology::Fleet;
-use tributary_sharing::flow::fair_line::{FairLine, Turn};
-use tributary_sharing::flow::fair_semaphore::{Exceeded, FairSemaphore, Portion, ShareMetrics};
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::fair_queue::{FairQueue, Priority};
+use tributary_sharing::flow::fair_semaphore::{Exceeded, FairPermit, FairSemaphore, ShareMetrics};
+use tributary_sharing::flow::share_key::ShareKey;
 
 use self::answers::ClusterAnswers;
-pub(super) use self::question::Question;
-pub(super) use self::said::{ALLOWED_FOR, KnownAnswer};
+pub(super) use self::review::AccessReview;
+pub(super) use self::review_answer::{APPROVAL_TTL, KnownAnswer};
 use super::SharedMode;
 
 /// Maximum number of concurrent reviews for a cluster. The permits are shared fairly among users. 50: an authorization
 /// webhook answers some thousand reviews in a second.
-const AT_ONCE: usize = 50;
+const CLUSTER_REVIEWS_MAX: usize = 50;
 
 /// Maximum number of concurrent reviews of one request in a cluster. 32 is less than the fair share that a single user
 /// gets of the cluster's 50 permits.
-pub(super) const ASKED_TOGETHER: usize = 32;
+pub(super) const PARALLEL_REVIEWS_MAX: usize = 32;
 
 /// Maximum number of concurrent reviews of one stream in a cluster. 8, because only the number of streams limits these
 /// reviews. Most streams need one review or two.
-const CONFIRMED_TOGETHER: usize = 8;
+const PARALLEL_STREAM_REVIEWS_MAX: usize = 8;
 
 /// Maximum number of waiting reviews for a cluster, of all users. 8,192 take 12 MiB, and a webhook answers them in
 /// seconds. One user may have 3,072. If other users take the remaining number, a user may still have as many as one
 /// request sends.
-const WAITING_MAX: usize = 256 * ASKED_TOGETHER;
+const WAITING_MAX: usize = 256 * PARALLEL_REVIEWS_MAX;
 
 /// Name of the limit [`WAITING_MAX`] in a message to the client.
 const WAITING: &str = "questions to one cluster what its users may do";
 
 /// Time limit of a decision that needs reviews. A list waits equally long for clusters that do not answer.
-pub(super) const WAITED_MAX: Duration = Duration::from_secs(30);
+pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A waiting review. The future completes when the answer is stored. If all its receivers are dropped, a review for a
 /// request is not sent; a review for a stream is sent all the same.
-type OpenQuestion = Shared<BoxFuture<'static, ()>>;
+type PendingReview = Shared<BoxFuture<'static, ()>>;
 
 /// Waiting reviews by precedence and content. The number distinguishes a review from a later equal review.
-type Flights = HashMap<(Turn, Question), (u64, WeakShared<BoxFuture<'static, ()>>)>;
+type PendingReviews = HashMap<(Priority, AccessReview), (u64, WeakShared<BoxFuture<'static, ()>>)>;
 
 pub(super) struct Reviews {
     answers: ClusterAnswers,
-    flights: Mutex<Flights>,
+    pending_reviews: Mutex<PendingReviews>,
     begun: AtomicU64,
-    lines: Mutex<BTreeMap<ClusterName, Line>>,
+    limits_by_cluster: Mutex<BTreeMap<ClusterName, ClusterReviewLimits>>,
 }
 
 /// Permits and fair shares for the reviews of one cluster.
 #[derive(Clone)]
-struct Line {
-    places: Arc<FairLine>,
+struct ClusterReviewLimits {
+    permits: Arc<FairQueue>,
     waiting: Arc<FairSemaphore>,
 }
 
-impl Line {
+impl ClusterReviewLimits {
     fn new() -> Self {
         let waiting = FairSemaphore::new(WAITING, WAITING_MAX, ShareMetrics::default());
-        Self { places: FairLine::new(AT_ONCE), waiting }
+        Self { permits: FairQueue::new(CLUSTER_REVIEWS_MAX), waiting }
     }
 }
 
 impl Reviews {
     pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Arc<Self> {
         let (answers, begun) = (ClusterAnswers::new(fleet, mode), AtomicU64::default());
-        Arc::new(Self { answers, flights: Mutex::default(), begun, lines: Mutex::default() })
+        Arc::new(Self { answers, pending_reviews: Mutex::default(), begun, limits_by_cluster: Mutex::default() })
     }
 
     pub(super) fn answers(&self) -> &ClusterAnswers {
@@ -92,42 +92,46 @@ impl Reviews {
     /// to a review is the generation of the user's rights. Cancellation is safe: sent reviews complete for later
     /// requests, and waiting reviews are dropped.
     ///
-    /// The reviews count for the fair share of `asker`, the authenticated user, whatever their subject. So
+    /// The reviews count for the fair share of `share_key`, the authenticated user, whatever their subject. So
     /// impersonation gives no user a larger share.
     ///
     /// # Errors
-    /// [`Exceeded`] if `asker` has too many open reviews.
-    pub(super) async fn ask_clusters(
+    /// [`Exceeded`] if `share_key` has too many open reviews.
+    pub(super) async fn send_reviews(
         self: &Arc<Self>,
-        asker: Holder,
-        questions: HashSet<(Question, u64)>,
+        share_key: ShareKey,
+        missing_reviews: HashSet<(AccessReview, u64)>,
         until: Instant,
     ) -> Result<(), Exceeded> {
-        self.ask_in(Turn::Usual, asker, questions, until).await
+        self.send_reviews_with_priority(Priority::Normal, share_key, missing_reviews, until).await
     }
 
     /// Sends the reviews of a stream, for half a minute at most. They precede the reviews of requests, of which the
     /// same user may have thousands. A review whose receiver is dropped stays in the queue for the next check of the
     /// stream.
-    pub(super) async fn confirm(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
-        // Reviews with the precedence `First` have no limit.
-        let _never_exceeded = self.ask_in(Turn::First, asker, questions, Instant::now() + WAITED_MAX).await;
+    pub(super) async fn confirm(self: &Arc<Self>, share_key: ShareKey, missing_reviews: HashSet<(AccessReview, u64)>) {
+        // Reviews with the precedence `High` have no limit.
+        let _never_exceeded = self
+            .send_reviews_with_priority(Priority::High, share_key, missing_reviews, Instant::now() + REVIEW_TIMEOUT)
+            .await;
     }
 
-    async fn ask_in(
+    async fn send_reviews_with_priority(
         self: &Arc<Self>,
-        turn: Turn,
-        asker: Holder,
-        questions: HashSet<(Question, u64)>,
+        priority: Priority,
+        share_key: ShareKey,
+        missing_reviews: HashSet<(AccessReview, u64)>,
         until: Instant,
     ) -> Result<(), Exceeded> {
-        let mut by_cluster: BTreeMap<ClusterName, Vec<(Question, u64)>> = BTreeMap::new();
-        for question in questions {
-            by_cluster.entry(question.0.cluster.clone()).or_default().push(question);
+        let mut by_cluster: BTreeMap<ClusterName, Vec<(AccessReview, u64)>> = BTreeMap::new();
+        for review in missing_reviews {
+            by_cluster.entry(review.0.cluster.clone()).or_default().push(review);
         }
         // One future for each cluster, so that a slow cluster delays only its own reviews.
-        let asked: Vec<_> =
-            by_cluster.into_values().map(|questions| self.ask_one_cluster(turn, asker, questions).boxed()).collect();
+        let asked: Vec<_> = by_cluster
+            .into_values()
+            .map(|missing_reviews| self.send_reviews_to_cluster(priority, share_key, missing_reviews).boxed())
+            .collect();
         // An answer after `until` stays unknown to this decision.
         match tokio::time::timeout_at(until, try_join_all(asked)).await {
             Ok(asked) => asked.map(drop),
@@ -138,104 +142,106 @@ impl Reviews {
     /// Sends the reviews of one cluster, a few at a time.
     ///
     /// # Errors
-    /// [`Exceeded`] if the limit allows `asker` not even one review.
-    async fn ask_one_cluster(
+    /// [`Exceeded`] if the limit allows `share_key` not even one review.
+    async fn send_reviews_to_cluster(
         self: &Arc<Self>,
-        turn: Turn,
-        asker: Holder,
-        mut left: Vec<(Question, u64)>,
+        priority: Priority,
+        share_key: ShareKey,
+        mut left: Vec<(AccessReview, u64)>,
     ) -> Result<(), Exceeded> {
-        let together = match turn {
-            Turn::First => CONFIRMED_TOGETHER,
-            Turn::Usual => ASKED_TOGETHER,
+        let together = match priority {
+            Priority::High => PARALLEL_STREAM_REVIEWS_MAX,
+            Priority::Normal => PARALLEL_REVIEWS_MAX,
         };
-        let mut flights = FuturesUnordered::new();
+        let mut pending_reviews = FuturesUnordered::new();
         loop {
-            while flights.len() < together
-                && let Some((question, generation)) = left.last()
+            while pending_reviews.len() < together
+                && let Some((review, generation)) = left.last()
             {
-                match self.flight(turn, asker, question, *generation) {
-                    Ok(flight) => flights.push(flight),
+                match self.pending_review(priority, share_key, review, *generation) {
+                    Ok(pending_review) => pending_reviews.push(pending_review),
                     // Each completed review frees the share for one more review.
-                    Err(_) if !flights.is_empty() => break,
+                    Err(_) if !pending_reviews.is_empty() => break,
                     Err(exceeded) => return Err(exceeded),
                 }
                 left.pop();
             }
-            if flights.next().await.is_none() {
+            if pending_reviews.next().await.is_none() {
                 return Ok(());
             }
         }
     }
 
-    fn flight(
+    fn pending_review(
         self: &Arc<Self>,
-        turn: Turn,
-        asker: Holder,
-        question: &Question,
+        priority: Priority,
+        share_key: ShareKey,
+        review: &AccessReview,
         generation: u64,
-    ) -> Result<OpenQuestion, Exceeded> {
-        let mut flights = self.flights.lock();
-        let listed_as = (turn, question.clone());
-        if let Some(flight) = flights.get(&listed_as).and_then(|(_, flight)| flight.upgrade()) {
-            return Ok(flight);
+    ) -> Result<PendingReview, Exceeded> {
+        let mut pending_reviews = self.pending_reviews.lock();
+        let review_key = (priority, review.clone());
+        if let Some(pending_review) =
+            pending_reviews.get(&review_key).and_then(|(_, pending_review)| pending_review.upgrade())
+        {
+            return Ok(pending_review);
         }
-        let line = self.line_of(&listed_as.1.cluster);
-        let room = match turn {
-            Turn::First => None,
-            Turn::Usual => Some(line.waiting.acquire(asker, 1)?),
+        let limits = self.limits_of(&review_key.1.cluster);
+        let room = match priority {
+            Priority::High => None,
+            Priority::Normal => Some(limits.waiting.acquire(share_key, 1)?),
         };
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let listed = Listed { reviews: Arc::clone(self), listed_as: listed_as.clone(), number, _room: room };
-        let flight: OpenQuestion = listed.fly(line.places, asker, generation).boxed().shared();
-        if let Some(weak) = flight.downgrade() {
-            flights.insert(listed_as, (number, weak));
+        let queued = QueuedReview { reviews: Arc::clone(self), review_key: review_key.clone(), number, _room: room };
+        let pending_review: PendingReview = queued.run(limits.permits, share_key, generation).boxed().shared();
+        if let Some(weak) = pending_review.downgrade() {
+            pending_reviews.insert(review_key, (number, weak));
         }
-        if turn == Turn::First {
-            tokio::spawn(flight.clone());
+        if priority == Priority::High {
+            tokio::spawn(pending_review.clone());
         }
-        Ok(flight)
+        Ok(pending_review)
     }
 
-    fn line_of(&self, cluster: &ClusterName) -> Line {
-        self.lines.lock().entry(cluster.clone()).or_insert_with(Line::new).clone()
+    fn limits_of(&self, cluster: &ClusterName) -> ClusterReviewLimits {
+        self.limits_by_cluster.lock().entry(cluster.clone()).or_insert_with(ClusterReviewLimits::new).clone()
     }
 }
 
-struct Listed {
+struct QueuedReview {
     reviews: Arc<Reviews>,
-    listed_as: (Turn, Question),
+    review_key: (Priority, AccessReview),
     number: u64,
     /// Part of the limit on waiting reviews. `None` for reviews that have no limit.
-    _room: Option<Portion>,
+    _room: Option<FairPermit>,
 }
 
-impl Listed {
+impl QueuedReview {
     /// Waits for a permit, sends the review, and stores the answer.
-    async fn fly(self, places: Arc<FairLine>, asker: Holder, generation: u64) {
-        let place = places.take_in(self.listed_as.0, asker).await;
+    async fn run(self, permits: Arc<FairQueue>, share_key: ShareKey, generation: u64) {
+        let permit = permits.acquire_with_priority(self.review_key.0, share_key).await;
         let put = tokio::spawn(async move {
-            self.reviews.answers.put(&self.listed_as.1, generation).await;
-            drop((self, place));
+            self.reviews.answers.put(&self.review_key.1, generation).await;
+            drop((self, permit));
         });
         // The task fails only when the runtime ends.
         let _ = put.await;
     }
 }
 
-impl Drop for Listed {
+impl Drop for QueuedReview {
     fn drop(&mut self) {
-        let mut flights = self.reviews.flights.lock();
+        let mut pending_reviews = self.reviews.pending_reviews.lock();
         // A later review may have replaced the entry of this review.
-        if flights.get(&self.listed_as).is_some_and(|(number, _)| *number == self.number) {
-            flights.remove(&self.listed_as);
+        if pending_reviews.get(&self.review_key).is_some_and(|(number, _)| *number == self.number) {
+            pending_reviews.remove(&self.review_key);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::question::testing::question;
+    use super::review::testing::review;
     use super::*;
     use tributary_fleet::topology::MemberShareMetrics;
 
@@ -244,32 +250,32 @@ mod tests {
     async fn user_with_too_many_waiting_reviews_is_refused() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
-        let user = |name: &str| Holder::user("test", name);
-        let line = reviews.line_of(&ClusterName::new("a").unwrap());
+        let user = |name: &str| ShareKey::user("test", name);
+        let limits = reviews.limits_of(&ClusterName::new("a").unwrap());
         let mut taken = Vec::new();
-        for number in 0..AT_ONCE {
-            taken.push(line.places.acquire(user(&number.to_string())).await);
+        for number in 0..CLUSTER_REVIEWS_MAX {
+            taken.push(limits.permits.acquire(user(&number.to_string())).await);
         }
         let ask = |name: &'static str, request: usize| {
-            let asked = (0..100).map(|number| (question("a", &format!("{name}-{request}-{number}")), 0));
+            let asked = (0..100).map(|number| (review("a", &format!("{name}-{request}-{number}")), 0));
             let (reviews, asked) = (Arc::clone(&reviews), asked.collect::<HashSet<_>>());
             Box::pin(async move {
-                reviews.ask_clusters(Holder::user("test", name), asked, Instant::now() + WAITED_MAX).await
+                reviews.send_reviews(ShareKey::user("test", name), asked, Instant::now() + REVIEW_TIMEOUT).await
             })
         };
         let mut requests: Vec<_> = (0..200).map(|request| ask("eve", request)).collect();
         let answers: Vec<_> = requests.iter_mut().map(|request| request.as_mut().now_or_never()).collect();
         let refused = answers.iter().filter(|answer| matches!(answer, Some(Err(_)))).count();
         let waiting = answers.iter().filter(|answer| answer.is_none()).count();
-        // The user may have three eighths of the limit, and each waiting request has [`ASKED_TOGETHER`] reviews.
+        // The user may have three eighths of the limit, and each waiting request has [`PARALLEL_REVIEWS_MAX`] reviews.
         let most = WAITING_MAX * 3 / 8;
-        assert_eq!((waiting, refused), (most / ASKED_TOGETHER, 200 - most / ASKED_TOGETHER));
-        assert_eq!((reviews.flights.lock().len(), line.waiting.used()), (most, most));
+        assert_eq!((waiting, refused), (most / PARALLEL_REVIEWS_MAX, 200 - most / PARALLEL_REVIEWS_MAX));
+        assert_eq!((reviews.pending_reviews.lock().len(), limits.waiting.used()), (most, most));
         // A second user may still send a review.
         let mut of_ann = ask("ann", 0);
         assert!(of_ann.as_mut().now_or_never().is_none());
         drop((requests, of_ann));
-        assert_eq!((reviews.flights.lock().len(), line.waiting.used()), (0, 0));
+        assert_eq!((reviews.pending_reviews.lock().len(), limits.waiting.used()), (0, 0));
         drop(taken);
     }
 
@@ -278,18 +284,18 @@ mod tests {
     async fn request_sends_excess_reviews_after_earlier_reviews_complete() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
-        let eve = Holder::user("test", "eve");
-        let line = reviews.line_of(&ClusterName::new("a").unwrap());
+        let eve = ShareKey::user("test", "eve");
+        let limits = reviews.limits_of(&ClusterName::new("a").unwrap());
         // Leaves capacity for ten reviews of this user.
-        let others = line.waiting.acquire(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
-        let asked: Vec<_> = (0..100).map(|number| question("a", &number.to_string())).collect();
-        let until = Instant::now() + WAITED_MAX;
+        let others = limits.waiting.acquire(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
+        let asked: Vec<_> = (0..100).map(|number| review("a", &number.to_string())).collect();
+        let until = Instant::now() + REVIEW_TIMEOUT;
         let all = asked.iter().map(|own| (own.clone(), 0)).collect();
-        reviews.ask_clusters(eve, all, until).await.expect("some are asked at once");
+        reviews.send_reviews(eve, all, until).await.expect("some are asked at once");
         // The cluster does not exist, so each sent review fails.
         assert!(asked.iter().all(|own| reviews.answers.last_answer(own).silent_until.is_some()), "all are put");
-        let full = line.waiting.acquire(eve, 10).unwrap();
-        let refused = reviews.ask_clusters(eve, HashSet::from([(question("a", "another"), 0)]), until).await;
+        let full = limits.waiting.acquire(eve, 10).unwrap();
+        let refused = reviews.send_reviews(eve, HashSet::from([(review("a", "another"), 0)]), until).await;
         assert!(refused.is_err(), "none may be asked");
         drop((others, full));
     }
@@ -299,31 +305,31 @@ mod tests {
     async fn reviews_of_watches_precede_reviews_of_requests() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let reviews = Reviews::new(fleet, SharedMode::default());
-        let eve = Holder::user("test", "eve");
-        let line = reviews.line_of(&ClusterName::new("a").unwrap());
+        let eve = ShareKey::user("test", "eve");
+        let limits = reviews.limits_of(&ClusterName::new("a").unwrap());
         let mut taken = Vec::new();
-        for number in 0..AT_ONCE {
-            taken.push(line.places.acquire(Holder::user("test", &number.to_string())).await);
+        for number in 0..CLUSTER_REVIEWS_MAX {
+            taken.push(limits.permits.acquire(ShareKey::user("test", &number.to_string())).await);
         }
         let mut requests: Vec<_> = (0..2_000)
             .map(|number| {
-                let (reviews, asked) = (Arc::clone(&reviews), (question("a", &number.to_string()), 0));
-                let until = Instant::now() + WAITED_MAX;
-                Box::pin(async move { reviews.ask_clusters(eve, HashSet::from([asked]), until).await })
+                let (reviews, asked) = (Arc::clone(&reviews), (review("a", &number.to_string()), 0));
+                let until = Instant::now() + REVIEW_TIMEOUT;
+                Box::pin(async move { reviews.send_reviews(eve, HashSet::from([asked]), until).await })
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
         // A request waits for the same review, and the review of the stream is still sent first.
-        let lasting = question("a", "1999");
+        let lasting = review("a", "1999");
         let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
         assert!(confirmed.is_none());
         drop(taken.pop());
         tokio::time::sleep(Duration::from_secs(1)).await;
         // The cluster does not exist, so each sent review fails.
         assert!(reviews.answers.last_answer(&lasting).silent_until.is_some(), "it was put");
-        let of_requests = |number: usize| reviews.answers.last_answer(&question("a", &number.to_string()));
+        let of_requests = |number: usize| reviews.answers.last_answer(&review("a", &number.to_string()));
         assert!((0..1_999).all(|number| of_requests(number).silent_until.is_none()));
-        assert_eq!(reviews.flights.lock().len(), 2_000, "those of requests wait");
+        assert_eq!(reviews.pending_reviews.lock().len(), 2_000, "those of requests wait");
         drop((requests, taken));
     }
 }

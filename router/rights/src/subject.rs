@@ -16,8 +16,8 @@ pub(super) struct Subject {
 
 impl Subject {
     /// Combines an identity with the groups by which the cluster decides.
-    pub(super) fn from_identity(told: UserInfo, groups: &[String]) -> Self {
-        let UserInfo { username, uid, extra, .. } = told;
+    pub(super) fn from_identity(identity: UserInfo, groups: &[String]) -> Self {
+        let UserInfo { username, uid, extra, .. } = identity;
         Self { name: username, uid, groups: groups.to_vec(), extra: extra.into_iter().collect() }
     }
 

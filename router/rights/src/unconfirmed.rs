@@ -7,35 +7,35 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-use super::reviews::{ALLOWED_FOR, Question};
+use super::reviews::{APPROVAL_TTL, AccessReview};
 
 /// Time for which a stream continues while the confirmation of its rights is due. 60 s, as long as an approval counts.
 /// Only a review that waits for a permit takes this long, because the last answer of a silent cluster counts for some
 /// time.
-pub(super) const CONFIRMED_WITHIN: Duration = ALLOWED_FOR;
+pub(super) const CONFIRMED_WITHIN: Duration = APPROVAL_TTL;
 
 /// Times since which clusters have not confirmed the rights of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
     /// Time since which each review has no answer. The times are separate for each review: with many reviews, some
     /// review is always missing, but each for a short time only.
-    since: HashMap<Question, Instant>,
+    since: HashMap<AccessReview, Instant>,
     /// Time of the longest missing review in each cluster.
     oldest: BTreeMap<ClusterName, Instant>,
 }
 
 impl Unconfirmed {
     /// Sets the reviews that have no answer now. The generations of the user's rights do not matter.
-    pub(super) fn set_open_questions(&mut self, open: &HashSet<(Question, u64)>, now: Instant) {
-        let open: HashSet<&Question> = open.iter().map(|(question, _)| question).collect();
-        self.since.retain(|question, _| open.contains(question));
-        for question in open {
-            if !self.since.contains_key(question) {
-                self.since.insert(question.clone(), now);
+    pub(super) fn set_missing_reviews(&mut self, open: &HashSet<(AccessReview, u64)>, now: Instant) {
+        let open: HashSet<&AccessReview> = open.iter().map(|(review, _)| review).collect();
+        self.since.retain(|review, _| open.contains(review));
+        for review in open {
+            if !self.since.contains_key(review) {
+                self.since.insert(review.clone(), now);
             }
         }
         self.oldest.clear();
-        for (Question { cluster, .. }, since) in &self.since {
+        for (AccessReview { cluster, .. }, since) in &self.since {
             let oldest = self.oldest.entry(cluster.clone()).or_insert(*since);
             *oldest = (*oldest).min(*since);
         }
@@ -71,13 +71,13 @@ mod tests {
     }
 
     /// Reviews whether ann may list pods, in a generation of rights. Each word is `cluster/namespace`.
-    fn open(words: &str, generation: u64) -> HashSet<(Question, u64)> {
+    fn open(words: &str, generation: u64) -> HashSet<(AccessReview, u64)> {
         let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
         let of = |word: &str| {
             let (name, namespace) = word.split_once('/').unwrap();
             let asked =
                 ResourceAttributes { verb: "list", resource: "pods", namespace, ..ResourceAttributes::default() };
-            (Question::new(&cluster(name), &who, &Attributes::Resource(asked)), generation)
+            (AccessReview::new(&cluster(name), &who, &Attributes::Resource(asked)), generation)
         };
         words.split(' ').filter(|word| !word.is_empty()).map(of).collect()
     }
@@ -89,15 +89,15 @@ mod tests {
         let [a, b] = ["a", "b"].map(cluster);
         let mut unconfirmed = Unconfirmed::default();
         assert!(!unconfirmed.counts(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
-        unconfirmed.set_open_questions(&open("a/", 1), at(0));
+        unconfirmed.set_missing_reviews(&open("a/", 1), at(0));
         // Changed roles of the user (a new generation of rights) do not restart the time.
-        unconfirmed.set_open_questions(&open("a/ b/", 2), at(30));
+        unconfirmed.set_missing_reviews(&open("a/ b/", 2), at(30));
         assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
         assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));
         assert_eq!([0, 60, 90].map(|now| unconfirmed.ends(at(now))), [Some(at(60)), Some(at(90)), None]);
         // The cluster has answered the review, and a later review is missing.
-        unconfirmed.set_open_questions(&open("b/", 2), at(50));
-        unconfirmed.set_open_questions(&open("a/ b/", 2), at(55));
+        unconfirmed.set_missing_reviews(&open("b/", 2), at(50));
+        unconfirmed.set_missing_reviews(&open("a/ b/", 2), at(55));
         assert_eq!((unconfirmed.counts(&a, at(114)), unconfirmed.counts(&a, at(115))), (true, false));
         unconfirmed.clear();
         assert!(!unconfirmed.counts(&a, at(56)));
@@ -113,7 +113,7 @@ mod tests {
             // A review that never gets an answer still ends the stream.
             let stuck = if second >= 200 { "a/stuck" } else { "" };
             let now = begin + Duration::from_secs(second);
-            unconfirmed.set_open_questions(&open(&format!("{} {stuck}", words.join(" ")), 1), now);
+            unconfirmed.set_missing_reviews(&open(&format!("{} {stuck}", words.join(" ")), 1), now);
             assert_eq!(unconfirmed.counts(&cluster("a"), now), second < 260, "after {second} s");
         }
     }

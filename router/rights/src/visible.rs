@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 use tributary_authorization::{Attributes, ResourceAttributes, Visible};
 
-use super::actor::Whom;
+use super::actor::UserSelector;
+use super::allowed_facts::DecisionMethod;
 use super::audience::Audience;
-use super::basis::Decides;
 use super::caller_rights::CallerRights;
-use super::existence::{Existence, both, does_in};
+use super::cluster_visibility::{ClusterVisibility, allows_in_mode, and_known};
 use super::impersonation::ImpersonationMode;
-use super::judged::Judged;
-use super::read_place::ReadPlace;
+use super::judged::UserDecisions;
+use super::read_target::ReadTarget;
 use super::reviewed;
 
 /// Visible objects of a resource in each cluster. Clusters without visible objects, or with unknown rights, are absent.
@@ -42,7 +42,7 @@ pub(super) enum Extent {
     All,
 }
 
-impl ReadPlace {
+impl ReadTarget {
     /// Namespaces with visible objects of this read, if not all objects are visible. Rights to other names than the
     /// requested name do not count.
     fn namespaces_in<'a>(&'a self, visible: &'a Visible) -> impl Iterator<Item = &'a str> {
@@ -71,31 +71,34 @@ impl ReadPlace {
 }
 
 impl VisibleClusters {
-    pub(super) fn extents(&self, place: &ReadPlace) -> impl Iterator<Item = (&ClusterName, &Visible, Extent)> {
-        let extents = self.by_name.iter().map(|(cluster, visible)| (cluster, visible, place.extent(visible)));
+    pub(super) fn extents(&self, target: &ReadTarget) -> impl Iterator<Item = (&ClusterName, &Visible, Extent)> {
+        let extents = self.by_name.iter().map(|(cluster, visible)| (cluster, visible, target.extent(visible)));
         extents.filter(|(.., extent)| *extent > Extent::Nothing)
     }
 }
 
 impl CallerRights {
     /// Visible objects of a resource in each of these clusters. If a cluster decides by roles and bindings, the result
-    /// covers the whole resource. If a cluster decides by access reviews, the result covers the read `place`. Costs a
+    /// covers the whole resource. If a cluster decides by access reviews, the result covers the read `target`. Costs a
     /// lookup of the user's grants in each cluster.
     pub(super) fn visible<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         verb: &str,
-        place: &ReadPlace,
+        target: &ReadTarget,
     ) -> VisibleClusters {
         let mut visible = VisibleClusters::default();
         let fleet = self.mirror.compiled();
-        let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.judged(&fleet, whom));
+        let [user, acting] =
+            [UserSelector::User, UserSelector::Acting].map(|user_selector| self.judged(&fleet, user_selector));
         for cluster in clusters {
-            let rights = match self.existence(&fleet, cluster) {
-                Existence::Nowhere => continue,
-                Existence::Unknown => None,
-                Existence::There => self.rights_in(&acting, None, cluster, verb, place),
-                Existence::ThereFor(mode) => self.rights_in(&acting, Some((&user, mode)), cluster, verb, place),
+            let rights = match self.cluster_visibility(&fleet, cluster) {
+                ClusterVisibility::Hidden => continue,
+                ClusterVisibility::Unknown => None,
+                ClusterVisibility::Visible => self.rights_in(&acting, None, cluster, verb, target),
+                ClusterVisibility::VisibleInMode(mode) => {
+                    self.rights_in(&acting, Some((&user, mode)), cluster, verb, target)
+                }
             };
             match rights {
                 None => drop(visible.unknown.insert(cluster.clone())),
@@ -109,13 +112,13 @@ impl CallerRights {
     pub(super) fn followed<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
-        place: &ReadPlace,
+        target: &ReadTarget,
     ) -> WatchRights {
         // A watch shows the objects that the caller may list, because resourceVersions contain a hash of the listable
         // namespaces. The rights to list are evaluated last, so that a concurrent change shows fewer objects, never
         // more.
-        let watched = self.visible(clusters.clone(), "watch", place);
-        let mut listed = self.visible(clusters, "list", place);
+        let watched = self.visible(clusters.clone(), "watch", target);
+        let mut listed = self.visible(clusters, "list", target);
         listed.by_name.retain(|cluster, _| !watched.unknown.contains(cluster));
         WatchRights { watched, listed }
     }
@@ -126,17 +129,17 @@ impl CallerRights {
     pub(super) fn listed_of<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
-        place: &ReadPlace,
+        target: &ReadTarget,
     ) -> VisibleClusters {
-        let mut listed = self.visible(clusters.clone(), "list", &place.of_all_names());
-        if place.name.is_empty() {
+        let mut listed = self.visible(clusters.clone(), "list", &target.of_all_names());
+        if target.name.is_empty() {
             return listed;
         }
-        let is_asked = |cluster: &&ClusterName| self.mirror.decides(cluster) == Some(Decides::Reviews);
+        let is_asked = |cluster: &&ClusterName| self.mirror.decision_method(cluster) == Some(DecisionMethod::Reviews);
         let is_nothing =
             |cluster: &&ClusterName| !listed.by_name.contains_key(*cluster) && !listed.unknown.contains(*cluster);
         let narrower: Vec<_> = clusters.into_iter().filter(is_asked).filter(is_nothing).collect();
-        let narrower = self.visible(narrower, "list", place);
+        let narrower = self.visible(narrower, "list", target);
         listed.by_name.extend(narrower.by_name);
         listed.unknown.extend(narrower.unknown);
         listed
@@ -146,49 +149,49 @@ impl CallerRights {
     /// constrained impersonation, the sender itself needs the right in this mode as well.
     fn rights_in(
         &self,
-        acting: &Judged<'_>,
-        mode: Option<(&Judged<'_>, ImpersonationMode)>,
+        acting: &UserDecisions<'_>,
+        mode: Option<(&UserDecisions<'_>, ImpersonationMode)>,
         cluster: &ClusterName,
         verb: &str,
-        place: &ReadPlace,
+        target: &ReadTarget,
     ) -> Option<Visible> {
-        let GroupVersionResource { group, version, resource } = &place.resource;
+        let GroupVersionResource { group, version, resource } = &target.resource;
         let by_rules = acting.fleet.rights(cluster, acting.user(cluster), verb, group, resource);
-        match self.mirror.decides(cluster)? {
-            Decides::Rules => match mode {
+        match self.mirror.decision_method(cluster)? {
+            DecisionMethod::Rules => match mode {
                 None => Some(by_rules),
                 Some((user, mode)) => {
                     let own = user.fleet.rights(cluster, user.user(cluster), &mode.on(verb), group, resource);
                     by_rules.within(&own)
                 }
             },
-            Decides::Live => None,
+            DecisionMethod::Live => None,
             // The hash in resourceVersions depends on the rights to list and watch, and not on the right to get.
-            Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
+            DecisionMethod::Reviews => reviewed::visible(&by_rules, target, verb != "get", |namespace, name| {
                 let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
                 let asked = Attributes::Resource(asked);
-                let does = mode.map_or(Some(true), |(user, mode)| does_in(user, mode, cluster, &asked));
+                let does = mode.map_or(Some(true), |(user, mode)| allows_in_mode(user, mode, cluster, &asked));
                 // Evaluates both operands, so that both reviews are sent together.
-                both(does, acting.says(cluster, &asked))
+                and_known(does, acting.review_result(cluster, &asked))
             }),
         }
     }
 
     /// Returns the users that get the same resourceVersion for an object of a cluster as this caller.
-    pub fn audience_of(&self, cluster: &ClusterName, place: &ReadPlace) -> Audience {
-        let visible = self.listed_of([cluster], place);
+    pub fn audience_of(&self, cluster: &ClusterName, target: &ReadTarget) -> Audience {
+        let visible = self.listed_of([cluster], target);
         Audience::new(Arc::new([cluster.clone()].into()), visible.by_name)
     }
 }
 
 /// Returns whether the caller may watch all objects of a read that the caller may list.
-pub(super) fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place: &ReadPlace) -> bool {
-    listed.extents(place).all(|(cluster, listed, extent)| {
+pub(super) fn covers(watched: &VisibleClusters, listed: &VisibleClusters, target: &ReadTarget) -> bool {
+    listed.extents(target).all(|(cluster, listed, extent)| {
         let Some(watched) = watched.by_name.get(cluster) else { return false };
         match extent {
-            Extent::All => place.extent(watched) == Extent::All,
+            Extent::All => target.extent(watched) == Extent::All,
             Extent::Some | Extent::Nothing => {
-                place.namespaces_in(listed).all(|namespace| watched.allows(namespace, &place.name))
+                target.namespaces_in(listed).all(|namespace| watched.allows(namespace, &target.name))
             }
         }
     })

@@ -19,8 +19,8 @@ use tributary_proxy::Transport;
 /// Over one TLS connection on two cores, HTTP/2 carries 400-byte frames at 144 MB/s, and 64 KiB frames at 2.4 GB/s.
 pub const FRAME_BYTES: usize = 64 << 10;
 
-pub use ending::ended_late_by;
-pub use ending::{Ending, ended_by};
+pub use ending::fail_late;
+pub use ending::{EarlyEnd, end_early};
 pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
 /// Maximal size of a body that Tributary keeps whole to rewrite it, in bytes. The limit applies to requests and to
@@ -48,7 +48,7 @@ pub async fn whole(body: Body) -> Result<Bytes, BoxError> {
 /// # Errors
 /// The body's own error, or [`TooLarge`].
 pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
-    gathered(body, bytes_max, |_| Ok(())).await
+    collect_frames(body, bytes_max, |_| Ok(())).await
 }
 
 /// Reads a whole body of at most `bytes_max` bytes. Calls `hold` with the length of each frame before the frame is
@@ -56,12 +56,12 @@ pub async fn whole_up_to(body: Body, bytes_max: usize) -> Result<Bytes, BoxError
 ///
 /// # Errors
 /// The body's own error, [`TooLarge`], or the error of `hold`.
-pub async fn gathered(
+pub async fn collect_frames(
     mut body: Body,
     bytes_max: usize,
     mut hold: impl FnMut(usize) -> Result<(), BoxError>,
 ) -> Result<Bytes, BoxError> {
-    let mut whole = Gathered::default();
+    let mut whole = CollectedFrames::default();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         if whole.len() + data.len() > bytes_max {
@@ -76,14 +76,14 @@ pub async fn gathered(
 /// A body's bytes in one buffer. The sender decides the number of frames, and a list of frames would cost 32 bytes for
 /// each frame.
 #[derive(Debug, Default)]
-pub struct Gathered {
+pub struct CollectedFrames {
     /// The first frame. Most bodies have a single frame, which is not copied.
     only: Bytes,
     /// All frames, from the second frame on.
     several: BytesMut,
 }
 
-impl Gathered {
+impl CollectedFrames {
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.only.len() + self.several.len()
@@ -105,23 +105,23 @@ impl Gathered {
     }
 }
 
-impl From<Gathered> for Bytes {
-    fn from(gathered: Gathered) -> Self {
-        if gathered.several.is_empty() { gathered.only } else { gathered.several.freeze() }
+impl From<CollectedFrames> for Bytes {
+    fn from(collect_frames: CollectedFrames) -> Self {
+        if collect_frames.several.is_empty() { collect_frames.only } else { collect_frames.several.freeze() }
     }
 }
 
 /// Attaches a permit to a body. The permit is released when the body ends or is dropped.
-pub fn holding(body: Body, permit: Permit) -> Body {
-    Holding { body, permit: Some(permit) }.boxed_unsync()
+pub fn attach_permit(body: Body, permit: Permit) -> Body {
+    BodyWithPermit { body, permit: Some(permit) }.boxed_unsync()
 }
 
-struct Holding {
+struct BodyWithPermit {
     body: Body,
     permit: Option<Permit>,
 }
 
-impl http_body::Body for Holding {
+impl http_body::Body for BodyWithPermit {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -32,7 +32,7 @@ pub const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum of clusters that receive a request in parallel. With 64, a fleet of 1,000 clusters takes 16 rounds, half a
 /// second at 30 ms each.
-pub const ASKED_AT_ONCE: usize = 64;
+pub const PARALLEL_REQUESTS_MAX: usize = 64;
 
 /// Configurable limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct Limits {
     /// collection takes no memory of other clusters.
     pub collection_bytes: u64,
     /// Bytes of all cached objects of all clusters. A collection beyond the limit is not cached, or no longer watched
-    /// (`ObjectRoom`).
+    /// (`ObjectMemoryLimit`).
     pub total_collection_bytes: u64,
     /// Maximum of namespace views for each resource. A namespace view caches a single namespace of clusters that forbid
     /// reading all namespaces.
@@ -152,7 +152,7 @@ const UNUSED_AFTER: Duration = Duration::from_secs(30 * 60);
 
 /// Maximal time from the head of a member's answer to its end. Half of the request timeout, so that the answer to the
 /// client can name the slow cluster.
-pub const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+pub const WHOLE_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes of members' answers that Tributary gathers before it begins the client's answer: some thousand pods, or the
 /// metrics of twenty thousand pods.
@@ -165,7 +165,7 @@ pub const UNKNOWN_CLUSTERS: usize = 1024;
 /// Maximum of written objects that Tributary remembers for each cluster and resource, until the member's watch shows
 /// the write. A read waits only for the writes of its own objects. Beyond the maximum, each read waits for all writes.
 /// The watch shows writes within milliseconds, so only a lagging watch reaches the maximum. 1,024 entries take 100 KB.
-pub const FENCE_OBJECTS: usize = 1024;
+pub const PENDING_WRITE_OBJECTS: usize = 1024;
 
 /// Number of past states of a resource that Tributary keeps for the next pages of lists. 16, as many as concurrently
 /// written answers. A past state keeps the objects that have changed since that state.
@@ -242,7 +242,7 @@ impl Limits {
             ("openapi_bytes", OPENAPI_BYTES as u64),
             ("openapi_last_bytes", OPENAPI_LAST_BYTES as u64),
             ("last_heard_bytes", LAST_HEARD_BYTES as u64),
-            ("fence_objects", FENCE_OBJECTS as u64),
+            ("fence_objects", PENDING_WRITE_OBJECTS as u64),
             ("past_states", PAST_STATES as u64),
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),
             ("review_bytes", REVIEW_BYTES_MAX as u64),
@@ -259,7 +259,7 @@ impl Limits {
             (OBJECTS, self.total_collection_bytes),
             ("request_timeout_seconds", self.request_timeout.as_secs()),
             ("member_http1_requests", to_members.max_http1_requests as u64),
-            (UPGRADES, to_members.tunnel_places.all() as u64),
+            (UPGRADES, to_members.tunnel_permits.all() as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]
     }

@@ -10,8 +10,8 @@ use tributary_authorization::ResourceAttributes;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, PolicyList, dispatched_verb};
 use tributary_proxy::EndpointSubset;
 
-use super::places::{Dispatch, DispatchGate};
-use super::sender::{Counted, PolicyQuestion, PolicySender, PolicyUser};
+use super::entry_points::{Dispatch, DispatchGate};
+use super::sender::{Counted, PolicyInput, PolicySender, PolicyUser};
 use crate::request_trace::RequestTrace;
 
 /// A request in the form that policies match, and the decision of the policies.
@@ -119,7 +119,7 @@ impl Dispatched {
                 return Err(frozen.into());
             }
             for policies in dispatch.entered(info) {
-                let outcome = policies.enter(&dispatched.asked_where_it_came_in(), may_act, trace)?;
+                let outcome = policies.enter(&dispatched.entry_point_input(), may_act, trace)?;
                 schema = schema.with_outcome(policies.list(), outcome);
             }
         }
@@ -133,15 +133,15 @@ impl Dispatched {
 
     /// Returns the request in the form that the policies of each target cluster match. These policies choose neither a
     /// schema nor a log mode.
-    fn policy_question(&self) -> PolicyQuestion<'_> {
+    fn policy_input(&self) -> PolicyInput<'_> {
         let PolicySender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
-        PolicyQuestion { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
+        PolicyInput { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
     }
 
     /// Returns the request in the form that the policies of the entry point match.
-    fn asked_where_it_came_in(&self) -> PolicyQuestion<'_> {
-        PolicyQuestion { counted: self.sender.counted.seen_as(|user| self.seen_as(user)), ..self.policy_question() }
+    fn entry_point_input(&self) -> PolicyInput<'_> {
+        PolicyInput { counted: self.sender.counted.seen_as(|user| self.seen_as(user)), ..self.policy_input() }
     }
 
     pub(crate) fn schema(&self) -> &SchemaName {
@@ -155,7 +155,7 @@ impl Dispatched {
         trace: Option<&RequestTrace>,
     ) {
         let Some(dispatch) = &self.dispatch else { return };
-        let (asked, mut denied) = (self.policy_question(), DeniedClusters::default());
+        let (asked, mut denied) = (self.policy_input(), DeniedClusters::default());
         for cluster in clusters {
             let passed = dispatch.cluster(cluster).map(|place| place.pass(&asked, trace));
             match passed {
@@ -183,10 +183,10 @@ impl Dispatched {
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
         let of = RequestedResource { group, resource, subresource, namespace, name };
         let (verb, target) = (dispatched_verb(&of, verb), DispatchTarget::Resource(of));
-        let PolicyQuestion { acting, authenticated, counted } = self.policy_question();
+        let PolicyInput { acting, authenticated, counted } = self.policy_input();
         let authenticated = authenticated.map(|own| DispatchAttributes { verb, target: target.clone(), ..own });
         let acting = DispatchAttributes { verb, target, ..acting };
-        let asked = PolicyQuestion { acting, authenticated, counted };
+        let asked = PolicyInput { acting, authenticated, counted };
         dispatch.global().into_iter().chain(dispatch.cluster(cluster)).any(|policies| policies.judge(&asked).is_err())
     }
 
@@ -210,30 +210,30 @@ impl Dispatched {
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else {
             return Ok(None);
         };
-        Ok(place.endpoints(&self.policy_question())?.cloned())
+        Ok(place.endpoints(&self.policy_input())?.cloned())
     }
 
     /// Resolves once the policies refuse the running request at a cluster. Cancellation is safe.
     pub(crate) async fn refused(&self, cluster: &ClusterName) {
         let mut changes = self.gate.changes();
-        while self.is_let_in(cluster) {
+        while self.is_allowed(cluster) {
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    fn is_let_in(&self, cluster: &ClusterName) -> bool {
+    fn is_allowed(&self, cluster: &ClusterName) -> bool {
         let Some(dispatch) = self.gate.current() else { return true };
         let further = if self.info.cluster.is_none() { dispatch.cluster(cluster) } else { None };
         dispatch.frozen(cluster).is_none()
-            && self.is_let_in_where_it_came_in(&dispatch)
-            && further.is_none_or(|place| place.judge(&self.policy_question()).is_ok())
+            && self.is_allowed_at_entry_point(&dispatch)
+            && further.is_none_or(|place| place.judge(&self.policy_input()).is_ok())
     }
 
     /// Returns whether the global policies and the policies of the entry point accept the request.
-    fn is_let_in_where_it_came_in(&self, dispatch: &Dispatch) -> bool {
-        let asked = self.asked_where_it_came_in();
+    fn is_allowed_at_entry_point(&self, dispatch: &Dispatch) -> bool {
+        let asked = self.entry_point_input();
         dispatch.entered(&self.info).all(|policies| policies.judge(&asked).is_ok())
     }
 
@@ -248,10 +248,10 @@ impl Dispatched {
         clusters: impl Iterator<Item = &'a ClusterName>,
     ) -> Option<BTreeSet<ClusterName>> {
         let Some(dispatch) = self.gate.current() else { return Some(BTreeSet::new()) };
-        if !self.is_let_in_where_it_came_in(&dispatch) {
+        if !self.is_allowed_at_entry_point(&dispatch) {
             return None;
         }
-        let asked = self.policy_question();
+        let asked = self.policy_input();
         let denies = |cluster: &&ClusterName| dispatch.cluster(cluster).is_some_and(|own| own.judge(&asked).is_err());
         Some(clusters.filter(denies).cloned().collect())
     }

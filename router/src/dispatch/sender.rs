@@ -17,7 +17,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::RbacUser;
 use tributary_policy::DispatchAttributes;
 
-use tributary_rights::{CallerRights, Whom};
+use tributary_rights::{CallerRights, UserSelector};
 
 /// Name and groups that rules match.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +66,8 @@ impl PolicySender {
         let actor = rights.actor();
         let seen_as =
             |RbacUser { name, groups }: RbacUser<'_>| PolicyUser { name: name.to_owned(), groups: groups.to_vec() };
-        let acting = seen_as(actor.judged(Whom::Acting));
-        let authenticated = actor.impersonated_user().map(|_| seen_as(actor.judged(Whom::User)));
+        let acting = seen_as(actor.judged(UserSelector::Acting));
+        let authenticated = actor.impersonated_user().map(|_| seen_as(actor.judged(UserSelector::User)));
         let counted = match actor.counted_at(place) {
             Some((name, groups)) => Counted::Less(PolicyUser { name: name.clone(), groups: groups.clone() }),
             None if authenticated.is_some() => Counted::Authenticated,
@@ -84,7 +84,7 @@ impl PolicySender {
 
 /// A request in the form that policies match, once for each user of its [`PolicySender`].
 #[derive(Clone, Debug)]
-pub(crate) struct PolicyQuestion<'a> {
+pub(crate) struct PolicyInput<'a> {
     /// The request of the acting user.
     pub(crate) acting: DispatchAttributes<'a>,
     /// The request of the authenticated user, if a denial of this user also applies.

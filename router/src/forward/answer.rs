@@ -22,9 +22,9 @@ use tributary_fleet::topology::Cluster;
 use tributary_printers::Printer;
 use tributary_rights::ItemVersions;
 use tributary_sharing::body::{self, Body};
-use tributary_sharing::flow::fair_semaphore::Portion;
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::fair_semaphore::FairPermit;
 use tributary_sharing::flow::large_bodies::at_once;
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_views::view::Deletion;
 
 use super::media_type::content_type;
@@ -72,7 +72,7 @@ pub(crate) async fn translate(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
     answer: Response<Body>,
-    room: Portion,
+    reservation: FairPermit,
     wish: &TranslationOptions,
 ) -> Result<Response<Body>, Refusal> {
     let (mut head, incoming) = answer.into_parts();
@@ -86,7 +86,7 @@ pub(crate) async fn translate(
     if kind != BodyKind::Json || !(head.status.is_success() || is_yaml) {
         return Ok(Response::from_parts(head, incoming));
     }
-    let (text, room) = whole(incoming, room).await.map_err(|interrupted| match interrupted {
+    let (text, reservation) = whole(incoming, reservation).await.map_err(|interrupted| match interrupted {
         Interrupted::NoRoom(exceeded) if !wish.writes => exceeded.into(),
         interrupted => interrupted.refusal(cluster.name()),
     })?;
@@ -95,11 +95,15 @@ pub(crate) async fn translate(
         // The write is recorded before the wait for a CPU slot, because the member has done the write even if the
         // client gives up waiting.
         at_once(text.len(), || {
-            note_write(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
+            record_write(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
         });
     }
-    let turn = request.router.large_bodies().turn(room.holder(), text.len().max(form.writing_cost(text.len()))).await;
-    turn.run(|| match head.status.is_success() {
+    let body_permit = request
+        .router
+        .large_bodies()
+        .body_permit(reservation.share_key(), text.len().max(form.writing_cost(text.len())))
+        .await;
+    body_permit.run(|| match head.status.is_success() {
         true => translated(request, cluster, head, text, wish),
         false => Ok(as_asked(head, text, form)),
     })
@@ -177,7 +181,7 @@ fn translated(
 /// Returns the form of an object's version for the caller. Answers from memory use the same form.
 fn item_versions(request: ClientRequest<'_>, cluster: &Cluster) -> ItemVersions {
     let resource = &request.resource.resource;
-    let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), &request.read_place()));
+    let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), &request.read_target()));
     ItemVersions::new(request.configuration.items(resource), audience.map(Arc::new))
 }
 
@@ -254,9 +258,9 @@ fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
 ///
 /// An answer of another kind than the resource's, such as a computed answer of an aggregated server, has no version of
 /// the resource.
-pub(crate) fn note_write(
+pub(crate) fn record_write(
     router: &Router,
-    writer: Holder,
+    writer: ShareKey,
     cluster: &Arc<Cluster>,
     request: &ResourceRequest,
     headers: &HeaderMap,
@@ -269,10 +273,12 @@ pub(crate) fn note_write(
         cluster.refresh();
         router.views().definitions_changed();
     }
-    let union = router.fleet().union();
+    let merged_discovery = router.fleet().merged_discovery();
     let is_written = |kind: &str| {
         matches!(kind, "PartialObjectMetadata" | "Table")
-            || union.get(&request.resource).is_none_or(|served| served.description.answers_with(request, kind))
+            || merged_discovery
+                .get(&request.resource)
+                .is_none_or(|served| served.description.answers_with(request, kind))
     };
     let Some(written) = WriteResult::read(content_type(headers), text, is_written) else { return };
     let deleted = deleted_by_change(text).filter(|_| !may_lack_finalizers(&request.resource, text));
@@ -284,14 +290,18 @@ pub(crate) fn note_write(
             // For a create, the answer contains the name of the new object.
             (WriteResult::At { version, name }, asked) => {
                 let key = asked.as_deref().or(name.as_deref()).map(key);
-                view.fences.record_write(writer, cluster.name(), key.as_deref(), *version);
+                view.read_your_writes.record_write(writer, cluster.name(), key.as_deref(), *version);
                 if let (Some(key), Some(uid)) = (key, deleted.clone()) {
-                    view.fences.record_deletions(writer, cluster.name(), [Deletion { key, uid, before: None }]);
+                    view.read_your_writes.record_deletions(
+                        writer,
+                        cluster.name(),
+                        [Deletion { key, uid, before: None }],
+                    );
                 }
             }
             (WriteResult::Gone { uid }, Some(name)) if request.subresource.is_none() => {
                 let deletion = Deletion { key: key(name), uid: uid.clone(), before: None };
-                view.fences.record_deletions(writer, cluster.name(), [deletion]);
+                view.read_your_writes.record_deletions(writer, cluster.name(), [deletion]);
             }
             (WriteResult::Gone { .. }, _) => {}
         }
@@ -386,13 +396,14 @@ mod tests {
                 rest: None,
                 selected_name: None,
             };
-            note_write(&router, Holder::Unknown, &cluster, &request, &HeaderMap::new(), &text.clone().into());
+            record_write(&router, ShareKey::Unknown, &cluster, &request, &HeaderMap::new(), &text.clone().into());
             let key = ObjectKey::new("", "x");
-            let noted = view.fences.pending_of(tributary_views::view::WrittenBy::Anybody, key.as_str());
+            let noted =
+                view.read_your_writes.pending_of(tributary_views::view::WriterSelector::AnyWriter, key.as_str());
             let gone = Deletion { key: key.as_str().to_owned(), uid: "u".to_owned(), before: None };
             let expected: Vec<_> = is_gone.then_some(gone).into_iter().collect();
             assert_eq!(noted[0].1.deletions, expected, "{text}");
-            view.fences.forget(cluster.name());
+            view.read_your_writes.forget(cluster.name());
         }
     }
 
@@ -421,7 +432,7 @@ mod tests {
             description: serde_json::from_str::<Resource>(&described).unwrap(),
             clusters: [name.clone()].into(),
             cacheable: [name.clone()].into(),
-            otherwise: Vec::new(),
+            not_merged: Vec::new(),
         }
     }
 
@@ -431,8 +442,9 @@ mod tests {
         let served = served(&cluster, "configmaps");
         let view = router.views().get_or_start(&served, None, None).await;
 
-        let ask =
-            |port: u16| router.large_bodies().turn(Holder::Connection(([127, 0, 0, 1], port).into()), LARGE_BYTES);
+        let ask = |port: u16| {
+            router.large_bodies().body_permit(ShareKey::Connection(([127, 0, 0, 1], port).into()), LARGE_BYTES)
+        };
         let all_turns: Vec<_> = (1..).map_while(|port| ask(port).now_or_never()).collect();
         let padding = "x".repeat(LARGE_BYTES);
         let text = format!(
@@ -450,7 +462,7 @@ mod tests {
         };
         let (form, include) = (AnswerForm::JSON, IncludeObject::default());
         let wish = TranslationOptions { form, error_form: form, include, writes: true };
-        let room = router.held_bytes().acquire(Holder::Unknown, 0).unwrap();
+        let reservation = router.held_bytes().acquire(ShareKey::Unknown, 0).unwrap();
         // The client cancels the request, as clients do at their time limit.
         let path = "/api/v1/namespaces/n/configmaps/x";
         let request = ClientRequest {
@@ -464,8 +476,11 @@ mod tests {
             served: &served,
             preferences: &Preferences::from_headers(&HeaderMap::new(), None),
         };
-        assert!(translate(request, &cluster, answer, room, &wish).now_or_never().is_none(), "it waits for its turn");
-        let noted = view.fences.pending_of(tributary_views::view::WrittenBy::Anybody, "n/x");
+        assert!(
+            translate(request, &cluster, answer, reservation, &wish).now_or_never().is_none(),
+            "it waits for its turn"
+        );
+        let noted = view.read_your_writes.pending_of(tributary_views::view::WriterSelector::AnyWriter, "n/x");
         assert_eq!(noted.len(), 1, "later reads wait until the write is seen");
         drop(all_turns);
     }

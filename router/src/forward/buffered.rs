@@ -6,11 +6,11 @@ use tributary_answers::refusal::{LimitRefusal, Refusal, RequestRefusal};
 use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, RequestBody};
 use tributary_apimachinery::{Query, Verb};
 use tributary_sharing::body::{self, Body, BoxError};
-use tributary_sharing::flow::fair_semaphore::{Exceeded, Portion};
-use tributary_sharing::flow::held_body::whole_within;
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::buffered_body::read_whole_within;
+use tributary_sharing::flow::fair_semaphore::{Exceeded, FairPermit};
+use tributary_sharing::flow::share_key::ShareKey;
 
-use super::body_turns;
+use super::body_permits;
 use super::media_type::content_type;
 use crate::request::ClientRequest;
 
@@ -22,7 +22,7 @@ pub(crate) struct BufferedRequest {
     pub(crate) facts: Facts,
     pub(super) shape: BodyKind,
     /// Part of the limit `--max-held-bytes` for the body.
-    portion: Portion,
+    portion: FairPermit,
 }
 
 impl BufferedRequest {
@@ -39,11 +39,11 @@ impl BufferedRequest {
     ) -> Result<Self, Refusal> {
         let (head, incoming) = message.into_parts();
         let shape = BodyKind::for_request(verb, request.resource);
-        let mut portion = request.router.held_bytes().acquire(request.caller.holder, 0)?;
+        let mut portion = request.router.held_bytes().acquire(request.caller.share_key, 0)?;
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
         let text = match is_read {
             true => Bytes::new(),
-            false => whole_within(incoming, bytes_max, &mut portion).await.map_err(unreadable)?,
+            false => read_whole_within(incoming, bytes_max, &mut portion).await.map_err(unreadable)?,
         };
         let format = match Format::from_content_type(content_type(&head.headers)) {
             _ if is_read => Format::Json,
@@ -51,12 +51,12 @@ impl BufferedRequest {
             None if text.is_empty() => Format::Json,
             None => return Err(RequestRefusal::BodyFormat.into()),
         };
-        let turns = request.router.large_bodies();
-        let body = body_turns::convert_in_turns(turns, &mut portion, format, text).await?;
-        let turn = turns.turn(portion.holder(), body.readable_bytes()).await;
+        let large_bodies = request.router.large_bodies();
+        let body = body_permits::convert_with_permits(large_bodies, &mut portion, format, text).await?;
+        let body_permit = large_bodies.body_permit(portion.share_key(), body.readable_bytes()).await;
         let facts = match shape {
             BodyKind::DeleteOptions if body.text().is_empty() => Facts::from_delete_query(request.query),
-            _ => turn.run(|| body.facts(shape)).map_err(Refusal::malformed)?,
+            _ => body_permit.run(|| body.facts(shape)).map_err(Refusal::malformed)?,
         };
         Ok(Self { head, body, facts, shape, portion })
     }
@@ -67,8 +67,8 @@ impl BufferedRequest {
     }
 
     /// Returns the client (connection or user) whose share of body bytes contains the body.
-    pub(super) fn holder(&self) -> Holder {
-        self.portion.holder()
+    pub(super) fn share_key(&self) -> ShareKey {
+        self.portion.share_key()
     }
 
     pub(super) fn named_cluster(&self) -> Option<&str> {

@@ -22,29 +22,29 @@ use crate::request::ClientRequest;
 pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { info, resource, .. } = request;
     let (form, include) = request.object_form()?;
-    let held = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
-    if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
+    let buffered = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
+    if buffered.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         return Err(RequestRefusal::VersionOfNew.into());
     }
-    let target = Write { request, body: &held, seen: &[] }.owner_of_new().await?;
+    let target = Write { request, body: &buffered, seen: &[] }.owner_of_new().await?;
     if request.configuration.items(&resource.resource) == ItemResourceVersions::Integer {
         cache_resource(request).await;
     }
     let error_form = request.preferences.error_form();
-    let wish = TranslationOptions { form, error_form, include, writes: !held.is_dry_run() };
-    let answer = send_translated(request, &target, &held, &wish).await?;
+    let wish = TranslationOptions { form, error_form, include, writes: !buffered.is_dry_run() };
+    let answer = send_translated(request, &target, &buffered, &wish).await?;
     explain_missing_namespace(request, &target, answer).await
 }
 
 /// Caches the resource before the creation of an object. A watch from the object's integer version needs the creation
 /// in the view's log of changes, and a log that begins later lacks the creation.
 async fn cache_resource(request: ClientRequest<'_>) {
-    if request.is_held() {
+    if request.is_cached() {
         // The result is ignored: a cluster whose objects cannot be read may still accept a new object.
-        let held = request.view();
-        let _ = tokio::time::timeout(HELD_WITHIN, held).await;
+        let buffered = request.view();
+        let _ = tokio::time::timeout(CACHED_WITHIN, buffered).await;
     }
 }
 
 /// Time that a create waits until its resource is cached. Only the first create of an uncached resource waits.
-const HELD_WITHIN: Duration = Duration::from_secs(3);
+const CACHED_WITHIN: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tributary_answers::answer;
 use tributary_answers::helm_record::is_record;
 use tributary_answers::refusal::{
-    ClusterRefusal, ForbiddenRequest, MemberRefusal, PreconditionRefusal, Refusal, Trouble,
+    ClusterFailure, ClusterRefusal, ForbiddenRequest, MemberRefusal, PreconditionRefusal, Refusal,
 };
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::rewrite::{self, Rewritten};
@@ -20,12 +20,12 @@ use tributary_fleet::topology::Cluster;
 use tributary_merge::OpaqueVersion;
 use tributary_sharing::body::Body;
 use tributary_sharing::limits::{self, DELETE_OPTIONS_BYTES_MAX};
-use tributary_views::view::{Deletion, standing};
+use tributary_views::view::{Deletion, cache_state};
 
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
 use super::send::send;
-use super::whole::{Reserve, seen_whole};
+use super::whole::{Reserve, inspect_whole};
 use crate::asked::attributes;
 use crate::request::ClientRequest;
 use crate::selected_names;
@@ -54,8 +54,8 @@ pub(crate) async fn delete_collection(
         let resource = resource.resource.clone();
         return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());
     }
-    let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
-    let shared = held.for_all(router.large_bodies()).await?;
+    let buffered = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
+    let shared = buffered.for_all(router.large_bodies()).await?;
     let (clusters, unknown) = (wanted_clusters(request, &wanted), unknown_troubles(request, &wanted));
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
     check_rights(request, &clusters, is_nowhere).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn delete_collection(
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
         .map(|cluster| {
-            async { (cluster.name(), delete_in_cluster(request, cluster, &held, shared.as_ref(), &reserve).await) }
+            async { (cluster.name(), delete_in_cluster(request, cluster, &buffered, shared.as_ref(), &reserve).await) }
                 .boxed()
         })
         .collect();
@@ -77,7 +77,7 @@ pub(crate) async fn delete_collection(
     let mut response = answer::json(StatusCode::OK, success);
     selected_names::warn(response.headers_mut(), &request, &wanted, |cluster| request.candidates.has(cluster));
     let left_out = request.left_out();
-    standing::warn_left_out(response.headers_mut(), &resource.resource, &left_out);
+    cache_state::warn_left_out(response.headers_mut(), &resource.resource, &left_out);
     Ok(response)
 }
 
@@ -92,10 +92,10 @@ fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterN
 }
 
 /// Returns the failures of selected clusters that may serve the resource although their discovery lacks it.
-fn unknown_troubles(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
-    let may_serve = request.may_serve().into_iter().map(|cluster| cluster.trouble());
-    let troubles = may_serve.chain(request.undescribed());
-    troubles.filter(|trouble| selects(request, wanted, &trouble.cluster)).collect()
+fn unknown_troubles(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<ClusterFailure> {
+    let may_serve = request.may_serve().into_iter().map(|cluster| cluster.failure());
+    let failures = may_serve.chain(request.undescribed());
+    failures.filter(|failure| selects(request, wanted, &failure.cluster)).collect()
 }
 
 /// Checks that the caller may delete each part of the collection that the caller may list. `is_nowhere`: no candidate
@@ -109,7 +109,8 @@ async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_
     let Some(rights) = caller.rights() else { return Ok(()) };
     let asked = attributes(resource, Verb::DeleteCollection.as_str());
     let names = || clusters.iter().map(|cluster| cluster.name());
-    let allowing = rights.settled(|rights| rights.candidates(names(), &[Attributes::Resource(asked)])).await;
+    let allowing =
+        rights.decide_after_reviews(|rights| rights.candidates(names(), &[Attributes::Resource(asked)])).await;
     if allowing.is_one_unknown_among(|cluster| clusters.iter().any(|asked| asked.name() == cluster)) {
         return Err(ClusterRefusal::rights_unknown(resource.resource.clone(), String::new()).into());
     }
@@ -136,14 +137,18 @@ async fn check_rights(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_
 ///
 /// # Errors
 /// 503 with the unreachable and the unknown clusters.
-fn check_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: Vec<Trouble>) -> Result<(), Refusal> {
-    let troubles: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).chain(unknown).collect();
-    if troubles.is_empty() {
+fn check_reach(
+    request: ClientRequest<'_>,
+    clusters: &[Arc<Cluster>],
+    unknown: Vec<ClusterFailure>,
+) -> Result<(), Refusal> {
+    let failures: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).chain(unknown).collect();
+    if failures.is_empty() {
         return Ok(());
     }
-    let mut named = troubles.iter().filter_map(|trouble| request.router.fleet().cluster(&trouble.cluster));
+    let mut named = failures.iter().filter_map(|failure| request.router.fleet().cluster(&failure.cluster));
     let is_out_of_reach = named.any(|cluster| cluster.is_out_of_reach());
-    Err(MemberRefusal::NothingDeleted { troubles, is_out_of_reach }.into())
+    Err(MemberRefusal::NothingDeleted { failures, is_out_of_reach }.into())
 }
 
 /// Combines the answers of the members.
@@ -175,7 +180,7 @@ const DELETED_AT_ONCE: usize = 16;
 async fn delete_in_cluster(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
-    held: &BufferedRequest,
+    buffered: &BufferedRequest,
     shared: Option<&Rewritten>,
     reserve: &Reserve,
 ) -> Result<(), Refusal> {
@@ -200,36 +205,39 @@ async fn delete_in_cluster(
         }
     };
     let message = match shared {
-        Some(shared) => held.with_body(shared.clone(), "application/json"),
+        Some(shared) => buffered.with_body(shared.clone(), "application/json"),
         None => {
-            let turn = router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
-            turn.run(|| held.for_member(true, "application/json", &mut version))?
+            let body_permit =
+                router.large_bodies().body_permit(buffered.share_key(), buffered.body.readable_bytes()).await;
+            body_permit.run(|| buffered.for_member(true, "application/json", &mut version))?
         }
     };
     let rewritten = |query| {
         translating(&mut version, |version| rewrite::rewrite_query(&rewrite::without_clusters(query)?, version))
     };
     let query = query.map(rewritten).transpose()?;
-    let room = router.held_bytes().acquire(request.caller.holder, 0)?;
+    let reservation = router.held_bytes().acquire(request.caller.share_key, 0)?;
     let answer = send(cluster, request.caller, message, info, query.as_deref()).await?;
     let code = answer.status();
     let look = |text: &[u8]| {
         if !code.is_success() {
             return Err(Refusal::from_member_answer(code, text));
         }
-        if !held.is_dry_run() {
-            note_deletions(request, cluster, text);
+        if !buffered.is_dry_run() {
+            record_deletions(request, cluster, text);
         }
         Ok(())
     };
     // The member has deleted the objects even if its answer is incomplete (late, too large, no free bytes). Later reads
     // then do not wait for the deletion.
-    seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
+    inspect_whole(answer.into_body(), reservation, reserve, router.large_bodies(), look)
+        .await
+        .unwrap_or_else(|_| look(&[]))
 }
 
 /// Makes later reads wait for the deletions, and removes Helm releases with deleted records from the cache. A member
 /// answers with the objects before their deletion. Reads do not wait for the objects of an answer above 8 MiB.
-fn note_deletions(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
+fn record_deletions(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     let ClientRequest { router, resource, .. } = request;
     let deletions: Vec<Deletion> = deletions(answer);
     if deletions.is_empty() {
@@ -243,7 +251,7 @@ fn note_deletions(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) 
     }
     let namespaced = resource.namespace.as_deref().map(|namespace| router.views().get(resource_name, Some(namespace)));
     for view in [router.views().get(resource_name, None), namespaced.flatten()].into_iter().flatten() {
-        view.fences.record_deletions(request.caller.writer(), cluster.name(), deletions.iter().cloned());
+        view.read_your_writes.record_deletions(request.caller.writer(), cluster.name(), deletions.iter().cloned());
     }
 }
 

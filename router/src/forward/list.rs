@@ -14,8 +14,8 @@
 //! objects are one snapshot of that cluster, and Tributary keeps no state.
 
 mod answer;
-mod ask;
 mod gather;
+mod member_list;
 mod token;
 mod write;
 
@@ -28,15 +28,15 @@ use tributary_answers::warnings;
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial, json};
 use tributary_sharing::body::Body;
 use tributary_sharing::limits;
-use tributary_views::view::{Standing, Standings, standing};
+use tributary_views::view::{CacheState, CacheStates, cache_state};
 
 use crate::mixed_releases::{ReleaseClusters, is_list_of_records};
 use crate::request::ClientRequest;
 use crate::selected_names;
 use crate::unknown_rights;
 use answer::LiveAnswer;
-use ask::ListQuery;
 use gather::{GatheredPage, Gathering};
+use member_list::ListQuery;
 use token::LiveContinueToken;
 use write::ListForm;
 
@@ -46,13 +46,13 @@ pub(crate) fn is_live_token(text: &str) -> bool {
 }
 
 /// Sends a list to each cluster, and merges the answers. The version of the merged answer omits the clusters in
-/// `unheld`, whose objects memory does not cache. A watch from memory then starts without these clusters.
+/// `uncached`, whose objects memory does not cache. A watch from memory then starts without these clusters.
 ///
 /// # Errors
 /// Under `partial: Deny` 429 that names a cluster without an answer; 429 at the limit of body bytes; 400 and 422 as a
 /// member answers; 403 if all members forbid the list; 406; 410 for an expired continue token. A failure after the
 /// begin of the answer ends the connection or stream.
-pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn list(request: ClientRequest<'_>, uncached: &[ClusterName]) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, caller, served, .. } = request;
     let form = request.preferences.form(ResponseKind::List)?;
     let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
@@ -60,44 +60,44 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     let partial = policy.partial;
     let (labels, selected) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
-    let is_one_unknown = request.candidates.is_one_unknown_of(&selected, |cluster| policy.selects(cluster));
-    if is_one_unknown && partial == Partial::Deny {
+    let has_unknown = request.candidates.is_one_unknown_of(&selected, |cluster| policy.selects(cluster));
+    if has_unknown && partial == Partial::Deny {
         let resource = served.resource.clone();
         return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());
     }
-    let question =
+    let list_query =
         ListQuery::new(request, matches!(form.shape, Representation::Table(_)), &labels.to_string(), options.limit);
     let token = options.continue_token.as_deref().map(LiveContinueToken::decode).transpose()?;
     let clusters = request.serving().filter(|name| wanted(name));
     let clusters: Vec<_> = clusters.filter_map(|name| request.cluster(name)).collect();
     let held = router.held_bytes();
-    let gathering = Gathering { question, limit: options.limit, partial, held, holder: caller.holder };
+    let gathering = Gathering { list_query, limit: options.limit, partial, held, share_key: caller.share_key };
     let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs, &clusters)?;
     page.gather(&gathering, &clusters, token).await?;
     let is_first = options.continue_token.is_none();
     let is_of_helm = is_first && is_list_of_records(&served.resource, &options.label_selector);
     let mixed = is_of_helm.then(|| collect_release_clusters(&page)).and_then(|found| found.warning());
-    let mut standings = std::mem::take(&mut page.standings);
+    let mut cache_states = std::mem::take(&mut page.cache_states);
     let undescribed = served.undescribed().filter_map(|cluster| request.cluster(cluster));
-    standings.extend(request.may_serve().into_iter().chain(undescribed).map(|cluster| {
-        let standing = Standing::of_unserved(&cluster, &served.resource);
-        let standing = standing.unwrap_or_else(|| Standing::of_undiscovered(&cluster, &served.resource));
-        (cluster.name().clone(), standing)
+    cache_states.extend(request.may_serve().into_iter().chain(undescribed).map(|cluster| {
+        let cache_state = CacheState::of_unserved(&cluster, &served.resource);
+        let cache_state = cache_state.unwrap_or_else(|| CacheState::of_undiscovered(&cluster, &served.resource));
+        (cluster.name().clone(), cache_state)
     }));
-    standings.extend(Standing::left_out(served));
-    standings.retain(|(cluster, _)| wanted(cluster) && request.candidates.has(cluster));
-    let standings: Standings = standings.into_iter().collect();
-    if let (Partial::Deny, Some(refusal)) = (partial, standing::refusal(&served.resource, &standings)) {
+    cache_states.extend(CacheState::left_out(served));
+    cache_states.retain(|(cluster, _)| wanted(cluster) && request.candidates.has(cluster));
+    let cache_states: CacheStates = cache_states.into_iter().collect();
+    if let (Partial::Deny, Some(refusal)) = (partial, cache_state::refusal(&served.resource, &cache_states)) {
         return Err(refusal.into());
     }
     let include = request.finish(form, ResponseKind::List)?;
     let warned = std::mem::take(&mut page.warnings);
     let wish = ListForm { form, include, items: request.configuration.items(&served.resource) };
     let answer =
-        LiveAnswer::new(page, gathering.question, partial, wish, served, Arc::clone(&request.configuration.epochs))
-            .without_versions_of(unheld);
-    let mut response = answer.respond(router.answer_turns(), caller.holder).await?;
-    let own = standing::warnings(&served.resource, &standings);
+        LiveAnswer::new(page, gathering.list_query, partial, wish, served, Arc::clone(&request.configuration.epochs))
+            .without_versions_of(uncached);
+    let mut response = answer.respond(router.answer_permits(), caller.share_key).await?;
+    let own = cache_state::warnings(&served.resource, &cache_states);
     let own = own.iter().filter_map(|text| tributary_answers::warnings::warning_header(text));
     let said = warnings::together(warned.iter().map(|(cluster, said)| (cluster, said)));
     for warning in said.into_iter().chain(own) {
@@ -105,11 +105,11 @@ pub(crate) async fn list(request: ClientRequest<'_>, unheld: &[ClusterName]) -> 
     }
     let mixed = mixed.and_then(|text| tributary_answers::warnings::warning_header(&text));
     response.headers_mut().extend(mixed.map(|warning| (header::WARNING, warning)));
-    if is_one_unknown {
+    if has_unknown {
         unknown_rights::warn(&mut response, caller);
     }
     selected_names::warn(response.headers_mut(), &request, &selected, |cluster| request.candidates.has(cluster));
-    standing::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());
+    cache_state::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());
     Ok(response)
 }
 

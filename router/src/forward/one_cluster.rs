@@ -1,7 +1,7 @@
 //! Requests to a cluster's own view. Tributary forwards them unchanged, except that versions and annotations of the
 //! merged view are translated back.
 
-mod taken_back;
+mod back_translation;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use tributary_fleet::openapi;
 use tributary_fleet::topology::Cluster;
 use tributary_rights::CallerRights;
 use tributary_sharing::body::{self, Body, WHOLE_BODY_BYTES_MAX};
-use tributary_sharing::flow::fair_semaphore::Portion;
-use tributary_sharing::flow::held_body::whole_within;
+use tributary_sharing::flow::buffered_body::read_whole_within;
+use tributary_sharing::flow::fair_semaphore::FairPermit;
 use tributary_sharing::flow::large_bodies::LargeBodies;
 
-use self::taken_back::{KnownObject, TakenBack, body_may_hold, query_may_hold};
-use super::answer::note_write;
-use super::body_turns;
+use self::back_translation::{BackTranslation, KnownObject, body_may_hold, query_may_hold};
+use super::answer::record_write;
+use super::body_permits;
 use super::buffered::unreadable;
 use super::media_type::content_type;
-use super::room;
+use super::reservation;
 use super::send::send;
-use super::whole::seen_in_passing;
+use super::whole::inspect_while_forwarding;
 use crate::Router;
 use crate::asked;
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::received::Received;
+use crate::received::ReceivedRequest;
 use crate::response::watch::error;
 
 /// Forwards a request below `/clusters/<name>`, or to the cluster's own host name, and returns the answer. Request and
@@ -47,10 +47,10 @@ pub(crate) async fn forward(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
     request: Request<Body>,
-    received: Received<'_>,
+    received: ReceivedRequest<'_>,
     name: &ClusterName,
 ) -> Result<Response<Body>, Refusal> {
-    let Received { info, query, preferences, .. } = received;
+    let ReceivedRequest { info, query, preferences, .. } = received;
     let cluster = configuration.clusters.get(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let cluster = Arc::clone(cluster);
     if let Some(hash) = document_hash(&info.path, query) {
@@ -61,12 +61,12 @@ pub(crate) async fn forward(
     // Bodies below `proxy`, `exec` and similar subresources are no objects of the cluster, whatever the method. A read
     // without a value to translate needs no lookup in memory. A request that impersonates a user still needs the
     // lookup, because it waits for the rights in a cluster that has just joined.
-    let acts_as_another = caller.rights().is_some_and(CallerRights::act_as_another);
-    let may_hold = acts_as_another || writes(info.verb) || query.is_some_and(query_may_hold);
-    let Some(resource) = info.resource().filter(|resource| may_hold && !resource.is_opaque()) else {
+    let acts_as_another = caller.rights().is_some_and(CallerRights::is_impersonating);
+    let may_contain = acts_as_another || writes(info.verb) || query.is_some_and(query_may_hold);
+    let Some(resource) = info.resource().filter(|resource| may_contain && !resource.is_streamed()) else {
         return send(&cluster, caller, request, info, query).await;
     };
-    let given = taken_back(router, configuration, caller, name, info.verb, resource).await;
+    let given = back_translation(router, configuration, caller, name, info.verb, resource).await;
     let query = match query.map(|query| given.query(query)).transpose() {
         Ok(changed) => changed.flatten().map(Cow::Owned).or(query.map(Cow::Borrowed)),
         // After an HTTP 410, clients repeat a watch with the same version, so the refusal is sent as an event in the
@@ -84,14 +84,14 @@ pub(crate) async fn forward(
     }
 }
 
-async fn taken_back<'a>(
+async fn back_translation<'a>(
     router: &'a Router,
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
     cluster: &'a ClusterName,
     verb: Verb,
     resource: &'a ResourceRequest,
-) -> TakenBack<'a> {
+) -> BackTranslation<'a> {
     let candidates = asked::candidates_of([cluster], caller, resource, "get").await;
     let key = resource.key();
     // The cached view of all namespaces has no objects of a cluster that forbids reading all namespaces, so the view of
@@ -107,7 +107,7 @@ async fn taken_back<'a>(
         let version = held.get(key.as_str())?.resource_version();
         Some(KnownObject { version, seen: held.resource_version() })
     });
-    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), candidates, known }
+    BackTranslation { cluster, verb, resource, versions: configuration.composite_versions(), candidates, known }
 }
 
 /// Forwards a write, and records its version, so that later reads of the merged view wait for the write.
@@ -115,12 +115,12 @@ async fn write(
     router: &Router,
     caller: &Caller,
     request: Request<Body>,
-    given: &TakenBack<'_>,
+    given: &BackTranslation<'_>,
     cluster: &Arc<Cluster>,
     (info, query): (&RequestInfo, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
     // The body's bytes count towards the limit of body bytes until the member has answered.
-    let mut portion = router.held_bytes().acquire(caller.holder, 0)?;
+    let mut portion = router.held_bytes().acquire(caller.share_key, 0)?;
     let tries_by_query = Query::parse(query).get("dryRun").is_some_and(|value| !value.is_empty());
     // Tributary does not limit an upload that is no Kubernetes object (for example a build's source for an aggregated
     // API). The receiver of the upload limits it.
@@ -131,23 +131,23 @@ async fn write(
             let held = read_body(request, &mut portion).await?;
             let (request, options) =
                 request_for_cluster(router.large_bodies(), &mut portion, given, (format, held)).await?;
-            (request.map(as_it_came), options)
+            (request.map(unchanged_body), options)
         }
         None => (request, None),
     };
     let is_dry_run = options.map_or(tries_by_query, |options| !options.dry_run.is_empty());
     let is_noted = !is_dry_run && given.verb != Verb::DeleteCollection;
-    let room = match is_noted {
-        true => Some(room::room(router, caller, 0)?),
+    let reservation = match is_noted {
+        true => Some(reservation::reservation(router, caller, 0)?),
         false => None,
     };
     let answer = send(cluster, caller, request, info, query).await?;
     drop(portion);
-    match room {
-        Some(room) if answer.status().is_success() && is_object(&answer) => {
+    match reservation {
+        Some(reservation) if answer.status().is_success() && is_object(&answer) => {
             let (head, incoming) = answer.into_parts();
-            let look = |text: &_| note_write(router, caller.writer(), cluster, given.resource, &head.headers, text);
-            let body = seen_in_passing(incoming, room, look).await;
+            let look = |text: &_| record_write(router, caller.writer(), cluster, given.resource, &head.headers, text);
+            let body = inspect_while_forwarding(incoming, reservation, look).await;
             let body = body.map_err(|interrupted| interrupted.refusal(cluster.name()))?;
             Ok(Response::from_parts(head, body))
         }
@@ -211,13 +211,13 @@ fn readable_format(request: &Request<Body>) -> Result<Option<Format>, Refusal> {
 /// # Errors
 /// 413 for a body of more than [`WHOLE_BODY_BYTES_MAX`], 400 for a body that breaks off, 429 at the limit of body
 /// bytes.
-async fn read_body(request: Request<Body>, portion: &mut Portion) -> Result<Request<Bytes>, Refusal> {
+async fn read_body(request: Request<Body>, portion: &mut FairPermit) -> Result<Request<Bytes>, Refusal> {
     let (head, incoming) = request.into_parts();
-    let text = whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
+    let text = read_whole_within(incoming, WHOLE_BODY_BYTES_MAX, portion).await.map_err(unreadable)?;
     Ok(Request::from_parts(head, text))
 }
 
-fn as_it_came(text: Bytes) -> Body {
+fn unchanged_body(text: Bytes) -> Body {
     if text.is_empty() { body::empty() } else { body::full(text) }
 }
 
@@ -225,28 +225,28 @@ fn as_it_came(text: Bytes) -> Body {
 /// the query. A body without values of the merged view stays unchanged.
 ///
 /// # Errors
-/// The errors of [`TakenBack::request`].
+/// The errors of [`BackTranslation::request`].
 async fn request_for_cluster(
-    turns: &LargeBodies,
-    portion: &mut Portion,
-    given: &TakenBack<'_>,
+    large_bodies: &LargeBodies,
+    portion: &mut FairPermit,
+    given: &BackTranslation<'_>,
     (format, held): (Format, Request<Bytes>),
 ) -> Result<(Request<Bytes>, Option<Facts>), Refusal> {
     let has_options = given.verb == Verb::Delete && !held.body().is_empty();
-    let turn = turns.turn(portion.holder(), held.body().len()).await;
-    let may_hold = turn.run(|| body_may_hold(format, held.body()));
-    if !may_hold && !has_options {
+    let body_permit = large_bodies.body_permit(portion.share_key(), held.body().len()).await;
+    let may_contain = body_permit.run(|| body_may_hold(format, held.body()));
+    if !may_contain && !has_options {
         return Ok((held, None));
     }
-    let body = match body_turns::convert_in_turns(turns, portion, format, held.body().clone()).await {
+    let body = match body_permits::convert_with_permits(large_bodies, portion, format, held.body().clone()).await {
         Ok(body) => body,
-        Err(_) if !may_hold => return Ok((held, None)),
+        Err(_) if !may_contain => return Ok((held, None)),
         Err(refusal) => return Err(refusal),
     };
-    let turn = turns.turn(portion.holder(), body.readable_bytes()).await;
-    turn.run(|| {
+    let body_permit = large_bodies.body_permit(portion.share_key(), body.readable_bytes()).await;
+    body_permit.run(|| {
         let options = has_options.then(|| body.facts(BodyKind::DeleteOptions).ok()).flatten();
-        let request = if may_hold { given.request(&body, held)? } else { held };
+        let request = if may_contain { given.request(&body, held)? } else { held };
         Ok((request, options))
     })
 }

@@ -6,12 +6,12 @@ use tributary_answers::negotiate::ResponseKind;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{GetOptions, ResourceRequest, Verb};
 use tributary_sharing::body::{Body, WHOLE_BODY_BYTES_MAX};
-use tributary_views::view::standing;
+use tributary_views::view::cache_state;
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
 use super::missing_namespace::explain_missing_namespace;
-use super::owner::{Claim, Complete, Depth, FoundObject, NoOwner, OwnerTarget, Search, Write, unnamed_claim};
+use super::owner::{Claim, Complete, Depth, FoundObject, OwnerError, OwnerTarget, Search, Write, unnamed_claim};
 use super::preconditions;
 use super::send::send;
 use super::target::send_translated;
@@ -29,7 +29,7 @@ pub(crate) async fn to_owner(
     kind: OwnerRequest,
 ) -> Result<Response<Body>, Refusal> {
     match (kind, request.info.verb) {
-        (OwnerRequest::Opaque, _) => pass_to_owner(request, message).await,
+        (OwnerRequest::Streamed, _) => pass_to_owner(request, message).await,
         (OwnerRequest::Object, Verb::Get) => get(request, message).await,
         (OwnerRequest::Object, _) => write(request, message).await,
     }
@@ -50,7 +50,7 @@ async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Respo
     GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let body = BufferedRequest::read(request, Verb::Get, message, WHOLE_BODY_BYTES_MAX).await?;
     let seen = preconditions::read_versions(request, &body)?;
-    let search = Search::new(request, Depth::Existing).with_versions(&seen).asking_unknown();
+    let search = Search::new(request, Depth::Existing).with_versions(&seen).with_unknown_clusters();
     let complete = search.run().await?.complete(Claim::AnyKnown).await;
     let owner = complete.owner().map_err(|none| complete.refuse(none))?;
     let target = found_target(owner);
@@ -63,7 +63,7 @@ async fn get(request: ClientRequest<'_>, message: Request<Body>) -> Result<Respo
         let complete = search.run().await?.complete(Claim::AnyKnown).await;
         return match complete.owner() {
             Ok(owner) => send_translated(request, &found_target(owner), &body, &wish).await,
-            Err(NoOwner::Nowhere) => Ok(answer),
+            Err(OwnerError::NotFound) => Ok(answer),
             Err(none) => Err(complete.refuse(none)),
         };
     }
@@ -99,9 +99,9 @@ fn found_target(FoundObject { cluster, object }: FoundObject) -> OwnerTarget {
 
 /// Returns a Warning for each cluster that may also have an object of the name; none if names are unique.
 fn doubts(request: ClientRequest<'_>, complete: &Complete<'_>) -> Vec<HeaderValue> {
-    let troubles = if unnamed_claim(request) == Claim::OnlyOne { complete.doubts() } else { Vec::new() };
+    let failures = if unnamed_claim(request) == Claim::OnlyOne { complete.doubts() } else { Vec::new() };
     let name = request.resource.name.as_deref().unwrap_or_default();
-    standing::doubts(&request.resource.resource, name, &troubles)
+    cache_state::doubts(&request.resource.resource, name, &failures)
 }
 
 /// Returns whether a request that is forwarded unchanged is a read: logs, and reads through a `proxy`. Commands in a

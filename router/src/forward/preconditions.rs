@@ -12,12 +12,15 @@ use crate::versions::ClientVersion;
 ///
 /// # Errors
 /// 409 for an unreadable version, and for a version without a component of the cluster that the annotation names.
-pub(super) fn read_versions(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Vec<ClientVersion>, Refusal> {
-    let facts = &held.facts;
+pub(super) fn read_versions(
+    request: ClientRequest<'_>,
+    buffered: &BufferedRequest,
+) -> Result<Vec<ClientVersion>, Refusal> {
+    let facts = &buffered.facts;
     // In an object, the version `0` and an empty version are no conditions.
     let own = facts.resource_version.as_deref().filter(|text| !matches!(*text, "" | "0"));
     let texts = [own, facts.precondition_resource_version.as_deref()].into_iter().flatten();
-    let named = held.named_cluster().and_then(|named| ClusterName::new(named).ok());
+    let named = buffered.named_cluster().and_then(|named| ClusterName::new(named).ok());
     let named = named.filter(|named| request.cluster(named).is_some());
     let read = texts.map(|text| {
         let given = decode_version(request, text)?;

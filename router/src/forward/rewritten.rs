@@ -30,14 +30,15 @@ impl BufferedRequest {
     ///
     /// # Errors
     /// 400 for a body that does not match its format.
-    pub(crate) async fn for_all(&self, turns: &LargeBodies) -> Result<Option<Rewritten>, Refusal> {
+    pub(crate) async fn for_all(&self, large_bodies: &LargeBodies) -> Result<Option<Rewritten>, Refusal> {
         let mut names_version = false;
         let mut version = |_, text: &str| {
             names_version = true;
             Ok(text.to_owned())
         };
-        let turn = turns.turn(self.holder(), self.body.readable_bytes()).await;
-        let rewritten = turn.run(|| self.body.rewritten(self.shape, true, &mut version)).map_err(Refusal::malformed)?;
+        let body_permit = large_bodies.body_permit(self.share_key(), self.body.readable_bytes()).await;
+        let rewritten =
+            body_permit.run(|| self.body.rewritten(self.shape, true, &mut version)).map_err(Refusal::malformed)?;
         let is_unchanged = rewritten.body == *self.body.text();
         let shared = match self.body.converted() {
             Some(json) if is_unchanged => Rewritten { body: json.clone(), content_type: Some("application/json") },

@@ -1,9 +1,9 @@
 //! Reviews of the caller's rights and identity. Every cluster gets the review, and Tributary merges the answers.
 
-mod asked;
 mod concerned;
 mod identity;
 mod join;
+mod reviewed_right;
 mod rules;
 
 use std::fmt::Display;
@@ -22,13 +22,13 @@ use tributary_authorization::Attributes;
 use tributary_fleet::topology::Cluster;
 use tributary_rights::Candidates;
 use tributary_sharing::body::Body;
-use tributary_sharing::flow::fair_semaphore::{Exceeded, Portion};
-use tributary_sharing::flow::held_body::whole_within;
-use tributary_sharing::limits::{ASKED_AT_ONCE, REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
+use tributary_sharing::flow::buffered_body::read_whole_within;
+use tributary_sharing::flow::fair_semaphore::{Exceeded, FairPermit};
+use tributary_sharing::limits::{PARALLEL_REQUESTS_MAX, REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
 
-use self::asked::AskedRight;
 use self::concerned::choose_concerned;
 use self::join::{Joining, ReviewResult};
+use self::reviewed_right::ReviewedRight;
 use super::buffered::BufferedRequest;
 use super::send::send;
 use crate::request::ClientRequest;
@@ -38,7 +38,7 @@ use crate::response;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Part of the limit of body bytes for an answer, kept as long as the answer.
-type ReviewRoom = Result<Portion, Exceeded>;
+type ReviewReservation = Result<FairPermit, Exceeded>;
 
 /// Sends the review to every cluster that the caller may know.
 ///
@@ -54,14 +54,14 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     if let Some(rights) = caller.rights().filter(|_| &*resource.resource.resource == "selfsubjectreviews") {
         return identity::answer_review(request, rights);
     }
-    let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
-    let body = held.for_all(request.router.large_bodies()).await?.ok_or(RequestRefusal::VersionInReview)?;
-    let scope = ReviewScope::read(request, &held).await?;
+    let buffered = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
+    let body = buffered.for_all(request.router.large_bodies()).await?.ok_or(RequestRefusal::VersionInReview)?;
+    let scope = ReviewScope::read(request, &buffered).await?;
     let candidates = scope.candidates.as_ref().unwrap_or(request.candidates);
     let request = request.about(resource, served, candidates);
     let (review, warnings) = match scope.candidates.is_some() && candidates.is_empty() {
-        true => (join::of_nobody(resource, &scope.asked, candidates.is_one_unknown()), Vec::new()),
-        false => of_clusters(request, &held, &body, &scope).await?,
+        true => (join::of_nobody(resource, &scope.reviewed_right, candidates.has_unknown()), Vec::new()),
+        false => of_clusters(request, &buffered, &body, &scope).await?,
     };
     let mut response = response::whole(StatusCode::CREATED, form, serde_json::to_vec(&review).unwrap_or_default());
     response.headers_mut().extend(warnings.into_iter().map(|warning| (header::WARNING, warning)));
@@ -70,7 +70,7 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
 
 /// A review: the right to check, the clusters, and the rule that merges their answers.
 struct ReviewScope {
-    asked: AskedRight,
+    reviewed_right: ReviewedRight,
     /// Clusters that the review concerns and the caller may know; `None` for all clusters of the request.
     candidates: Option<Candidates>,
     joining: Joining,
@@ -82,34 +82,42 @@ impl ReviewScope {
     ///
     /// # Errors
     /// 400 for a malformed body.
-    async fn read(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Self, Refusal> {
+    async fn read(request: ClientRequest<'_>, buffered: &BufferedRequest) -> Result<Self, Refusal> {
         let resource = &*request.resource.resource.resource;
         let is_of_rules = resource == "selfsubjectrulesreviews";
-        let turn = request.router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
-        let asked = turn.run(|| AskedRight::read(&held.body, is_of_rules))?;
+        let body_permit =
+            request.router.large_bodies().body_permit(buffered.share_key(), buffered.body.readable_bytes()).await;
+        let reviewed_right = body_permit.run(|| ReviewedRight::read(&buffered.body, is_of_rules))?;
         let is_of_many = request.caller.rights().is_some();
-        let joining = if is_of_many && (is_of_rules || asked.is_read()) { Joining::AnyRead } else { Joining::Each };
-        let known = find_known_clusters(request, &asked).await;
+        let joining =
+            if is_of_many && (is_of_rules || reviewed_right.is_read()) { Joining::AnyRead } else { Joining::Each };
+        let known = find_known_clusters(request, &reviewed_right).await;
         let candidates = match resource {
             "selfsubjectreviews" => known,
-            _ => Some(choose_concerned(request, &asked, known.as_ref().unwrap_or(request.candidates)).await),
+            _ => Some(choose_concerned(request, &reviewed_right, known.as_ref().unwrap_or(request.candidates)).await),
         };
-        Ok(Self { asked, candidates, joining })
+        Ok(Self { reviewed_right, candidates, joining })
     }
 }
 
 /// Returns the clusters whose existence the answer may show to a user in shared mode; `None` for all clusters of the
 /// request.
-async fn find_known_clusters(request: ClientRequest<'_>, asked: &AskedRight) -> Option<Candidates> {
+async fn find_known_clusters(request: ClientRequest<'_>, reviewed_right: &ReviewedRight) -> Option<Candidates> {
     let (rights, clusters) = (request.caller.rights()?, request.configuration.clusters.keys());
     let itself = Attributes::from_request(request.info);
     match &*request.resource.resource.resource {
-        "selfsubjectrulesreviews" => {
-            Some(rights.settled(|rights| rights.with_rules(clusters.clone(), &asked.namespace, &itself)).await)
-        }
+        "selfsubjectrulesreviews" => Some(
+            rights
+                .decide_after_reviews(|rights| rights.with_rules(clusters.clone(), &reviewed_right.namespace, &itself))
+                .await,
+        ),
         "selfsubjectaccessreviews" => {
-            let attributes = asked.attributes();
-            Some(rights.settled(|rights| rights.candidates_asked(clusters.clone(), &attributes, &itself)).await)
+            let attributes = reviewed_right.attributes();
+            Some(
+                rights
+                    .decide_after_reviews(|rights| rights.candidates_for_review(clusters.clone(), &attributes, &itself))
+                    .await,
+            )
         }
         _ => None,
     }
@@ -121,24 +129,25 @@ async fn find_known_clusters(request: ClientRequest<'_>, asked: &AskedRight) -> 
 /// As [`self_review`].
 async fn of_clusters(
     request: ClientRequest<'_>,
-    held: &BufferedRequest,
+    buffered: &BufferedRequest,
     body: &Rewritten,
     scope: &ReviewScope,
 ) -> Result<(Value, Vec<HeaderValue>), Refusal> {
     let ClientRequest { resource, served, .. } = request;
-    let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewRoom>) = {
+    let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewReservation>) = {
         let clusters: Vec<_> = request.serving().filter_map(|name| request.cluster(name)).collect();
-        let ask = |cluster| review_in_cluster(cluster, request, held.with_body(body.clone(), "application/json"));
-        let asked: Vec<_> = clusters.iter().map(ask).collect();
-        stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await
+        let lookup =
+            |cluster| review_in_cluster(cluster, request, buffered.with_body(body.clone(), "application/json"));
+        let reviewed_right: Vec<_> = clusters.iter().map(lookup).collect();
+        stream::iter(reviewed_right).buffered(PARALLEL_REQUESTS_MAX).unzip().await
     };
     let undiscovered = request.undiscovered();
     let unheard = undiscovered.iter().filter(|cluster| !served.clusters.contains(cluster.name()));
-    said.extend(unheard.map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.trouble().cause)))));
+    said.extend(unheard.map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.failure().cause)))));
     let partial = request.configuration.policy(&resource.resource).partial;
     let mut joined = join::joined(resource, said, partial, scope.joining)?;
-    if request.candidates.is_one_unknown() {
-        join::note_unknown(&mut joined.review);
+    if request.candidates.has_unknown() {
+        join::add_unknown_note(&mut joined.review);
     }
     let warnings = joined.warnings().collect();
     Ok((joined.review, warnings))
@@ -150,30 +159,30 @@ async fn review_in_cluster(
     cluster: &Arc<Cluster>,
     request: ClientRequest<'_>,
     message: Request<Body>,
-) -> (ReviewResult, ReviewRoom) {
-    let mut room = request.router.held_bytes().acquire(request.caller.holder, 0);
+) -> (ReviewResult, ReviewReservation) {
+    let mut reservation = request.router.held_bytes().acquire(request.caller.share_key, 0);
     let said = match cluster.out_of_reach() {
-        Some(trouble) => Err(unavailable(cluster, trouble.cause)),
+        Some(failure) => Err(unavailable(cluster, failure.cause)),
         None => {
-            let said = send_review(cluster, request, message, &mut room);
+            let said = send_review(cluster, request, message, &mut reservation);
             tokio::time::timeout(ANSWER_WITHIN, said).await.unwrap_or_else(|_| {
                 Err(unavailable(cluster, format_args!("it did not answer within {} s", ANSWER_WITHIN.as_secs())))
             })
         }
     };
-    ((cluster.name().clone(), said), room)
+    ((cluster.name().clone(), said), reservation)
 }
 
 async fn send_review(
     cluster: &Arc<Cluster>,
     request: ClientRequest<'_>,
     message: Request<Body>,
-    room: &mut ReviewRoom,
+    reservation: &mut ReviewReservation,
 ) -> Result<Value, Refusal> {
-    let room = room.as_mut().map_err(|exceeded| *exceeded)?;
+    let reservation = reservation.as_mut().map_err(|exceeded| *exceeded)?;
     let answer = send(cluster, request.caller, message, request.info, request.query).await?;
     let code = answer.status();
-    let text = whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, room).await;
+    let text = read_whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, reservation).await;
     let text = text.map_err(|error| match error.downcast_ref::<Exceeded>() {
         Some(exceeded) => (*exceeded).into(),
         None => unavailable(cluster, format_args!("its answer: {error}")),

@@ -14,8 +14,8 @@ use tributary_proxy::{ClusterClient, EndpointSubset, ForwardContext, ForwardErro
 use tributary_rights::SentRequest;
 use tributary_sharing::body::{self, Body};
 
-use super::lasting::Lasting;
-use super::not_let::check_impersonation;
+use super::impersonation_forbidden::check_impersonation;
+use super::long_running::LongRunningRequest;
 use crate::caller::Caller;
 use crate::request_trace::BegunStage;
 
@@ -35,17 +35,17 @@ pub(crate) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     // The policies are checked first, so that the refusal of a policy has the policy's text.
     let endpoints = endpoints(cluster, caller)?;
-    let mut lasting = Lasting::begin(cluster, caller, info);
+    let mut long_running = LongRunningRequest::begin(cluster, caller, info);
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
-    let tunnel_end = lasting.as_mut().filter(|_| is_upgrade).map(Lasting::tunnel_end);
+    let tunnel_end = long_running.as_mut().filter(|_| is_upgrade).map(LongRunningRequest::tunnel_end);
     let message = OutgoingRequest { request, info, query, endpoints, tunnel_end };
     // The future stays in one place, because each move would copy the future.
     let answer = pin!(send_and_wait(cluster, caller, message));
-    match lasting {
+    match long_running {
         None => answer.await,
-        Some(mut lasting) => {
-            let answer = lasting.wait_for_answer(answer).await?;
-            Ok(lasting.follow(answer))
+        Some(mut long_running) => {
+            let answer = long_running.wait_for_answer(answer).await?;
+            Ok(long_running.follow(answer))
         }
     }
 }
@@ -69,20 +69,20 @@ async fn send_and_wait(
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
-    let place = place(cluster, caller, info.class())?;
+    let reserve_request = reserve_request(cluster, caller, info.class())?;
     let mut context = ForwardContext::from(identity);
     context.class = info.class();
     context.recipient = if info.is_for_workload() { Recipient::Workload } else { Recipient::Api };
     context.peer = caller.connection;
     context.endpoints = endpoints;
-    context.permit = Some(place.clone());
+    context.permit = Some(reserve_request.clone());
     context.upgrade = caller.upgrade.clone();
     context.tunnel_end = tunnel_end;
-    let mut stage = note_cluster(cluster, caller, &mut request);
+    let mut stage = record_cluster(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
     let answer = client.forward(request, context).await.map_err(|error| not_forwarded(cluster, error))?;
     drop(waiting);
-    stage.note_status(answer.status().as_u16());
+    stage.record_status(answer.status().as_u16());
     drop(stage);
     let answer = check_impersonation(cluster, caller, &sent, answer).await?;
     Ok(match answer.status() {
@@ -91,7 +91,7 @@ async fn send_and_wait(
         // The permit lasts until the answer has ended. For a request without an upgrade, the proxy keeps the permit.
         // But the body of a 401 or 403 may already be complete in memory, so the body keeps the permit.
         status if may_switch || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            answer.map(|body| body::holding(body, Permit::keeping(place)))
+            answer.map(|body| body::attach_permit(body, Permit::from_guard(reserve_request)))
         }
         _ => answer,
     })
@@ -102,7 +102,7 @@ async fn send_and_wait(
 ///
 /// # Errors
 /// The cause of a missing answer.
-pub(crate) async fn ask_cluster(
+pub(crate) async fn send_lookup(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     mut request: Request<Body>,
@@ -115,10 +115,10 @@ pub(crate) async fn ask_cluster(
     let method = request.method().clone();
     let sent = SentRequest { method: &method, path, query: None };
     let identity = caller.identity(&cluster.setup, &sent).await?;
-    let mut stage = note_cluster(cluster, caller, &mut request);
+    let mut stage = record_cluster(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
-    let answer = ask_as(cluster, identity, request, path).await?;
-    stage.note_status(answer.status().as_u16());
+    let answer = send_as(cluster, identity, request, path).await?;
+    stage.record_status(answer.status().as_u16());
     drop(stage);
     check_impersonation(cluster, caller, &sent, answer).await
 }
@@ -128,22 +128,22 @@ pub(crate) async fn ask_cluster(
 ///
 /// # Errors
 /// The cause of a missing answer.
-pub(crate) async fn ask_as_ourselves(
+pub(crate) async fn look_up_with_own_account(
     cluster: &Arc<Cluster>,
     request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    ask_as(cluster, RequestIdentity::Member, request, path).await
+    send_as(cluster, RequestIdentity::Member, request, path).await
 }
 
-async fn ask_as(
+async fn send_as(
     cluster: &Arc<Cluster>,
     identity: RequestIdentity,
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
     let client = addressed(cluster, &mut request, path, None)?;
-    Ok(client.send_question(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
+    Ok(client.send_own_request(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
 }
 
 /// Returns the endpoints that the policies allow; `None` for all.
@@ -159,8 +159,12 @@ fn endpoints(cluster: &Cluster, caller: &Caller) -> Result<Option<EndpointSubset
 
 /// Records the cluster for logs and metrics, and sets the audit ID for the cluster's own audit log. Returns the stage
 /// of a traced request.
-fn note_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
-    caller.trace.as_ref().map(|trace| trace.begin_question(cluster.name(), request.headers_mut())).unwrap_or_default()
+fn record_cluster(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
+    caller
+        .trace
+        .as_ref()
+        .map(|trace| trace.begin_cluster_request(cluster.name(), request.headers_mut()))
+        .unwrap_or_default()
 }
 
 /// Sets path and query of a request to a cluster, unless they are already set. Returns the HTTP client for the cluster.
@@ -170,7 +174,7 @@ fn addressed<'a>(
     path: &str,
     query: Option<&str>,
 ) -> Result<&'a ClusterClient, Refusal> {
-    let client = cluster.setup.client.as_ref().map_err(|_| MemberRefusal::NotAskable(cluster.trouble()))?;
+    let client = cluster.setup.client.as_ref().map_err(|_| MemberRefusal::RequestsForbidden(cluster.failure()))?;
     if !is_for(request.uri(), path, query) {
         *request.uri_mut() = Uri::try_from(target(path, query)).map_err(|_| RequestRefusal::Path)?;
     }
@@ -199,15 +203,15 @@ fn target(path: &str, query: Option<&str>) -> String {
 /// switch. The permit is taken before the member can act on the request, and contains the permit of the request's
 /// flow-control schema. The permits are released when the member has finished the request, which may be after the
 /// client has gone.
-fn place(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<RequestPermit, Refusal> {
+fn reserve_request(cluster: &Cluster, caller: &Caller, class: RequestClass) -> Result<RequestPermit, Refusal> {
     // The caller may have been authenticated by an earlier cluster of this name.
     if cluster.incarnation().has_ended() {
         return Err(refuse_replaced(cluster));
     }
-    let place = cluster.place(class, caller.holder)?;
+    let reserve_request = cluster.reserve_request(class, caller.share_key)?;
     Ok(match caller.admitted.get() {
-        Some(held) => RequestPermit::keeping((place, Arc::clone(held))),
-        None => RequestPermit::keeping(place),
+        Some(held) => RequestPermit::from_guard((reserve_request, Arc::clone(held))),
+        None => RequestPermit::from_guard(reserve_request),
     })
 }
 

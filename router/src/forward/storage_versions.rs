@@ -13,12 +13,12 @@ use serde::Deserialize;
 use tributary_answers::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
-use tributary_fleet::discovery::Union;
+use tributary_fleet::discovery::MergedDiscovery;
 use tributary_fleet::discovery::documents::StorageVersionHashes;
 use tributary_fleet::topology::Fleet;
 use tributary_sharing::body;
 
-use super::send::ask_as_ourselves;
+use super::send::look_up_with_own_account;
 use crate::dispatch::Dispatch;
 
 /// Time limit for a member. A document without hashes is better than no document.
@@ -42,17 +42,17 @@ struct ResourceStorageVersion {
 /// does not have `dispatch: DenyAll`. The resources of a member that does not answer have no hashes.
 pub(crate) async fn hashes(
     fleet: &Fleet,
-    union: &Union,
+    merged_discovery: &MergedDiscovery,
     (group, version): (&str, &str),
     dispatch: Option<&Dispatch>,
 ) -> StorageVersionHashes {
     let is_frozen = |name: &ClusterName| dispatch.is_some_and(|dispatch| dispatch.frozen(name).is_some());
-    let Some(described) = union.version(group, version) else { return StorageVersionHashes::new() };
+    let Some(described) = merged_discovery.version(group, version) else { return StorageVersionHashes::new() };
     let owners: BTreeMap<&str, &ClusterName> = described
         .resources
         .iter()
         .filter_map(|resource| {
-            let served = union.get(&GroupVersionResource::new(group, version, &resource.resource))?;
+            let served = merged_discovery.get(&GroupVersionResource::new(group, version, &resource.resource))?;
             let mut in_reach = served.clusters.iter().filter(|name| {
                 let cluster = fleet.cluster(name);
                 !is_frozen(name) && cluster.is_some_and(|cluster| cluster.problem().is_none())
@@ -85,7 +85,7 @@ async fn fetch_resource_list(fleet: &Fleet, name: &ClusterName, path: &str) -> R
     let cluster = fleet.cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let mut request = Request::new(body::empty());
     request.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
-    let answer = ask_as_ourselves(&cluster, request, path).await?;
+    let answer = look_up_with_own_account(&cluster, request, path).await?;
     let code = answer.status();
     let text = body::whole(answer.into_body()).await.map_err(|error| MemberRefusal::unavailable(name, error))?;
     if !code.is_success() {

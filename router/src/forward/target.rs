@@ -11,7 +11,7 @@ use super::buffered::BufferedRequest;
 use super::owner::OwnerTarget;
 use super::rewritten::translating;
 use super::send::send;
-use super::{integers, preconditions, room};
+use super::{integers, preconditions, reservation};
 use crate::request::ClientRequest;
 
 /// Sends a buffered request to a cluster, and returns its answer.
@@ -34,8 +34,8 @@ pub(crate) async fn send_translated(
         VersionOf::Object => native(request, target, text),
         VersionOf::Reference => Ok(reference_version(request, target, text)),
     };
-    let turn = router.large_bodies().turn(held.holder(), held.body.readable_bytes()).await;
-    let message = turn.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
+    let body_permit = router.large_bodies().body_permit(held.share_key(), held.body.readable_bytes()).await;
+    let message = body_permit.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
     let query = match query {
         // With a body, the member ignores the options in the query.
         Some(query) if info.verb == Verb::Delete && held.body.text().is_empty() => {
@@ -47,9 +47,9 @@ pub(crate) async fn send_translated(
         query => query.map(str::to_owned),
     };
     let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.readable_bytes());
-    let room = room::room(router, request.caller, known)?;
+    let reservation = reservation::reservation(router, request.caller, known)?;
     let answer = send(&target.cluster, request.caller, message, info, query.as_deref()).await?;
-    translate(request, &target.cluster, answer, room, wish).await
+    translate(request, &target.cluster, answer, reservation, wish).await
 }
 
 /// Translates a version from a client into the member's own version, by the object in memory.

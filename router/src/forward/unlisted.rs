@@ -22,7 +22,7 @@ pub(crate) async fn to_only_cluster(
     let others: Vec<_> = request.may_serve().iter().map(|own| own.name().clone()).collect();
     if !info.verb.is_read() && !others.is_empty() {
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
-        let unknown = UnknownClusters { clusters: &others, troubles: &[] };
+        let unknown = UnknownClusters { clusters: &others, failures: &[] };
         return Err(unknown.refuse(router.fleet(), resource, name).into());
     }
     send(&cluster, caller, message, info, query).await

@@ -15,10 +15,10 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 use tributary_answers::refusal::{MemberRefusal, Refusal};
 use tributary_apimachinery::ClusterName;
-use tributary_sharing::body::{self, Body, BoxError, Gathered, WHOLE_BODY_BYTES_MAX};
-use tributary_sharing::flow::fair_semaphore::{Exceeded, Portion};
+use tributary_sharing::body::{self, Body, BoxError, CollectedFrames, WHOLE_BODY_BYTES_MAX};
+use tributary_sharing::flow::fair_semaphore::{Exceeded, FairPermit};
 use tributary_sharing::flow::large_bodies::{LargeBodies, at_once};
-use tributary_sharing::limits::WHOLE_WITHIN;
+use tributary_sharing::limits::WHOLE_ANSWER_TIMEOUT;
 
 use crate::Router;
 use crate::caller::Caller;
@@ -27,8 +27,8 @@ use crate::caller::Caller;
 pub(crate) enum Interrupted {
     #[error("it broke off: {0}")]
     Broken(BoxError),
-    /// The answer took longer than [`WHOLE_WITHIN`], or than its time in a [`Reserve`].
-    #[error("it was not complete within {} s", WHOLE_WITHIN.as_secs())]
+    /// The answer took longer than [`WHOLE_ANSWER_TIMEOUT`], or than its time in a [`Reserve`].
+    #[error("it was not complete within {} s", WHOLE_ANSWER_TIMEOUT.as_secs())]
     Late,
     /// The answer exceeds the size limit for whole answers.
     #[error("it is larger than {WHOLE_BODY_BYTES_MAX} bytes")]
@@ -46,7 +46,7 @@ const STEP_BYTES: usize = 16 << 10;
 /// body bytes. They use it one after the other, each for half of the request's remaining time, so that a slow answer
 /// leaves time for the other answers.
 pub(crate) struct Reserve {
-    room: Mutex<Portion>,
+    reservation: Mutex<FairPermit>,
     until: Instant,
 }
 
@@ -62,7 +62,7 @@ impl Reserve {
     pub(crate) fn for_request(router: &Router, caller: &Caller, until: Instant) -> Result<Self, Exceeded> {
         let all = router.held_bytes();
         let bytes = WHOLE_BODY_BYTES_MAX.min(all.max() / RESERVED);
-        Ok(Self { room: Mutex::new(all.acquire(caller.holder, bytes)?), until })
+        Ok(Self { reservation: Mutex::new(all.acquire(caller.share_key, bytes)?), until })
     }
 
     /// Returns the longest time for which the next answer may use the reserve.
@@ -73,10 +73,10 @@ impl Reserve {
 
 /// Reserved bytes of one answer.
 struct AnswerMemory<'a> {
-    own: Portion,
+    own: FairPermit,
     reserve: Option<&'a Reserve>,
     /// Lock of the reserve while this answer uses the reserve, and the deadline of the use.
-    reserved: Option<(MutexGuard<'a, Portion>, Instant)>,
+    reserved: Option<(MutexGuard<'a, FairPermit>, Instant)>,
 }
 
 impl AnswerMemory<'_> {
@@ -87,7 +87,7 @@ impl AnswerMemory<'_> {
         }
         match (self.own.grow_in_steps_to(bytes, STEP_BYTES), self.reserve) {
             (Err(_), Some(reserve)) => {
-                let reserved = reserve.room.lock().await;
+                let reserved = reserve.reservation.lock().await;
                 let (reserved, _) = self.reserved.insert((reserved, Instant::now() + reserve.share()));
                 reserved.grow_in_steps_to(bytes, STEP_BYTES)
             }
@@ -117,18 +117,18 @@ impl Interrupted {
 }
 
 enum Begun {
-    Whole(Bytes, Portion),
+    Whole(Bytes, FairPermit),
     /// A larger answer, from its first byte, and the reason why memory cannot store the answer.
     Longer(Body, Interrupted),
 }
 
-/// Reads a whole answer. `room` counts the bytes of the answer as they arrive, and must be kept as long as the answer.
+/// Reads a whole answer. `reservation` counts the bytes of the answer as they arrive, and must be kept as long as the answer.
 ///
 /// # Errors
 /// [`Interrupted`].
-pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion), Interrupted> {
-    match begun(body, room).await? {
-        Begun::Whole(bytes, room) => Ok((bytes, room)),
+pub(crate) async fn whole(body: Body, reservation: FairPermit) -> Result<(Bytes, FairPermit), Interrupted> {
+    match begun(body, reservation).await? {
+        Begun::Whole(bytes, reservation) => Ok((bytes, reservation)),
         Begun::Longer(_, why) => Err(why),
     }
 }
@@ -141,23 +141,23 @@ pub(crate) async fn whole(body: Body, room: Portion) -> Result<(Bytes, Portion),
 /// # Errors
 /// [`Interrupted`]; [`Interrupted::NoRoom`] only if the reserve is smaller than [`WHOLE_BODY_BYTES_MAX`], and
 /// [`Interrupted::Late`] earlier if other answers may wait for the reserve.
-pub(crate) async fn seen_whole<T>(
+pub(crate) async fn inspect_whole<T>(
     mut body: Body,
-    own: Portion,
+    own: FairPermit,
     reserve: &Reserve,
-    turns: &LargeBodies,
+    large_bodies: &LargeBodies,
     look: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, Interrupted> {
-    let mut room = AnswerMemory { own, reserve: Some(reserve), reserved: None };
-    match read(&mut body, &mut room).await? {
+    let mut reservation = AnswerMemory { own, reserve: Some(reserve), reserved: None };
+    match read(&mut body, &mut reservation).await? {
         (text, None) => {
             let bytes = text.len();
-            room.leave_reserve(bytes);
-            let until = room.until().unwrap_or_else(|| Instant::now() + reserve.share());
-            let turn = timeout_at(until, turns.turn(room.own.holder(), bytes)).await;
+            reservation.leave_reserve(bytes);
+            let until = reservation.until().unwrap_or_else(|| Instant::now() + reserve.share());
+            let body_permit = timeout_at(until, large_bodies.body_permit(reservation.own.share_key(), bytes)).await;
             let look = || look(&Bytes::from(text));
-            Ok(match turn {
-                Ok(turn) => turn.run(look),
+            Ok(match body_permit {
+                Ok(body_permit) => body_permit.run(look),
                 Err(_) => at_once(bytes, look),
             })
         }
@@ -171,8 +171,12 @@ pub(crate) async fn seen_whole<T>(
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
-pub(super) async fn seen_in_passing(body: Body, room: Portion, look: impl FnOnce(&Bytes)) -> Result<Body, Interrupted> {
-    match begun(body, room).await? {
+pub(super) async fn inspect_while_forwarding(
+    body: Body,
+    reservation: FairPermit,
+    look: impl FnOnce(&Bytes),
+) -> Result<Body, Interrupted> {
+    match begun(body, reservation).await? {
         Begun::Whole(text, _room) => {
             at_once(text.len(), || look(&text));
             Ok(body::full(text))
@@ -186,22 +190,25 @@ pub(super) async fn seen_in_passing(body: Body, room: Portion, look: impl FnOnce
 ///
 /// # Errors
 /// [`Interrupted::Broken`] and [`Interrupted::Late`].
-async fn begun(mut body: Body, room: Portion) -> Result<Begun, Interrupted> {
-    let likely = room.amount();
-    let mut room = AnswerMemory { own: room, reserve: None, reserved: None };
-    let (text, why) = read(&mut body, &mut room).await?;
-    room.own.shrink_to(text.len().max(likely));
+async fn begun(mut body: Body, reservation: FairPermit) -> Result<Begun, Interrupted> {
+    let likely = reservation.amount();
+    let mut reservation = AnswerMemory { own: reservation, reserve: None, reserved: None };
+    let (text, why) = read(&mut body, &mut reservation).await?;
+    reservation.own.shrink_to(text.len().max(likely));
     Ok(match why {
-        None => Begun::Whole(text.into(), room.own),
-        Some(why) => Begun::Longer(from_its_beginning(text.into(), room.own, body), why),
+        None => Begun::Whole(text.into(), reservation.own),
+        Some(why) => Begun::Longer(from_its_beginning(text.into(), reservation.own, body), why),
     })
 }
 
 /// Reads an answer. If the function does not reach the end of the answer, it also returns the reason. Waiting for
 /// memory does not count towards the member's time limit.
-async fn read(body: &mut Body, room: &mut AnswerMemory<'_>) -> Result<(Gathered, Option<Interrupted>), Interrupted> {
-    let mut deadline = Instant::now() + WHOLE_WITHIN;
-    let mut text = Gathered::default();
+async fn read(
+    body: &mut Body,
+    reservation: &mut AnswerMemory<'_>,
+) -> Result<(CollectedFrames, Option<Interrupted>), Interrupted> {
+    let mut deadline = Instant::now() + WHOLE_ANSWER_TIMEOUT;
+    let mut text = CollectedFrames::default();
     loop {
         let frame = timeout_at(deadline, body.frame()).await.map_err(|_| Interrupted::Late)?;
         let Some(frame) = frame else { return Ok((text, None)) };
@@ -211,18 +218,18 @@ async fn read(body: &mut Body, room: &mut AnswerMemory<'_>) -> Result<(Gathered,
             return Ok((text, Some(Interrupted::TooLarge)));
         }
         let waiting = Instant::now();
-        if let Err(exceeded) = room.grow_to(text.len()).await {
+        if let Err(exceeded) = reservation.grow_to(text.len()).await {
             return Ok((text, Some(Interrupted::NoRoom(exceeded))));
         }
         deadline += waiting.elapsed();
-        deadline = room.until().map_or(deadline, |until| until.min(deadline));
+        deadline = reservation.until().map_or(deadline, |until| until.min(deadline));
     }
 }
 
 /// Returns a body of the read bytes and the remaining body. The reservation lasts until the end of the body.
-fn from_its_beginning(read: Bytes, room: Portion, rest: Body) -> Body {
+fn from_its_beginning(read: Bytes, reservation: FairPermit, rest: Body) -> Body {
     let read = stream::iter([read]).map(move |text| {
-        let _held = &room;
+        let _held = &reservation;
         Ok(Frame::data(text))
     });
     StreamBody::new(read.chain(BodyStream::new(rest))).boxed_unsync()
@@ -236,10 +243,10 @@ mod tests {
     use futures::FutureExt;
     use tokio::sync::oneshot;
 
-    use super::super::room::ADDED_BYTES;
+    use super::super::reservation::ADDED_BYTES;
     use super::*;
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
-    use tributary_sharing::flow::holder::Holder;
+    use tributary_sharing::flow::share_key::ShareKey;
 
     fn chunk(bytes: usize) -> Result<Frame<Bytes>, BoxError> {
         Ok(Frame::data(vec![b'x'; bytes].into()))
@@ -255,8 +262,8 @@ mod tests {
     }
 
     async fn whole(body: Body) -> Result<Bytes, Interrupted> {
-        let room = share(64 << 20).0.acquire(Holder::Unknown, ADDED_BYTES).unwrap();
-        super::whole(body, room).await.map(|(text, _)| text)
+        let reservation = share(64 << 20).0.acquire(ShareKey::Unknown, ADDED_BYTES).unwrap();
+        super::whole(body, reservation).await.map(|(text, _)| text)
     }
 
     #[tokio::test(start_paused = true)]
@@ -270,7 +277,7 @@ mod tests {
         let silent = StreamBody::new(stream::iter([chunk(3)]).chain(stream::pending())).boxed_unsync();
         let begun = Instant::now();
         assert!(matches!(whole(silent).await, Err(Interrupted::Late)));
-        assert_eq!(begun.elapsed(), WHOLE_WITHIN);
+        assert_eq!(begun.elapsed(), WHOLE_ANSWER_TIMEOUT);
     }
 
     fn trickling(seconds: u64) -> Body {
@@ -284,13 +291,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_answers_release_the_memory_reserve_before_the_request_ends() {
         let (share, _) = share(80 << 10);
-        let room = Mutex::new(share.acquire(Holder::Unknown, 20 << 10).unwrap());
+        let reservation = Mutex::new(share.acquire(ShareKey::Unknown, 20 << 10).unwrap());
         let until = Instant::now() + Duration::from_secs(60);
-        let reserve = Reserve { room, until };
-        let turns = LargeBodies::default();
+        let reserve = Reserve { reservation, until };
+        let large_bodies = LargeBodies::default();
         // The other clients use the remainder of the limit.
-        let _others = share.acquire(Holder::Unknown, 10 << 10).unwrap();
-        let seen = |body| seen_whole(body, share.acquire(Holder::Unknown, 0).unwrap(), &reserve, &turns, <[u8]>::len);
+        let _others = share.acquire(ShareKey::Unknown, 10 << 10).unwrap();
+        let seen = |body| {
+            inspect_whole(body, share.acquire(ShareKey::Unknown, 0).unwrap(), &reserve, &large_bodies, <[u8]>::len)
+        };
         let slow = (0..5).map(|_| seen(trickling(29)));
         let prompt = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -306,8 +315,8 @@ mod tests {
     #[tokio::test]
     async fn oversized_answer_is_passed_on_from_its_first_byte() {
         let half = WHOLE_BODY_BYTES_MAX / 2 + 1;
-        let room = share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap();
-        let longer = begun(body_of(vec![chunk(half), chunk(half), chunk(5)]), room).await;
+        let reservation = share(64 << 20).0.acquire(ShareKey::Unknown, 0).unwrap();
+        let longer = begun(body_of(vec![chunk(half), chunk(half), chunk(5)]), reservation).await;
         let Ok(Begun::Longer(body, Interrupted::TooLarge)) = longer else { panic!("it was held") };
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 2 * half + 5);
     }
@@ -320,19 +329,19 @@ mod tests {
     }
 
     /// Calls `look` with an answer of `bytes` bytes, by one of the functions.
-    async fn seen(way: Way, bytes: usize, turns: &LargeBodies, look: impl FnOnce()) {
-        let room = share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap();
-        let reserved = Mutex::new(share(64 << 20).0.acquire(Holder::Unknown, 0).unwrap());
-        let reserve = Reserve { room: reserved, until: Instant::now() + WHOLE_WITHIN };
+    async fn seen(way: Way, bytes: usize, large_bodies: &LargeBodies, look: impl FnOnce()) {
+        let reservation = share(64 << 20).0.acquire(ShareKey::Unknown, 0).unwrap();
+        let reserved = Mutex::new(share(64 << 20).0.acquire(ShareKey::Unknown, 0).unwrap());
+        let reserve = Reserve { reservation: reserved, until: Instant::now() + WHOLE_ANSWER_TIMEOUT };
         let body = body_of(vec![chunk(bytes / 2), chunk(bytes - bytes / 2)]);
         let see = |text: &[u8]| {
             assert_eq!(text.len(), bytes);
             look();
         };
         match way {
-            Way::OneOfMany => seen_whole(body, room, &reserve, turns, see).await.unwrap(),
+            Way::OneOfMany => inspect_whole(body, reservation, &reserve, large_bodies, see).await.unwrap(),
             Way::InPassing => {
-                let passed = seen_in_passing(body, room, |text| see(text)).await.unwrap();
+                let passed = inspect_while_forwarding(body, reservation, |text| see(text)).await.unwrap();
                 assert_eq!(passed.collect().await.unwrap().to_bytes().len(), bytes);
             }
         }
@@ -340,10 +349,10 @@ mod tests {
 
     #[tokio::test]
     async fn large_answer_among_many_waits_for_a_cpu_slot() {
-        let turns = LargeBodies::one_at_a_time();
-        let of_another = turns.turn(Holder::Unknown, 1 << 20).await;
-        assert!(seen(Way::OneOfMany, 1 << 10, &turns, || ()).now_or_never().is_some(), "a small one at once");
-        let large = seen(Way::OneOfMany, 1 << 20, &turns, || ());
+        let large_bodies = LargeBodies::one_at_a_time();
+        let of_another = large_bodies.body_permit(ShareKey::Unknown, 1 << 20).await;
+        assert!(seen(Way::OneOfMany, 1 << 10, &large_bodies, || ()).now_or_never().is_some(), "a small one at once");
+        let large = seen(Way::OneOfMany, 1 << 20, &large_bodies, || ());
         let mut large = std::pin::pin!(large);
         assert!(large.as_mut().now_or_never().is_none(), "its turn is taken");
         drop(of_another);
@@ -351,17 +360,17 @@ mod tests {
     }
 
     /// Makes a reserve of `bytes` bytes, and portions that use up the limit.
-    fn all_but_a_reserve(share: &Arc<FairSemaphore>, bytes: usize) -> (Reserve, Vec<Portion>) {
-        let room = Mutex::new(share.acquire(Holder::Unknown, bytes).unwrap());
-        let others = std::iter::from_fn(|| share.acquire(Holder::Unknown, 1 << 10).ok()).collect();
-        (Reserve { room, until: Instant::now() + Duration::from_secs(60) }, others)
+    fn all_but_a_reserve(share: &Arc<FairSemaphore>, bytes: usize) -> (Reserve, Vec<FairPermit>) {
+        let reservation = Mutex::new(share.acquire(ShareKey::Unknown, bytes).unwrap());
+        let others = std::iter::from_fn(|| share.acquire(ShareKey::Unknown, 1 << 10).ok()).collect();
+        (Reserve { reservation, until: Instant::now() + Duration::from_secs(60) }, others)
     }
 
     #[tokio::test(start_paused = true)]
     async fn large_answers_are_examined_before_the_deadline_without_a_cpu_slot() {
         const BYTES: usize = 100 << 10;
-        let turns = LargeBodies::one_at_a_time();
-        let _of_another = turns.turn(Holder::Unknown, BYTES).await;
+        let large_bodies = LargeBodies::one_at_a_time();
+        let _of_another = large_bodies.body_permit(ShareKey::Unknown, BYTES).await;
         let (share, _) = share(1 << 20);
         let (reserve, _others) = all_but_a_reserve(&share, BYTES);
         let looks = AtomicUsize::new(0);
@@ -370,10 +379,13 @@ mod tests {
             looks.fetch_add(1, Ordering::Relaxed);
         };
         let roomy = super::tests::share(1 << 20).0;
-        let portions =
-            [share.acquire(Holder::Unknown, 0), share.acquire(Holder::Unknown, 0), roomy.acquire(Holder::Unknown, 0)]
-                .map(Result::unwrap);
-        let seen = portions.map(|own| seen_whole(body_of(vec![chunk(BYTES)]), own, &reserve, &turns, look));
+        let portions = [
+            share.acquire(ShareKey::Unknown, 0),
+            share.acquire(ShareKey::Unknown, 0),
+            roomy.acquire(ShareKey::Unknown, 0),
+        ]
+        .map(Result::unwrap);
+        let seen = portions.map(|own| inspect_whole(body_of(vec![chunk(BYTES)]), own, &reserve, &large_bodies, look));
         // At the end of the request, every call ends.
         let all = timeout_at(reserve.until, futures::future::try_join_all(seen)).await;
         assert_eq!(looks.load(Ordering::Relaxed), 3);
@@ -383,30 +395,35 @@ mod tests {
     #[tokio::test]
     async fn answer_releases_the_memory_reserve_while_waiting_for_a_cpu_slot() {
         const BYTES: usize = 100 << 10;
-        let turns = LargeBodies::one_at_a_time();
-        let of_another = turns.turn(Holder::Unknown, BYTES).await;
+        let large_bodies = LargeBodies::one_at_a_time();
+        let of_another = large_bodies.body_permit(ShareKey::Unknown, BYTES).await;
         let (share, _) = share(1 << 20);
         let (reserve, others) = all_but_a_reserve(&share, BYTES);
         let (end, ended) = oneshot::channel::<()>();
         let rest = stream::once(ended).filter_map(|_| futures::future::ready(None));
         let body = StreamBody::new(stream::iter([chunk(BYTES)]).chain(rest)).boxed_unsync();
-        let mut seen =
-            std::pin::pin!(seen_whole(body, share.acquire(Holder::Unknown, 0).unwrap(), &reserve, &turns, <[u8]>::len));
+        let mut seen = std::pin::pin!(inspect_whole(
+            body,
+            share.acquire(ShareKey::Unknown, 0).unwrap(),
+            &reserve,
+            &large_bodies,
+            <[u8]>::len
+        ));
         assert!(seen.as_mut().now_or_never().is_none(), "there is more to come");
-        assert!(reserve.room.try_lock().is_err(), "nothing else is left");
+        assert!(reserve.reservation.try_lock().is_err(), "nothing else is left");
         drop(others);
         end.send(()).unwrap();
         assert!(seen.as_mut().now_or_never().is_none(), "its turn is taken");
-        assert!(reserve.room.try_lock().is_ok(), "others need it now");
+        assert!(reserve.reservation.try_lock().is_ok(), "others need it now");
         drop(of_another);
         assert_eq!(seen.await.unwrap(), BYTES);
     }
 
     #[tokio::test]
     async fn large_answer_to_a_write_is_recorded_without_a_cpu_slot() {
-        let turns = LargeBodies::one_at_a_time();
-        let _of_another = turns.turn(Holder::Unknown, 1 << 20).await;
-        assert!(seen(Way::InPassing, 1 << 20, &turns, || ()).now_or_never().is_some());
+        let large_bodies = LargeBodies::one_at_a_time();
+        let _of_another = large_bodies.body_permit(ShareKey::Unknown, 1 << 20).await;
+        assert!(seen(Way::InPassing, 1 << 20, &large_bodies, || ()).now_or_never().is_some());
     }
 
     /// The runtime has a single worker thread, which examines an answer while another task runs.
@@ -439,7 +456,7 @@ mod tests {
         // read in one piece.
         let (narrow, metrics) = share(128 << 10);
         let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) =
-            begun(tiny(), narrow.acquire(Holder::Unknown, 0).unwrap()).await
+            begun(tiny(), narrow.acquire(ShareKey::Unknown, 0).unwrap()).await
         else {
             panic!("it was held")
         };
@@ -450,7 +467,7 @@ mod tests {
         assert_eq!(frames.count().await, PIECES - first.len());
 
         let (wide, metrics) = share(1 << 20);
-        let (text, held) = super::whole(tiny(), wide.acquire(Holder::Unknown, 0).unwrap()).await.unwrap();
+        let (text, held) = super::whole(tiny(), wide.acquire(ShareKey::Unknown, 0).unwrap()).await.unwrap();
         assert_eq!((text.len(), held.amount(), metrics.used.get()), (PIECES, PIECES, PIECES as i64));
         assert_eq!(metrics.refused.get(), 0, "a step that is too long for the room is no refusal");
     }
@@ -458,16 +475,16 @@ mod tests {
     #[tokio::test]
     async fn bytes_of_an_answer_use_the_limit_until_their_release() {
         let (share, metrics) = share(80 << 10);
-        let room = || share.acquire(Holder::Unknown, 1 << 10).unwrap();
-        let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), room()).await.unwrap();
+        let reservation = || share.acquire(ShareKey::Unknown, 1 << 10).unwrap();
+        let (text, held) = super::whole(body_of(vec![chunk(500), chunk(2 << 10)]), reservation()).await.unwrap();
         assert_eq!((text.len() as i64, metrics.used.get()), (2548, 2548));
         drop(held);
         // One client may use three eighths of the limit, 30 KiB. A longer answer does not fit, and is passed on if it
         // may stay unchanged.
         let large = || body_of(vec![chunk(20 << 10), chunk(20 << 10), chunk(5)]);
-        assert!(matches!(super::whole(large(), room()).await, Err(Interrupted::NoRoom(_))));
+        assert!(matches!(super::whole(large(), reservation()).await, Err(Interrupted::NoRoom(_))));
         assert_eq!(metrics.used.get(), 0);
-        let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) = begun(large(), room()).await else {
+        let Ok(Begun::Longer(body, Interrupted::NoRoom(_))) = begun(large(), reservation()).await else {
             panic!("it was held")
         };
         assert_eq!(metrics.used.get(), 20 << 10, "until it is given");

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use tributary_answers::refusal::{LimitRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ObjectKey, Partial};
 use tributary_fleet::discovery::ServedResource;
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::NAMESPACE_UNUSED_AFTER;
-use tributary_views::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View, WrittenBy};
+use tributary_views::view::{CacheState, CacheStates, EarlierCacheStates, KNOWN_WITHIN, View, WriterSelector};
 use tributary_views::views::Views;
 
 use crate::configuration::ConfigurationSnapshot;
@@ -42,15 +42,15 @@ struct ViewRead<'a> {
     partial: Partial,
     lifetime: Lifetime,
     /// Client whose share of namespace views the read uses.
-    user: Holder,
+    user: ShareKey,
     /// Client whose writes the read waits for.
-    by: WrittenBy,
+    by: WriterSelector,
 }
 
 /// The cached namespaces, to check whether a namespace exists.
 struct Namespaces {
     view: Arc<View>,
-    standings: Arc<Standings>,
+    cache_states: Arc<CacheStates>,
 }
 
 impl Namespaces {
@@ -58,10 +58,10 @@ impl Namespaces {
     /// namespace, or its creation, passed through this process, even if its event has not arrived. `of` is the cached
     /// view of the requested resource.
     fn is_missing(&self, of: &View, clusters: &[ClusterName], namespace: &str) -> bool {
-        let is_fresh = |cluster| self.standings.standing_of(cluster) == Some(&Standing::Fresh);
+        let is_fresh = |cluster| self.cache_states.cache_state_of(cluster) == Some(&CacheState::Fresh);
         let key = ObjectKey::new("", namespace);
-        clusters.iter().all(|cluster| is_fresh(cluster) && !of.fences.has_pending_in(cluster, namespace))
-            && self.view.fences.pending_of(WrittenBy::Anybody, key.as_str()).is_empty()
+        clusters.iter().all(|cluster| is_fresh(cluster) && !of.read_your_writes.has_pending_in(cluster, namespace))
+            && self.view.read_your_writes.pending_of(WriterSelector::AnyWriter, key.as_str()).is_empty()
             && !self.view.log().find(key.as_str()).iter().any(|(cluster, _)| clusters.contains(cluster))
     }
 }
@@ -72,7 +72,7 @@ impl ClientRequest<'_> {
     ///
     /// # Errors
     /// 429 if the limit of namespace views is reached.
-    pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
+    pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierCacheStates), Refusal> {
         let (view, before) = self.read(&self.candidates.selector(), Partial::Allow, Lifetime::Name).await;
         Ok((view, before?))
     }
@@ -87,10 +87,10 @@ impl ClientRequest<'_> {
         wanted: &ClusterSelector,
         partial: Partial,
         lifetime: Lifetime,
-    ) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
+    ) -> (Arc<View>, Result<EarlierCacheStates, Refusal>) {
         let Self { configuration, served, .. } = *self;
-        let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.holder);
-        let by = WrittenBy::One(self.caller.writer());
+        let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.share_key);
+        let by = WriterSelector::One(self.caller.writer());
         let read = ViewRead { configuration, served, namespace, wanted, partial, lifetime, user, by };
         read.view(self.router.views()).await
     }
@@ -98,9 +98,9 @@ impl ClientRequest<'_> {
 
 /// Waits for the first lists of the selected clusters, until `deadline`. Returns the state of the clusters. A partial
 /// answer is allowed, so no refusal is possible.
-async fn standings_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<Standings> {
-    let standings = view.wait_until_known(Partial::Allow, wanted, deadline).await;
-    standings.unwrap_or_else(|_| view.standings_of(wanted))
+async fn cache_states_until(view: &View, wanted: &ClusterSelector, deadline: Instant) -> Arc<CacheStates> {
+    let cache_states = view.wait_until_known(Partial::Allow, wanted, deadline).await;
+    cache_states.unwrap_or_else(|_| view.cache_states_of(wanted))
 }
 
 impl ViewRead<'_> {
@@ -110,78 +110,78 @@ impl ViewRead<'_> {
     /// # Errors
     /// The state is an error, beside a valid view: 429 if clusters are unknown and the policy forbids partial answers,
     /// or if the limit of namespace views is reached.
-    async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
+    async fn view(self, views: &Arc<Views>) -> (Arc<View>, Result<EarlierCacheStates, Refusal>) {
         let Self { configuration, served, wanted, partial, .. } = self;
-        let (view, standings) = self.cached_view(views).await;
-        let before = standings.map(|mut standings| {
+        let (view, cache_states) = self.cached_view(views).await;
+        let before = cache_states.map(|mut cache_states| {
             let policy = configuration.policy(&served.resource);
             let is_wanted = |cluster: &ClusterName| policy.selects(cluster) && wanted.matches(cluster);
-            let others = Standing::left_out(served).chain(configuration.unserved(served));
-            for (cluster, standing) in others.filter(|(cluster, _)| is_wanted(cluster)) {
-                Arc::make_mut(&mut standings).set(cluster, standing);
+            let others = CacheState::left_out(served).chain(configuration.unserved(served));
+            for (cluster, cache_state) in others.filter(|(cluster, _)| is_wanted(cluster)) {
+                Arc::make_mut(&mut cache_states).set(cluster, cache_state);
             }
-            EarlierStandings::new(standings, wanted, partial)
+            EarlierCacheStates::new(cache_states, wanted, partial)
         });
         (view, before)
     }
 
-    async fn cached_view(self, views: &Arc<Views>) -> (Arc<View>, Result<Arc<Standings>, Refusal>) {
+    async fn cached_view(self, views: &Arc<Views>) -> (Arc<View>, Result<Arc<CacheStates>, Refusal>) {
         let Self { configuration, served, namespace, wanted, partial, lifetime, .. } = self;
         let deadline = Instant::now() + KNOWN_WITHIN;
         let own = configuration.policy(&served.resource).view_of(served.description.namespaced(), namespace);
         let view = views.get_or_start(served, own, namespace).await;
         view.follow_serving_clusters(served);
-        let mut standings = self.wait_for_attempts(&view, deadline).await;
-        if let Some(namespace) = namespace.filter(|_| own.is_none() && standings.is_one_forbidden()) {
-            let forbidding: Vec<_> = standings.forbidding().cloned().collect();
+        let mut cache_states = self.wait_for_attempts(&view, deadline).await;
+        if let Some(namespace) = namespace.filter(|_| own.is_none() && cache_states.is_one_forbidden()) {
+            let forbidding: Vec<_> = cache_states.forbidding().cloned().collect();
             if lifetime == Lifetime::Follows || !self.is_missing(views, &view, &forbidding, namespace).await {
                 return match self.of_namespace(views, &view, &forbidding, namespace).await {
                     Ok(part) => {
-                        let standings = match partial {
+                        let cache_states = match partial {
                             Partial::Allow => Ok(self.wait_for_attempts(&part, deadline).await),
                             Partial::Deny => part.wait_until_known(partial, wanted, deadline).await,
                         };
-                        (part, standings)
+                        (part, cache_states)
                     }
                     // At the limit of namespace views, the cached view of all namespaces still serves its objects. If a
                     // view of the namespace existed, the view of all namespaces is not used: the former view may have
                     // sent newer events, and a client must not see older objects afterwards.
-                    Err(_) if !standings.is_one_given_up() && !view.had_part(namespace) => {
-                        let standings = view.wait_until_known(partial, wanted, deadline).await;
-                        (view, standings)
+                    Err(_) if !cache_states.is_one_given_up() && !view.had_namespace_view(namespace) => {
+                        let cache_states = view.wait_until_known(partial, wanted, deadline).await;
+                        (view, cache_states)
                     }
                     Err(refusal) => (view, Err(refusal.into())),
                 };
             }
             // Memory has no objects of a missing namespace, so a list of the namespace is empty.
             for cluster in forbidding {
-                if !standings.standing_of(&cluster).is_some_and(Standing::is_known) {
-                    Arc::make_mut(&mut standings).set(cluster, Standing::NoNamespace);
+                if !cache_states.cache_state_of(&cluster).is_some_and(CacheState::is_known) {
+                    Arc::make_mut(&mut cache_states).set(cluster, CacheState::NoNamespace);
                 }
             }
         }
-        if partial == Partial::Allow || standings.are_known() {
-            return (view, Ok(standings));
+        if partial == Partial::Allow || cache_states.are_known() {
+            return (view, Ok(cache_states));
         }
-        let standings = view.wait_until_known(partial, wanted, deadline).await;
-        (view, standings)
+        let cache_states = view.wait_until_known(partial, wanted, deadline).await;
+        (view, cache_states)
     }
 
     /// Waits for the first list of each cluster, and returns the state of the clusters. A request for one name waits
     /// less for clusters that can get the request directly.
-    async fn wait_for_attempts(self, view: &View, deadline: Instant) -> Arc<Standings> {
+    async fn wait_for_attempts(self, view: &View, deadline: Instant) -> Arc<CacheStates> {
         let Self { configuration, served, wanted, lifetime, .. } = self;
         let can_be_asked = |name: &ClusterName| {
             let cluster = configuration.clusters.get(name).filter(|_| served.clusters.contains(name));
             cluster.is_some_and(|cluster| cluster.can_be_asked())
         };
         if lifetime == Lifetime::Name {
-            let standings = standings_until(view, wanted, Instant::now() + NAME_ASKED_AFTER).await;
-            if standings.under_way().all(can_be_asked) {
-                return standings;
+            let cache_states = cache_states_until(view, wanted, Instant::now() + NAME_ASKED_AFTER).await;
+            if cache_states.under_way().all(can_be_asked) {
+                return cache_states;
             }
         }
-        standings_until(view, wanted, deadline).await
+        cache_states_until(view, wanted, deadline).await
     }
 
     /// Returns the view of one namespace, for clusters that forbid reading all namespaces. At the limit of views, the
@@ -196,7 +196,7 @@ impl ViewRead<'_> {
         namespace: &str,
     ) -> Result<Arc<View>, LimitRefusal> {
         let user = self.user;
-        let part = views.get_or_start_part(whole, namespace, user);
+        let part = views.get_or_start_namespace_view(whole, namespace, user);
         let Err(full) = part else { return part };
         let known = self.namespaces(views, forbidding).await;
         let is_missing =
@@ -206,10 +206,10 @@ impl ViewRead<'_> {
             let is_forbidden = || part.age() >= NAMESPACE_UNUSED_AFTER && part.is_forbidden_by_all(forbidding);
             part.log().objects() == 0 && (is_missing(namespace) || is_forbidden())
         };
-        if is_missing(namespace) || !views.end_idle_part(whole, user, is_idle) {
+        if is_missing(namespace) || !views.end_idle_namespace_view(whole, user, is_idle) {
             return Err(full);
         }
-        views.get_or_start_part(whole, namespace, user)
+        views.get_or_start_namespace_view(whole, namespace, user)
     }
 
     /// Returns the cached view of the resource `namespaces`; `None` if memory does not cache namespaces. Waits only for
@@ -217,10 +217,11 @@ impl ViewRead<'_> {
     async fn namespaces(self, views: &Arc<Views>, clusters: &[ClusterName]) -> Option<Namespaces> {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let configuration = self.configuration;
-        let served = configuration.union.get(&namespaces).filter(|served| configuration.is_held(served, None))?;
+        let served =
+            configuration.merged_discovery.get(&namespaces).filter(|served| configuration.is_cached(served, None))?;
         let view = views.get_or_start(served, None, None).await;
-        let standings = view.attempted(clusters, Instant::now() + KNOWN_WITHIN).await;
-        Some(Namespaces { view, standings })
+        let cache_states = view.attempted(clusters, Instant::now() + KNOWN_WITHIN).await;
+        Some(Namespaces { view, cache_states })
     }
 
     /// Returns whether none of these clusters has the namespace, according to the cached namespaces. A namespace exists

@@ -10,8 +10,8 @@ use tributary_apimachinery::{
     ClusterName, ClusterSelector, FieldSelector, Filter, Filtered, LabelSelector, Partial, SelectableResource,
 };
 use tributary_authorization::Visible;
-use tributary_rights::{Audience, CallerRights, ReadPlace, Readable, SelectedClusters};
-use tributary_views::view::{EarlierStandings, View};
+use tributary_rights::{Audience, CallerRights, ReadTarget, Readable, SelectedClusters};
+use tributary_views::view::{EarlierCacheStates, View};
 
 use super::uncached::{self, CollectionRead, CollectionSource};
 use crate::memory::choice::Lifetime;
@@ -26,7 +26,7 @@ pub(crate) struct Collection {
     /// Cached view of the resource in all clusters, or of one namespace.
     pub(crate) view: Arc<View>,
     /// State (fresh, stale or unknown) of each selected cluster before the read.
-    pub(crate) before: EarlierStandings,
+    pub(crate) before: EarlierCacheStates,
     /// Clusters that serve the resource and are excluded from its merged view.
     pub(crate) left_out: Vec<ClusterName>,
     pub(crate) filter: Selection,
@@ -34,8 +34,8 @@ pub(crate) struct Collection {
 
 impl ClientRequest<'_> {
     /// Returns the resource and namespace of the read, for authorization.
-    pub(crate) fn read_place(&self) -> ReadPlace {
-        ReadPlace {
+    pub(crate) fn read_target(&self) -> ReadTarget {
+        ReadTarget {
             resource: self.served.resource.clone(),
             namespaced: self.served.description.namespaced(),
             namespace: self.resource.authorization_namespace().to_owned(),
@@ -50,7 +50,7 @@ impl ClientRequest<'_> {
         let policy = configuration.policy(&served.resource);
         let clusters = configuration.clusters.values().filter(|cluster| {
             policy.selects(cluster.name())
-                && (served.is_had_by(cluster.name()) || configuration.may_serve(cluster, served))
+                && (served.is_served_by(cluster.name()) || configuration.may_serve(cluster, served))
         });
         clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
     }
@@ -59,7 +59,7 @@ impl ClientRequest<'_> {
     ///
     /// # Errors
     /// In personal mode the refusal of a policy, if no cluster remains.
-    fn let_in<'b>(&self, clusters: &[&'b ClusterName]) -> Result<Vec<&'b ClusterName>, Refusal> {
+    fn allowed_clusters_of<'b>(&self, clusters: &[&'b ClusterName]) -> Result<Vec<&'b ClusterName>, Refusal> {
         let Some(denied) = self.caller.denied_clusters() else { return Ok(clusters.to_vec()) };
         let left: Vec<_> = clusters.iter().copied().filter(|cluster| !denied.has(cluster)).collect();
         match denied.refusal(|cluster| clusters.contains(&cluster)) {
@@ -73,11 +73,12 @@ impl ClientRequest<'_> {
         if self.caller.denied_clusters().is_none() {
             return Ok(None);
         }
-        let only: BTreeSet<_> = self.let_in(&self.readable_clusters(wanted))?.into_iter().cloned().collect();
+        let only: BTreeSet<_> =
+            self.allowed_clusters_of(&self.readable_clusters(wanted))?.into_iter().cloned().collect();
         let visible = only.iter().map(|cluster| (cluster.clone(), Visible::Whole)).collect();
         let only = Arc::new(only);
         let audience = Arc::new(Audience::new(Arc::clone(&only), visible));
-        Ok(Some(Readable { only, by_namespace: None, only_watched: Arc::default(), is_one_unknown: false, audience }))
+        Ok(Some(Readable { only, by_namespace: None, only_watched: Arc::default(), has_unknown: false, audience }))
     }
 
     /// Returns the wanted clusters and namespaces that the caller may read; `None` in personal mode if no policy
@@ -97,11 +98,11 @@ impl ClientRequest<'_> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
         let all = self.readable_clusters(&ClusterSelector::default());
-        let (clusters, denied) = (self.let_in(&all)?, self.caller.denied_clusters());
+        let (clusters, denied) = (self.allowed_clusters_of(&all)?, self.caller.denied_clusters());
         let selected = SelectedClusters { all: &clusters, selector: wanted };
-        let place = self.read_place();
+        let place = self.read_target();
         let find = |rights: &CallerRights| {
-            let find = |place: &ReadPlace| rights.readable(selected, verb, place, partial);
+            let find = |place: &ReadTarget| rights.readable(selected, verb, place, partial);
             // The cache has no rights for reads with a selector, or with clusters whose policies refuse the read.
             // Policies that refuse a user in only some clusters are rare.
             match wanted.is_everything() && denied.is_none() {
@@ -116,12 +117,12 @@ impl ClientRequest<'_> {
         let lacks = |found: &Result<Readable, Refusal>| match found {
             _ if verb == "get" => false,
             Ok(readable) => readable.lacks_all(),
-            Err(refusal) => refusal.is_of_unknown_rights(),
+            Err(refusal) => refusal.is_about_unknown_rights(),
         };
-        let found = rights.with_joining(|| rights.settled(find), lacks).await;
+        let found = rights.with_joining(|| rights.decide_after_reviews(find), lacks).await;
         // If only policies refuse the read, callers who may know the cluster get the refusal of the policies.
         if let (Err(_), Some(denied)) = (&found, denied)
-            && let Ok(without) = Box::pin(rights.settled(|rights| {
+            && let Ok(without) = Box::pin(rights.decide_after_reviews(|rights| {
                 rights.readable(SelectedClusters { all: &all, selector: wanted }, verb, &place, partial)
             }))
             .await
@@ -158,7 +159,7 @@ impl ClientRequest<'_> {
         match before {
             Some(before) if begun.elapsed() >= READABLE_FOR || self.has_other_clusters() => {
                 let now = self.readable(verb, wanted, partial).await?;
-                Ok(now.filter(|now| !now.shows_what(before)))
+                Ok(now.filter(|now| !now.is_equivalent(before)))
             }
             _ => Ok(None),
         }
@@ -188,10 +189,10 @@ pub(crate) async fn collection(
     let partial = request.configuration.policy(&served.resource).partial;
     let lifetime = if read == CollectionRead::Watch { Lifetime::Follows } else { Lifetime::Once };
     let (view, before) = request.read(&clusters, partial, lifetime).await;
-    let standings = view.standings_of(&clusters);
-    match uncached::choose_source(&served.resource, read, &standings, |cluster| request.can_ask(cluster)) {
+    let cache_states = view.cache_states_of(&clusters);
+    match uncached::choose_source(&served.resource, read, &cache_states, |cluster| request.can_ask(cluster)) {
         CollectionSource::Memory => {}
-        CollectionSource::Clusters(unheld) => return Err(Refusal::NotCached(Box::new(NotCached { unheld }))),
+        CollectionSource::Clusters(uncached) => return Err(Refusal::NotCached(Box::new(NotCached { uncached }))),
         CollectionSource::Nobody(cluster) => {
             let resource = served.resource.clone();
             return Err(RequestRefusal::NotNumbered { resource, cluster }.into());

@@ -9,10 +9,10 @@ use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{ClusterSelector, GetOptions, Names, Partial};
 use tributary_rights::Readable;
 use tributary_sharing::body::Body;
-use tributary_views::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
+use tributary_views::view::{EarlierCacheStates, Unreached, View, WriterSelector, cache_state};
 
-use crate::forward::owner::OwnerQuestion;
-use crate::forward::owner::decision::{Claim, Evidence, NoOwner};
+use crate::forward::owner::MissingOwner;
+use crate::forward::owner::decision::{Claim, Evidence, OwnerError};
 use crate::memory::choice::Lifetime;
 use crate::request::ClientRequest;
 use crate::response::{self, Columns, ObjectContext, ObjectWriter};
@@ -52,7 +52,7 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
     // A cluster where the caller may not get the object counts as a cluster without the object.
     let everywhere = ClusterSelector::default();
     let mut readable = request.readable("get", &everywhere, Partial::Allow).await?;
-    let HeldObject { view, before, versions, clusters } = loop {
+    let CachedObject { view, before, versions, clusters } = loop {
         let begun = Instant::now();
         let held = find_object(request, text, readable.as_ref()).await?;
         match request.readable_anew(("get", &everywhere, Partial::Allow), &readable, begun).await? {
@@ -61,31 +61,32 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
         }
     };
     let key = request.resource.key();
-    let (mut found, standings) = view.find(before, &key)?;
+    let (mut found, cache_states) = view.find(before, &key)?;
     found.retain(|(cluster, _)| clusters.matches(cluster));
     let is_unique = request.configuration.policy(&served.resource).names == Names::Unique;
-    if !(is_unique && found.len() == 1) && standings.unknown().any(|cluster| request.can_ask(cluster)) {
+    if !(is_unique && found.len() == 1) && cache_states.unknown().any(|cluster| request.can_ask(cluster)) {
         return Err(Refusal::NotCached(Box::default()));
     }
     let evidence = Evidence {
         has: found.iter().map(|(cluster, _)| cluster.clone()).collect(),
-        may: standings.may_have().cloned().collect(),
-        is_one_hidden: readable.as_ref().is_some_and(|readable| readable.is_one_unknown),
+        may: cache_states.may_have().cloned().collect(),
+        is_one_hidden: readable.as_ref().is_some_and(|readable| readable.has_unknown),
         ..Evidence::default()
     };
     let refuse = |none| {
-        let refusal: Refusal = OwnerQuestion::for_name(request, &standings.troubles()).refuse(none).into();
-        refusal.with_warnings(|| standing::warnings(&served.resource, &standings))
+        let refusal: Refusal = MissingOwner::for_name(request, &cache_states.failures()).refuse(none).into();
+        refusal.with_warnings(|| cache_state::warnings(&served.resource, &cache_states))
     };
     let owner = evidence.owner_of_name(&Claim::AnyKnown).map_err(refuse)?;
     let owned = found.into_iter().find(|(cluster, _)| *cluster == owner);
-    let (cluster, object) = owned.ok_or_else(|| refuse(NoOwner::Nowhere))?;
+    let (cluster, object) = owned.ok_or_else(|| refuse(OwnerError::NotFound))?;
     let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
     versions.item_versions().for_cluster(&mark).write(object.resource_version(), &mut version);
-    let turn = router.large_bodies().turn(request.caller.holder, form.writing_cost(object.json().len())).await;
-    let mut answer = turn.run(|| {
+    let body_permit =
+        router.large_bodies().body_permit(request.caller.share_key, form.writing_cost(object.json().len())).await;
+    let mut answer = body_permit.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);
         ObjectWriter::new(&view.kind, form, include).write(
             &object,
@@ -99,17 +100,17 @@ async fn get_of_served(request: ClientRequest<'_>) -> Result<Response<Body>, Ref
         }
         response::whole(StatusCode::OK, form, text)
     });
-    view.warn(answer.headers_mut(), &standings.trouble_of(&cluster), &clusters);
-    let doubts = if is_unique { Vec::new() } else { standings.doubts_of(&cluster) };
-    let doubts = standing::doubts(&served.resource, request.resource.name.as_deref().unwrap_or_default(), &doubts);
+    view.warn(answer.headers_mut(), &cache_states.trouble_of(&cluster), &clusters);
+    let doubts = if is_unique { Vec::new() } else { cache_states.doubts_of(&cluster) };
+    let doubts = cache_state::doubts(&served.resource, request.resource.name.as_deref().unwrap_or_default(), &doubts);
     answer.headers_mut().extend(doubts.into_iter().map(|warning| (header::WARNING, warning)));
     Ok(answer)
 }
 
 /// Cached view that has reached the requested version, and the clusters in which to look up the object.
-struct HeldObject {
+struct CachedObject {
     view: Arc<View>,
-    before: EarlierStandings,
+    before: EarlierCacheStates,
     versions: Versions,
     clusters: ClusterSelector,
 }
@@ -122,7 +123,7 @@ async fn find_object(
     request: ClientRequest<'_>,
     text: Option<&str>,
     readable: Option<&Readable>,
-) -> Result<HeldObject, Refusal> {
+) -> Result<CachedObject, Refusal> {
     let resource = &request.served.resource;
     let audience = readable.map(|readable| Arc::clone(&readable.audience));
     let clusters = readable.map(|readable| ClusterSelector::default().within(Arc::clone(&readable.only)));
@@ -134,7 +135,7 @@ async fn find_object(
     match wanted {
         ReadVersion::Newest => {
             let key = request.resource.key();
-            if view.writes_of_seen(WrittenBy::One(request.caller.writer()), &clusters, &key).await? {
+            if view.writes_of_seen(WriterSelector::One(request.caller.writer()), &clusters, &key).await? {
                 view.look_again(&mut before);
             }
         }
@@ -147,5 +148,5 @@ async fn find_object(
             view.reached(&of_clusters(&version, &clusters)).await.map_err(Unreached::of_object)?
         }
     }
-    Ok(HeldObject { view, before, versions, clusters })
+    Ok(CachedObject { view, before, versions, clusters })
 }

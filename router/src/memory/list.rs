@@ -11,14 +11,15 @@ use tributary_answers::negotiate::ResponseKind;
 use tributary_answers::refusal::{Refusal, VersionRefusal};
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
 use tributary_merge::{
-    CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
+    ClusterSnapshots, CompositeResourceVersion, ContinueError, ContinueToken, ListCursor, ListPage, OpeningList,
+    Position,
 };
 use tributary_rights::Readable;
-use tributary_sharing::body::{Body, Ending, FRAME_BYTES, ended_by};
-use tributary_sharing::flow::holder::Holder;
-use tributary_sharing::flow::long_answers::{AnswerTurn, AnswerTurns, Length};
+use tributary_sharing::body::{Body, EarlyEnd, FRAME_BYTES, end_early};
+use tributary_sharing::flow::long_answers::{AnswerPermit, AnswerPermits, Length};
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits;
-use tributary_views::view::{EarlierStandings, Standings, Unreached, View, WrittenBy, standing};
+use tributary_views::view::{CacheStates, EarlierCacheStates, Unreached, View, WriterSelector, cache_state};
 
 use super::uncached::CollectionRead;
 use super::{Collection, collection};
@@ -71,13 +72,13 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         let read = read(request, &options, readable.as_ref()).await?;
         let mixed = mixed_releases_warning(&read, &served.resource, &options).await;
         let (list, opening) = read.opening(limit)?;
-        let opened = open(opening, router.answer_turns(), request.caller.holder).await?;
+        let opened = open(opening, router.answer_permits(), request.caller.share_key).await?;
         match request.readable_anew(("list", &wanted, partial), &readable, begun).await? {
             None => break (list, opened, mixed),
             Some(anew) => readable = Some(anew),
         }
     };
-    let OpenedList { view, standings, left_out, clusters, versions, version } = list;
+    let OpenedList { view, cache_states, left_out, clusters, versions, version } = list;
     let include = request.finish(form, ResponseKind::List)?;
     let remaining = cursor.remaining_item_count();
     let next = cursor.continue_position().map(|position: &Position| {
@@ -96,15 +97,15 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         writer: ObjectWriter::new(&view.kind, form, include),
         metadata,
         share,
-        answer_turns: router.answer_turns(),
-        holder: request.caller.holder,
+        answer_permits: router.answer_permits(),
+        share_key: request.caller.share_key,
     };
     let mut response = followed(request.caller, answer.respond().await?);
-    view.warn(response.headers_mut(), &standings, &clusters);
+    view.warn(response.headers_mut(), &cache_states, &clusters);
     warn_limited(&mut response, readable.as_ref(), request.caller);
     warn_of_names(&mut response, &request, &wanted, readable.as_ref());
     response.headers_mut().extend(mixed.map(|warning| (header::WARNING, warning)));
-    standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
+    cache_state::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
 
@@ -114,25 +115,25 @@ fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     if answer.body().size_hint().exact().is_some() {
         return answer;
     }
-    let Some(over) = caller.over() else { return answer };
-    answer.map(|body| ended_by(body, false, over.map(|why| Ending::AtOnce(why.into())).boxed()))
+    let Some(termination) = caller.termination() else { return answer };
+    answer.map(|body| end_early(body, false, termination.map(|why| EarlyEnd::AtOnce(why.into())).boxed()))
 }
 
 struct ReadList {
     view: Arc<View>,
-    before: EarlierStandings,
+    before: EarlierCacheStates,
     left_out: Vec<ClusterName>,
     filter: Selection,
     versions: Versions,
     state: RequestedState,
-    snapshots: Heads,
+    snapshots: ClusterSnapshots,
     version: CompositeResourceVersion,
 }
 
 /// Facts about a list that do not depend on the page.
 struct OpenedList {
     view: Arc<View>,
-    standings: Arc<Standings>,
+    cache_states: Arc<CacheStates>,
     left_out: Vec<ClusterName>,
     clusters: ClusterSelector,
     versions: Versions,
@@ -147,14 +148,14 @@ impl ReadList {
     fn opening(self, limit: usize) -> Result<(OpenedList, OpeningList<Selection>), Refusal> {
         let Self { view, before, left_out, filter, versions, state, snapshots, version } = self;
         let clusters = filter.clusters.clone();
-        let standings = view.standings_with(before, &snapshots)?;
+        let cache_states = view.cache_states_with(before, &snapshots)?;
         let page = match state {
             RequestedState::Continue(token) => {
                 ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }
             }
             _ => ListPage { start: None, limit, remaining: None },
         };
-        let list = OpenedList { view, standings, left_out, clusters, versions, version };
+        let list = OpenedList { view, cache_states, left_out, clusters, versions, version };
         Ok((list, OpeningList::new(snapshots, filter, page)))
     }
 }
@@ -208,7 +209,7 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
         .as_ref()
         .and_then(|_| tributary_answers::warnings::warning_header("limited to what you may list"));
     answer.headers_mut().extend(limited.map(|warning| (header::WARNING, warning)));
-    if readable.is_one_unknown {
+    if readable.has_unknown {
         unknown_rights::warn(answer, caller);
     }
 }
@@ -231,18 +232,18 @@ pub(crate) fn warn_of_names(
 /// 429 if no write permit is free in time.
 async fn open(
     opening: OpeningList<Selection>,
-    answer_turns: &Arc<AnswerTurns>,
-    holder: Holder,
-) -> Result<(ListCursor<Selection>, Option<AnswerTurn>), Refusal> {
+    answer_permits: &Arc<AnswerPermits>,
+    share_key: ShareKey,
+) -> Result<(ListCursor<Selection>, Option<AnswerPermit>), Refusal> {
     let mut opening = match opening.step(FRAME_BYTES) {
         ControlFlow::Break(cursor) => return Ok((cursor, None)),
         ControlFlow::Continue(opening) => opening,
     };
-    let mut share = answer_turns.acquire(Length::Medium, holder).await?;
+    let mut share = answer_permits.acquire(Length::Medium, share_key).await?;
     loop {
-        share.wrote(FRAME_BYTES);
+        share.count_written(FRAME_BYTES);
         tokio::task::yield_now().await;
-        share.go_on().await?;
+        share.wait_to_continue().await?;
         opening = match opening.step(FRAME_BYTES) {
             ControlFlow::Break(cursor) => return Ok((cursor, Some(share))),
             ControlFlow::Continue(opening) => opening,
@@ -306,8 +307,8 @@ async fn snapshots(
     view: &Arc<View>,
     state: &RequestedState,
     wanted: &ClusterSelector,
-    before: &mut EarlierStandings,
-) -> Result<(Heads, CompositeResourceVersion), Refusal> {
+    before: &mut EarlierCacheStates,
+) -> Result<(ClusterSnapshots, CompositeResourceVersion), Refusal> {
     reach(request, versions, view, state, wanted, before).await?;
     Ok(match state {
         RequestedState::Exact(version) => {
@@ -327,13 +328,13 @@ async fn snapshots(
             for (cluster, component) in version.iter().filter(|(cluster, _)| !wanted.matches(cluster)) {
                 vector.raise(cluster, component);
             }
-            (heads_of(log.head(), wanted), vector)
+            (heads_of(log.latest(), wanted), vector)
         }
         RequestedState::Any
         | RequestedState::Newest
         | RequestedState::Continue(ContinueToken { version: None, .. }) => {
             let log = view.log();
-            (heads_of(log.head(), wanted), log.resource_version())
+            (heads_of(log.latest(), wanted), log.resource_version())
         }
     })
 }
@@ -345,13 +346,13 @@ async fn reach(
     view: &Arc<View>,
     state: &RequestedState,
     wanted: &ClusterSelector,
-    before: &mut EarlierStandings,
+    before: &mut EarlierCacheStates,
 ) -> Result<(), Refusal> {
     match state {
         RequestedState::Any | RequestedState::Continue(ContinueToken { version: None, .. }) => {}
         RequestedState::Newest => {
             let consistency = request.configuration.policy(&request.served.resource).consistency;
-            view.newest(WrittenBy::One(request.caller.writer()), before, consistency).await?;
+            view.newest(WriterSelector::One(request.caller.writer()), before, consistency).await?;
         }
         RequestedState::NotOlderThan(version) => {
             view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;
@@ -383,9 +384,9 @@ fn remaining_components(version: &CompositeResourceVersion, token: &ContinueToke
     rest.map(|(cluster, component)| (cluster.clone(), component)).collect()
 }
 
-fn heads_of(heads: &Heads, wanted: &ClusterSelector) -> Heads {
+fn heads_of(heads: &ClusterSnapshots, wanted: &ClusterSelector) -> ClusterSnapshots {
     if wanted.is_everything() {
         return heads.clone();
     }
-    Heads::new(heads.iter().filter(|(cluster, _)| wanted.matches(cluster)).cloned().collect())
+    ClusterSnapshots::new(heads.iter().filter(|(cluster, _)| wanted.matches(cluster)).cloned().collect())
 }

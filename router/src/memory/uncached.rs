@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
-use tributary_views::view::{CollectionObstacle, Standing, Standings};
+use tributary_views::view::{CacheState, CacheStates, UncachedReason};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CollectionRead {
@@ -38,27 +38,27 @@ pub(super) enum CollectionSource {
 pub(super) fn choose_source(
     resource: &GroupVersionResource,
     read: CollectionRead,
-    standings: &Standings,
+    cache_states: &CacheStates,
     can_be_asked: impl Fn(&ClusterName) -> bool,
 ) -> CollectionSource {
-    let unheld = || standings.unknown().cloned().collect();
-    let opaque = |(_, standing): &(&ClusterName, &Standing)| {
-        !resource.is_built_in() && standing.obstacle() == Some(CollectionObstacle::OpaqueVersions)
+    let uncached = || cache_states.unknown().cloned().collect();
+    let opaque = |(_, cache_state): &(&ClusterName, &CacheState)| {
+        !resource.is_built_in() && cache_state.uncached_reason() == Some(UncachedReason::OpaqueVersions)
     };
-    match (read, standings.iter().find(opaque)) {
-        (CollectionRead::LivePage, _) => return CollectionSource::Clusters(unheld()),
+    match (read, cache_states.iter().find(opaque)) {
+        (CollectionRead::LivePage, _) => return CollectionSource::Clusters(uncached()),
         (CollectionRead::Watch, Some((cluster, _))) => return CollectionSource::Nobody(cluster.clone()),
-        (_, Some(_)) => return CollectionSource::Clusters(unheld()),
+        (_, Some(_)) => return CollectionSource::Clusters(uncached()),
         (CollectionRead::NewestList, None) => {}
         (_, None) => return CollectionSource::Memory,
     }
-    let is_listed = |(cluster, standing): (&ClusterName, &Standing)| {
-        let may_list = standing.obstacle() == Some(CollectionObstacle::TooLarge) || standing.is_under_way();
+    let is_listed = |(cluster, cache_state): (&ClusterName, &CacheState)| {
+        let may_list = cache_state.uncached_reason() == Some(UncachedReason::TooLarge) || cache_state.is_under_way();
         may_list && can_be_asked(cluster)
     };
-    let is_stale = |(_, standing): (&ClusterName, &Standing)| matches!(standing, Standing::Stale { .. });
-    match standings.iter().any(is_listed) && !standings.iter().any(is_stale) {
-        true => CollectionSource::Clusters(unheld()),
+    let is_stale = |(_, cache_state): (&ClusterName, &CacheState)| matches!(cache_state, CacheState::Stale { .. });
+    match cache_states.iter().any(is_listed) && !cache_states.iter().any(is_stale) {
+        true => CollectionSource::Clusters(uncached()),
         false => CollectionSource::Memory,
     }
 }
@@ -73,18 +73,21 @@ mod tests {
         text.split_whitespace().map(|name| ClusterName::new(name).unwrap()).collect()
     }
 
-    fn standing(word: &str) -> Standing {
+    fn cache_state(word: &str) -> CacheState {
         let since = Instant::now();
-        let unknown =
-            |reason: Option<&str>, obstacle| Standing::Unknown { since, reason: reason.map(Into::into), obstacle };
+        let unknown = |reason: Option<&str>, uncached_reason| CacheState::Unknown {
+            since,
+            reason: reason.map(Into::into),
+            uncached_reason,
+        };
         match word {
-            "fresh" => Standing::Fresh,
-            "stale" => Standing::Stale { since, reason: "unreachable".into(), forbidden: false },
-            "syncing" => unknown(None, CollectionObstacle::Passing),
-            "failed" => unknown(Some("500"), CollectionObstacle::Passing),
-            "forbidden" => unknown(Some("forbidden"), CollectionObstacle::Forbidden),
-            "large" => unknown(Some("too large"), CollectionObstacle::TooLarge),
-            "opaque" => unknown(Some("opaque"), CollectionObstacle::OpaqueVersions),
+            "fresh" => CacheState::Fresh,
+            "stale" => CacheState::Stale { since, reason: "unreachable".into(), forbidden: false },
+            "syncing" => unknown(None, UncachedReason::Transient),
+            "failed" => unknown(Some("500"), UncachedReason::Transient),
+            "forbidden" => unknown(Some("forbidden"), UncachedReason::Forbidden),
+            "large" => unknown(Some("too large"), UncachedReason::TooLarge),
+            "opaque" => unknown(Some("opaque"), UncachedReason::OpaqueVersions),
             other => panic!("{other}"),
         }
     }
@@ -97,7 +100,7 @@ mod tests {
         let nobody = |text| CollectionSource::Nobody(names(text).remove(0));
         let custom = GroupVersionResource::new("projectcalico.org", "v3", "networksets");
         // The clusters are a, b and c. The boolean tells whether c is reachable.
-        for (standings, can_ask_c, expected) in [
+        for (cache_states, can_ask_c, expected) in [
             ("fresh fresh fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
             ("fresh stale fresh", true, [memory.clone(), memory.clone(), memory.clone(), clusters("")]),
             ("fresh fresh failed", true, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),
@@ -110,11 +113,11 @@ mod tests {
             ("fresh stale large", true, [memory.clone(), memory.clone(), memory.clone(), clusters("c")]),
             ("fresh forbidden large", true, [clusters("b c"), memory.clone(), memory, clusters("b c")]),
         ] {
-            let all = names("a b c").into_iter().zip(standings.split(' ').map(standing));
-            let all: Standings = all.collect();
+            let all = names("a b c").into_iter().zip(cache_states.split(' ').map(cache_state));
+            let all: CacheStates = all.collect();
             for (read, expected) in [NewestList, List, Watch, LivePage].into_iter().zip(expected) {
                 let can_be_asked = |name: &ClusterName| name.as_str() != "c" || can_ask_c;
-                assert_eq!(choose_source(&custom, read, &all, can_be_asked), expected, "{standings}, {read:?}");
+                assert_eq!(choose_source(&custom, read, &all, can_be_asked), expected, "{cache_states}, {read:?}");
             }
         }
     }
@@ -126,17 +129,17 @@ mod tests {
             [("", "v1", "pods"), ("apps", "v1", "deployments"), ("storage.k8s.io", "v1", "storageclasses")]
         {
             let resource = GroupVersionResource::new(group, version, resource);
-            for standings in ["fresh opaque", "stale opaque", "opaque opaque"] {
-                let all: Standings = names("a b").into_iter().zip(standings.split(' ').map(standing)).collect();
+            for cache_states in ["fresh opaque", "stale opaque", "opaque opaque"] {
+                let all: CacheStates = names("a b").into_iter().zip(cache_states.split(' ').map(cache_state)).collect();
                 for read in [NewestList, List, Watch] {
                     assert_eq!(
                         choose_source(&resource, read, &all, |_| true),
                         CollectionSource::Memory,
-                        "{standings}, {read:?}"
+                        "{cache_states}, {read:?}"
                     );
                 }
                 let page = choose_source(&resource, LivePage, &all, |_| true);
-                assert!(matches!(page, CollectionSource::Clusters(_)), "{standings}");
+                assert!(matches!(page, CollectionSource::Clusters(_)), "{cache_states}");
             }
         }
     }

@@ -22,11 +22,11 @@ use tributary_answers::negotiate::ResponseKind;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{ClusterSelector, ItemResourceVersions, Timeout, WatchOptions};
 use tributary_merge::Watcher;
-use tributary_rights::{DeniedAt, NotedRights};
+use tributary_rights::{DeniedAt, SubscribedRights};
 use tributary_sharing::body::{self, Body, BoxError};
 use tributary_sharing::flow::long_answers::{Length, MEDIUM_BYTES};
 use tributary_sharing::limits;
-use tributary_views::view::{View, standing};
+use tributary_views::view::{View, cache_state};
 
 use super::list::{warn_limited, warn_of_names};
 use super::uncached::CollectionRead;
@@ -61,7 +61,8 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let denied = caller.dispatched.clone().map(|dispatched| -> DeniedAt {
         Arc::new(move |cluster| dispatched.denied_clusters().is_some_and(|denied| denied.has(cluster)))
     });
-    let noted = caller.rights().map(|rights| NotedRights::new(rights, request.read_place(), wanted.clone(), denied));
+    let noted =
+        caller.rights().map(|rights| SubscribedRights::new(rights, request.read_target(), wanted.clone(), denied));
     let readable = request.readable("watch", &wanted, partial).await?;
     let collection = collection::collection(request, labels, fields, readable.as_ref(), CollectionRead::Watch).await?;
     let Collection { view, before, left_out, filter } = collection;
@@ -76,14 +77,14 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let versions = request.configuration.versions(&served.resource).of_audience(audience);
     let clusters = filter.clusters.clone();
     let answer = |body| answer::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
-    let StartedWatch { watcher, ahead, standings } =
+    let StartedWatch { watcher, ahead, cache_states } =
         match start(request, &versions, &view, before, &options, filter).await {
             Ok(started) => started,
             Err(NotStarted::AsAnswer(refusal)) => return Err(refusal),
             Err(NotStarted::InStream(refusal)) => return Ok(answer(body::full(error(&refusal.status(), form)))),
         };
     let phase = match initial_length(&view, &watcher) {
-        Some(length) => StreamPhase::Initial(router.answer_turns().acquire(length, caller.holder).await?),
+        Some(length) => StreamPhase::Initial(router.answer_permits().acquire(length, caller.share_key).await?),
         None => StreamPhase::Behind,
     };
     let source = LogPosition::new(&view, caller.connection, watcher, is_forbidden);
@@ -95,12 +96,12 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let stream =
         WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone()).under(followed, policies);
     let mut response = answer(frames(stream));
-    view.warn(response.headers_mut(), &standings, &clusters);
+    view.warn(response.headers_mut(), &cache_states, &clusters);
     warn_limited(&mut response, readable.as_ref(), caller);
     warn_of_names(&mut response, &request, &wanted, readable.as_ref());
     let only_watched = readable.as_ref().map_or(&[][..], |readable| &readable.only_watched);
-    standing::warn_only_watched(response.headers_mut(), &served.resource, only_watched);
-    standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
+    cache_state::warn_only_watched(response.headers_mut(), &served.resource, only_watched);
+    cache_state::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
 
@@ -133,7 +134,7 @@ fn initial_length(view: &View, watcher: &Watcher<Arc<Selection>>) -> Option<Leng
         return None;
     }
     let filter = watcher.filter();
-    let heads = Arc::clone(view.log().head());
+    let heads = Arc::clone(view.log().latest());
     let (mut objects, mut bytes) = (0, 0);
     for object in heads.iter().flat_map(|(_, snapshot)| snapshot.range(&filter.scope(), None)) {
         objects += 1;

@@ -31,7 +31,7 @@ pub(crate) fn check_media_types(
 ) -> Result<(), RouteRefusal> {
     let answer = match plan {
         // Bodies that are no Kubernetes objects have other media types, which the member checks.
-        ResourcePlan::Owner(OwnerRequest::Opaque) => return Ok(()),
+        ResourcePlan::Owner(OwnerRequest::Streamed) => return Ok(()),
         ResourcePlan::List | ResourcePlan::ListLive => ResponseKind::List,
         ResourcePlan::Watch => ResponseKind::Watch,
         ResourcePlan::SelfReview => ResponseKind::Review,
@@ -58,7 +58,7 @@ mod tests {
         let nodes = GroupVersionResource::new("", "v1", "nodes");
         let gadgets = GroupVersionResource::new("example.test", "v1", "gadgets");
         let object = ResourcePlan::Owner(OwnerRequest::Object);
-        let opaque = ResourcePlan::Owner(OwnerRequest::Opaque);
+        let opaque = ResourcePlan::Owner(OwnerRequest::Streamed);
         let merge = "application/merge-patch+json; charset=utf-8";
         let cases = [
             (Verb::Patch, &nodes, object, "application/json", "text/html", Some("PatchFormat")),

@@ -23,9 +23,9 @@ use tributary_fleet::topology::ClusterMark;
 use tributary_merge::ListCursor;
 use tributary_rights::{ClusterItemVersions, ItemVersions};
 use tributary_sharing::body::{self, Body, BoxError, FRAME_BYTES};
-use tributary_sharing::flow::holder::Holder;
-use tributary_sharing::flow::large_bodies::beside;
-use tributary_sharing::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, NoTurn};
+use tributary_sharing::flow::large_bodies::run_in_place;
+use tributary_sharing::flow::long_answers::{AnswerPermit, AnswerPermits, Length, MEDIUM_BYTES, NoWritePermit};
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_views::view::View;
 
 use super::indent::Indent;
@@ -91,11 +91,11 @@ pub(crate) struct ListAnswer<'a> {
     pub writer: ObjectWriter,
     pub metadata: ListMetadata,
     /// Write permit that the search for the end of the page has already taken.
-    pub share: Option<AnswerTurn>,
+    pub share: Option<AnswerPermit>,
     /// Write permits: an answer of more than one frame needs a write permit.
-    pub answer_turns: &'a Arc<AnswerTurns>,
+    pub answer_permits: &'a Arc<AnswerPermits>,
     /// Client (connection or user) whose share of write permits the answer uses.
-    pub holder: Holder,
+    pub share_key: ShareKey,
 }
 
 impl ListAnswer<'_> {
@@ -105,7 +105,7 @@ impl ListAnswer<'_> {
     /// # Errors
     /// 429 if no write permit is free in time.
     pub(crate) async fn respond(self) -> Result<Response<Body>, Refusal> {
-        let Self { view, cursor, writer, metadata, share, answer_turns, holder } = self;
+        let Self { view, cursor, writer, metadata, share, answer_permits, share_key } = self;
         let AnswerForm { encoding, gzip, .. } = writer.form();
         let content_type = encoding.content_type();
         let start = cursor.clone();
@@ -119,7 +119,8 @@ impl ListAnswer<'_> {
             Some(share) => share,
             None => {
                 let is_long = start.exceeds(MEDIUM_BYTES) == Some(true);
-                let mut turn = pin!(answer_turns.acquire(if is_long { Length::Long } else { Length::Medium }, holder));
+                let mut turn =
+                    pin!(answer_permits.acquire(if is_long { Length::Long } else { Length::Medium }, share_key));
                 match poll!(turn.as_mut()) {
                     Poll::Ready(turn) => turn?,
                     // A waiting answer keeps no bytes in memory.
@@ -165,7 +166,7 @@ struct LongAnswer {
     gzip: Option<Gzip>,
     /// True once the last frame was returned.
     is_last: Arc<AtomicBool>,
-    share: AnswerTurn,
+    share: AnswerPermit,
     pieces: usize,
 }
 
@@ -183,7 +184,7 @@ impl LongAnswer {
     }
 
     /// Returns the next frame to send; `None` after the last.
-    async fn next(&mut self) -> Result<Option<Bytes>, NoTurn> {
+    async fn next(&mut self) -> Result<Option<Bytes>, NoWritePermit> {
         if self.is_last.load(Relaxed) {
             return Ok(None);
         }
@@ -210,9 +211,9 @@ impl LongAnswer {
 
     /// Returns the next piece of text, never empty; `None` after the last. Writing many megabytes runs without a pause,
     /// and so does a search of many objects for few matches. Therefore the function yields after a few pieces.
-    async fn text(&mut self) -> Result<Option<Bytes>, NoTurn> {
+    async fn text(&mut self) -> Result<Option<Bytes>, NoWritePermit> {
         loop {
-            self.share.go_on().await?;
+            self.share.wait_to_continue().await?;
             let text = next_text(&mut self.frames, &mut self.list, &mut self.share);
             self.pieces += 1;
             // Writing YAML takes a hundred times as long as copying JSON, and compression takes ten times as long.
@@ -250,9 +251,9 @@ impl<S: Stream<Item = Result<Frame<Bytes>, BoxError>>> http_body::Body for ListB
 
 /// Returns the text of one frame; empty if no object matched. The answer's length for the write permit counts
 /// uncompressed bytes.
-fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut AnswerTurn) -> Option<Bytes> {
+fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut AnswerPermit) -> Option<Bytes> {
     let text = frames.pop_front().or_else(|| list.next_frame().map(Bytes::from))?;
-    share.wrote(if text.is_empty() { FRAME_BYTES } else { text.len() });
+    share.count_written(if text.is_empty() { FRAME_BYTES } else { text.len() });
     Some(text)
 }
 
@@ -281,7 +282,7 @@ impl ListWriter {
             AnswerForm { encoding: Encoding::Json, .. } => self.json_frame(),
             AnswerForm { encoding: Encoding::Protobuf, .. } => self.protobuf_frame(),
             // The conversion of one object of a megabyte takes a tenth of a second.
-            AnswerForm { encoding: Encoding::Yaml, .. } => beside(|| self.yaml_frame()),
+            AnswerForm { encoding: Encoding::Yaml, .. } => run_in_place(|| self.yaml_frame()),
         };
         let Some(indent) = &mut self.indent else { return Some(frame) };
         // Indentation makes the text about 1.5 times as long.

@@ -12,19 +12,19 @@ use tributary_answers::refusal::{Refusal, RequestRefusal};
 use tributary_apimachinery::permit::TunnelPermits;
 use tributary_apimachinery::{RequestInfo, ResourceRequest};
 use tributary_sharing::body::Body;
-use tributary_sharing::flow::fair_semaphore::Portion;
-use tributary_sharing::flow::long_running::LongRunningPlace;
+use tributary_sharing::flow::fair_semaphore::FairPermit;
+use tributary_sharing::flow::long_running::LongRunningPermit;
 use tributary_sharing::limits::{NAME_BYTES, QUERY_PARAMETERS};
 
 use super::staged_request::StagedRequest;
 use crate::caller::Caller;
-use crate::received::Received;
+use crate::received::ReceivedRequest;
 use crate::request_context::RequestContext;
 use crate::{Router, health};
 
 pub(crate) struct Admitted {
     pub(crate) caller: Caller,
-    pub(crate) place: AdmissionPermit,
+    pub(crate) permit: AdmissionPermit,
 }
 
 /// Permits of a request. A health check needs no permits, so that a busy process still answers.
@@ -32,10 +32,10 @@ pub(crate) struct Admitted {
 pub(crate) struct AdmissionPermit {
     /// Permit of requests in flight, until the answer begins; `None` for a long-running request.
     #[expect(dead_code, reason = "it is dropped, never read")]
-    in_flight: Option<Portion>,
+    in_flight: Option<FairPermit>,
     /// Permit of long-running requests, until the request ends: for long-running requests, and for requests that may
     /// switch protocols. `None` in personal mode.
-    lasting: Option<LongRunningPlace>,
+    long_running: Option<LongRunningPermit>,
 }
 
 /// Admits a request.
@@ -49,45 +49,45 @@ pub(crate) fn admit_request(
 ) -> Result<Admitted, Refusal> {
     let admitted = admit(request.router, request.received, headers, context)?;
     if let (true, Some(upgrade)) = (request.received.may_switch, &context.arrival.upgrade) {
-        admitted.place.keep_for_tunnel(&upgrade.permits);
+        admitted.permit.attach_to_tunnel(&upgrade.permits);
     }
     Ok(admitted)
 }
 
 fn admit(
     router: &Router,
-    received: Received<'_>,
+    received: ReceivedRequest<'_>,
     headers: &HeaderMap,
     context: &RequestContext,
 ) -> Result<Admitted, Refusal> {
-    let Received { info, query, may_switch, .. } = received;
+    let ReceivedRequest { info, query, may_switch, .. } = received;
     bounded(info, query)?;
     let caller = Caller::from_request(headers, context, router.rights())?;
     if health::is_check(info) {
-        return Ok(Admitted { caller, place: AdmissionPermit::default() });
+        return Ok(Admitted { caller, permit: AdmissionPermit::default() });
     }
-    let lasts = info.class().is_long_running();
-    let shares = router.long_running().filter(|_| lasts || may_switch);
+    let is_permanent = info.class().is_long_running();
+    let shares = router.long_running().filter(|_| is_permanent || may_switch);
     let text = info.path.len() + query.map_or(0, str::len) + caller.text_bytes();
-    let place = AdmissionPermit {
-        in_flight: (!lasts).then(|| router.requests().acquire(caller.holder, 1)).transpose()?,
-        lasting: shares.map(|shares| shares.acquire(caller.holder, may_switch, text)).transpose()?,
+    let permit = AdmissionPermit {
+        in_flight: (!is_permanent).then(|| router.requests().acquire(caller.share_key, 1)).transpose()?,
+        long_running: shares.map(|shares| shares.acquire(caller.share_key, may_switch, text)).transpose()?,
     };
-    Ok(Admitted { caller, place })
+    Ok(Admitted { caller, permit })
 }
 
 impl AdmissionPermit {
     /// Attaches the permit of a long-running request to its tunnel, until the tunnel ends.
-    pub(crate) fn keep_for_tunnel(&self, permits: &TunnelPermits) {
-        if let Some(lasting) = &self.lasting {
-            lasting.keep_for_tunnel(permits);
+    pub(crate) fn attach_to_tunnel(&self, permits: &TunnelPermits) {
+        if let Some(long_running) = &self.long_running {
+            long_running.attach_to_tunnel(permits);
         }
     }
 
     /// Attaches the permit of a long-running request to the answer's body. Releases the permit of requests in flight.
-    pub(crate) fn kept_by_body(self, answer: Response<Body>) -> Response<Body> {
-        match self.lasting {
-            Some(lasting) => lasting.kept_by_body(answer),
+    pub(crate) fn attach_to_body(self, answer: Response<Body>) -> Response<Body> {
+        match self.long_running {
+            Some(long_running) => long_running.attach_to_body(answer),
             None => answer,
         }
     }
@@ -110,8 +110,8 @@ fn bounded(info: &RequestInfo, query: Option<&str>) -> Result<(), RequestRefusal
             return Err(RequestRefusal::TooLong { what, max: NAME_BYTES });
         }
     }
-    let is_opaque = request.is_some_and(ResourceRequest::is_opaque);
-    if !is_opaque && query.is_some_and(|query| query.split('&').count() > QUERY_PARAMETERS) {
+    let is_streamed = request.is_some_and(ResourceRequest::is_streamed);
+    if !is_streamed && query.is_some_and(|query| query.split('&').count() > QUERY_PARAMETERS) {
         return Err(RequestRefusal::TooManyParameters { max: QUERY_PARAMETERS });
     }
     Ok(())
@@ -145,14 +145,19 @@ mod tests {
         for query in [None, Some("watch=1")] {
             let info = RequestInfo::parse("GET", "/api/v1/pods", query).unwrap();
             let (headers, preferences) = (HeaderMap::new(), Preferences::from_headers(&HeaderMap::new(), None));
-            let let_in = |user: &User| {
-                let received =
-                    Received { info: &info, query, is_head: false, may_switch: false, preferences: &preferences };
+            let allowed_clusters_of = |user: &User| {
+                let received = ReceivedRequest {
+                    info: &info,
+                    query,
+                    is_head: false,
+                    may_switch: false,
+                    preferences: &preferences,
+                };
                 admit(&router, received, &headers, &RequestContext::for_user(user, &Request::new(()))).ok()
             };
-            let accounts: Vec<_> = (0..12).filter_map(|number| let_in(&account(number))).collect();
+            let accounts: Vec<_> = (0..12).filter_map(|number| allowed_clusters_of(&account(number))).collect();
             assert_eq!(accounts.len(), 3, "each alone would have one, and eight of them all: {query:?}");
-            let ann = let_in(&User::named("test", "ann"));
+            let ann = allowed_clusters_of(&User::named("test", "ann"));
             assert!(ann.is_some(), "{query:?}");
         }
     }
@@ -175,13 +180,14 @@ mod tests {
             let info = RequestInfo::parse("GET", path, None).unwrap();
             let (headers, preferences) = (HeaderMap::new(), Preferences::from_headers(&HeaderMap::new(), None));
             let (context, tunnel) = (RequestContext::for_user(&user, &Request::new(())), TunnelPermits::default());
-            let received = Received { info: &info, query: None, is_head: false, may_switch, preferences: &preferences };
-            let place = admit(&router, received, &headers, &context).ok().unwrap().place;
-            place.keep_for_tunnel(&tunnel);
+            let received =
+                ReceivedRequest { info: &info, query: None, is_head: false, may_switch, preferences: &preferences };
+            let permit = admit(&router, received, &headers, &context).ok().unwrap().permit;
+            permit.attach_to_tunnel(&tunnel);
             assert_eq!(held(), under_way, "{path}");
             let mut switched = Response::new(body::empty());
             *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            let answer = place.kept_by_body(switched);
+            let answer = permit.attach_to_body(switched);
             drop(answer);
             assert_eq!(held(), joined, "{path} after the 101");
             drop(tunnel);

@@ -18,7 +18,7 @@ use crate::caller::Caller;
 use crate::candidates_by_plan::candidates_by_plan;
 use crate::configuration::ConfigurationSnapshot;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan};
-use crate::received::Received;
+use crate::received::ReceivedRequest;
 use crate::request::ClientRequest;
 use crate::{Router, forward, health, memory, response};
 
@@ -34,7 +34,7 @@ pub(crate) async fn answer_planned(
     planned: PlannedAnswer<'_>,
 ) -> Result<Response<Body>, Refusal> {
     let (router, received) = (request.router, request.received);
-    let Received { info, query, preferences, .. } = received;
+    let ReceivedRequest { info, query, preferences, .. } = received;
     let configuration = planned.renewed.as_deref().unwrap_or(request.configuration);
     match planned.plan {
         Plan::Cluster(cluster) => {
@@ -45,15 +45,15 @@ pub(crate) async fn answer_planned(
             Box::pin(router.discover(&head, &path)).await
         }
         Plan::Health => {
-            if caller.rights().is_some() && health::asks_of_clusters(&info.path, query) {
-                request.trace.note_by_clusters();
+            if caller.rights().is_some() && health::requests_clusters(&info.path, query) {
+                request.trace.record_by_clusters();
             }
             Box::pin(router.health(info, query, caller)).await
         }
-        Plan::Version => router.version(preferences).map_err(|refusal| router.told_to_all(refusal)),
+        Plan::Version => router.version(preferences).map_err(|refusal| router.hide_cluster_names(refusal)),
         Plan::OpenApi => {
             let document = Box::pin(router.openapi.answer_request(&info.path, query, message.headers())).await;
-            document.map_err(|refusal| router.told_to_all(refusal))
+            document.map_err(|refusal| router.hide_cluster_names(refusal))
         }
         Plan::Resource(served, plan) => {
             let planned = PlannedResource { configuration, served: &served, plan };
@@ -78,29 +78,29 @@ impl Router {
         caller: &Caller,
     ) -> Result<Response<Body>, Refusal> {
         let draining = self.is_leaving();
-        let asks_of_clusters = health::asks_of_clusters(&info.path, query);
-        let mut tells_of_clusters = health::tells_of_clusters(&info.path, query, draining);
+        let requests_clusters = health::requests_clusters(&info.path, query);
+        let mut shows_clusters = health::shows_clusters(&info.path, query, draining);
         // Every user may send health checks, but not every user may see names of clusters. The plain answer `ok` has no
         // names.
-        if asks_of_clusters || tells_of_clusters {
-            match caller.may_visit(report::PATH).await {
-                Err(refusal) if asks_of_clusters => return Err(refusal),
+        if requests_clusters || shows_clusters {
+            match caller.may_get_non_resource_url(report::PATH).await {
+                Err(refusal) if requests_clusters => return Err(refusal),
                 // While the process drains, all users get one answer, which names no cluster.
-                may_visit => tells_of_clusters &= may_visit.is_ok(),
+                may_get_non_resource_url => shows_clusters &= may_get_non_resource_url.is_ok(),
             }
         }
-        let report = if tells_of_clusters { self.report().await } else { Report::default() };
+        let report = if shows_clusters { self.report().await } else { Report::default() };
         Ok(health::answer_check(&info.path, query, &report, draining))
     }
 
     async fn answer_resource(
         &self,
         message: Request<Body>,
-        received: Received<'_>,
+        received: ReceivedRequest<'_>,
         caller: &Caller,
         PlannedResource { configuration, served, plan }: PlannedResource<'_>,
     ) -> Result<Response<Body>, Refusal> {
-        let Received { info, query, preferences, .. } = received;
+        let ReceivedRequest { info, query, preferences, .. } = received;
         let resource = info.resource().ok_or(Refusal::NoRoute)?;
         if let Some(dispatched) = &caller.dispatched {
             dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
@@ -129,7 +129,7 @@ impl Router {
             ResourcePlan::Get { or_elsewhere } => {
                 let stage = request.caller.stage("memory");
                 let lacks = |answer: &Result<Response<Body>, Refusal>| {
-                    answer.as_ref().is_err_and(Refusal::is_of_unknown_rights)
+                    answer.as_ref().is_err_and(Refusal::is_about_unknown_rights)
                 };
                 let answer = match request.caller.rights() {
                     Some(rights) => rights.with_joining(|| memory::get::get(request), lacks).await,
@@ -150,7 +150,7 @@ impl Router {
                 drop(stage);
                 match answer {
                     Err(Refusal::NotCached(lacking)) => {
-                        Box::pin(self.list_from_clusters(request, &lacking.unheld)).await
+                        Box::pin(self.list_from_clusters(request, &lacking.uncached)).await
                     }
                     answer => answer,
                 }
@@ -187,12 +187,12 @@ impl Router {
     async fn list_from_clusters(
         &self,
         request: ClientRequest<'_>,
-        unheld: &[ClusterName],
+        uncached: &[ClusterName],
     ) -> Result<Response<Body>, Refusal> {
         let ClientRequest { configuration, caller, info, query, resource, served, .. } = request;
         let plan = ResourcePlan::ListLive;
         let candidates = candidates_by_plan(configuration, caller, (info, query), resource, plan).await?;
-        forward::list::list(request.about(resource, served, &candidates), unheld).await
+        forward::list::list(request.about(resource, served, &candidates), uncached).await
     }
 
     /// Answers `/version` with the version of the oldest server, whose features exist in every cluster.
@@ -205,22 +205,22 @@ impl Router {
     }
 
     /// Returns the refusal in the form that every user may see. In shared mode this form names no cluster.
-    fn told_to_all(&self, refusal: Refusal) -> Refusal {
+    fn hide_cluster_names(&self, refusal: Refusal) -> Refusal {
         if self.rights.is_some() { refusal.without_names() } else { refusal }
     }
 
     /// Returns the 503 while no cluster has answered, with the failures of the clusters.
     fn nobody(&self, what: &'static str) -> MemberRefusal {
-        let troubles = self.fleet.clusters().values().map(|cluster| cluster.trouble()).collect();
-        MemberRefusal::Untold { what, troubles }
+        let failures = self.fleet.clusters().values().map(|cluster| cluster.failure()).collect();
+        MemberRefusal::Unreported { what, failures }
     }
 
     async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Refusal> {
-        let union = self.fleet.union();
+        let merged_discovery = self.fleet.merged_discovery();
         let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         let wish = documents::negotiate(accept, path)?;
         if wish.aggregated {
-            let document = union.aggregated(*path == DiscoveryPath::Core).clone();
+            let document = merged_discovery.aggregated(*path == DiscoveryPath::Core).clone();
             return Ok(response::discovery::answer_document(&request.headers, document, wish));
         }
         let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
@@ -228,11 +228,17 @@ impl Router {
         let hashes = match path {
             DiscoveryPath::Version(group, version) => {
                 let dispatch = self.dispatch.current();
-                forward::storage_versions::hashes(&self.fleet, &union, (*group, *version), dispatch.as_deref()).await
+                forward::storage_versions::hashes(
+                    &self.fleet,
+                    &merged_discovery,
+                    (*group, *version),
+                    dispatch.as_deref(),
+                )
+                .await
             }
             _ => StorageVersionHashes::new(),
         };
-        let document = documents::legacy(&union, path, address, &hashes).ok_or(Refusal::NoRoute)?;
+        let document = documents::legacy(&merged_discovery, path, address, &hashes).ok_or(Refusal::NoRoute)?;
         Ok(response::discovery::answer_document(&request.headers, document, wish))
     }
 }

@@ -25,12 +25,12 @@ pub(crate) async fn answer_by_rights(
     caller: &Caller,
     answer: Pin<&mut impl Future<Output = Result<Response<Body>, Refusal>>>,
 ) -> Result<Response<Body>, Refusal> {
-    let answer = caller.unless_crowded(request.received.info.verb, answer).await;
-    let is_of_unknown_rights = match &answer {
-        Err(refusal) => refusal.is_of_unknown_rights(),
+    let answer = caller.refuse_over_limit(request.received.info.verb, answer).await;
+    let is_about_unknown_rights = match &answer {
+        Err(refusal) => refusal.is_about_unknown_rights(),
         Ok(_) => caller.lacks_rights(),
     };
-    match is_of_unknown_rights {
+    match is_about_unknown_rights {
         true => Box::pin(name_unknown_rights(request.router, caller, answer)).await,
         false => answer,
     }
@@ -43,12 +43,14 @@ async fn name_unknown_rights(
     answer: Result<Response<Body>, Refusal>,
 ) -> Result<Response<Body>, Refusal> {
     let Some(mirror) = router.rights() else { return answer };
-    if caller.may_visit(report::PATH).await.is_err() {
+    if caller.may_get_non_resource_url(report::PATH).await.is_err() {
         return answer;
     }
-    let obstacles = mirror.obstacles();
-    let mut answer = answer.map_err(|refusal| refusal.of_these(obstacles.clone()))?;
-    answer.headers_mut().extend(unknown_rights::warnings(&obstacles).map(|warning| (header::WARNING, warning)));
+    let unknown_rights_reasons = mirror.unknown_rights_reasons();
+    let mut answer = answer.map_err(|refusal| refusal.with_unknown_rights(unknown_rights_reasons.clone()))?;
+    answer
+        .headers_mut()
+        .extend(unknown_rights::warnings(&unknown_rights_reasons).map(|warning| (header::WARNING, warning)));
     Ok(answer)
 }
 
@@ -58,15 +60,19 @@ impl Router {
     ///
     /// # Errors
     /// The answer to send instead: 403 with kube-apiserver's message.
-    pub async fn may_visit(&self, head: &Parts, context: &RequestContext) -> Result<(), Box<Response<Body>>> {
+    pub async fn may_get_non_resource_url(
+        &self,
+        head: &Parts,
+        context: &RequestContext,
+    ) -> Result<(), Box<Response<Body>>> {
         let (path, query) = (head.uri.path(), head.uri.query());
         let preferences = Preferences::from_headers(&head.headers, query);
         let caller = Caller::from_request(&head.headers, context, self.rights());
-        let may_visit = match caller {
-            Ok(caller) => caller.may_visit(path).await,
+        let may_get_non_resource_url = match caller {
+            Ok(caller) => caller.may_get_non_resource_url(path).await,
             Err(refusal) => Err(refusal),
         };
-        match may_visit {
+        match may_get_non_resource_url {
             Ok(()) => Ok(()),
             Err(refusal) => Err(Box::new(response::status(&refusal.status(), preferences.error_form()))),
         }

@@ -32,7 +32,7 @@ pub(crate) fn apply_policies(
     if is_followed && !health::is_check(info) {
         let user_agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let (sender, dispatch) = (caller.sender(request.user, info)?, configuration.dispatch.clone());
-        let may_act = || caller.rights().and_then(|rights| rights.is_known_to_act(info));
+        let may_act = || caller.rights().and_then(|rights| rights.is_impersonation_allowed(info));
         let (gate, trace) = (request.router.dispatch(), caller.trace.as_ref());
         caller.dispatched = Some(Dispatched::pass(gate, dispatch, info, (sender, user_agent), &may_act, trace)?);
     }
@@ -42,7 +42,7 @@ pub(crate) fn apply_policies(
 }
 
 /// Sets the answer's Warning about clusters that refuse the request.
-pub(crate) fn note_denied_clusters(request: &mut StagedRequest<'_>, caller: &Caller) {
+pub(crate) fn record_denied_clusters(request: &mut StagedRequest<'_>, caller: &Caller) {
     request.warning = denied_warning(caller).map(Box::new);
 }
 
@@ -67,7 +67,7 @@ impl Router {
         let refusal = Refusal::from(dispatch.frozen(&cluster?)?);
         let preferences = Preferences::from_headers(&head.headers, head.uri.query());
         let answer = response::status(&refusal.status(), preferences.error_form());
-        arrival.trace.note_decision(Decision::Denied);
+        arrival.trace.record_decision(Decision::Denied);
         self.count_frozen(head, &arrival.reading, answer.status(), started);
         Some(answer)
     }

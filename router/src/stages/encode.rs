@@ -88,7 +88,7 @@ impl Router {
         let mut segments = path.split('/').skip(1);
         match (segments.next(), segments.next()) {
             (Some("api"), _) | (Some("apis"), None | Some("")) => true,
-            (Some("apis"), Some(group)) => self.fleet.union().has_document(&DiscoveryPath::Group(group)),
+            (Some("apis"), Some(group)) => self.fleet.merged_discovery().has_document(&DiscoveryPath::Group(group)),
             _ => false,
         }
     }

@@ -9,25 +9,28 @@ use super::staged_request::StagedRequest;
 use crate::caller::Caller;
 
 /// Permit of a request in its schema; empty without a schema.
-pub(crate) struct SchemaPlace(Option<Permit>);
+pub(crate) struct SchemaPermit(Option<Permit>);
 
 /// Waits for a permit of the schema. Cancellation is safe: the request leaves the queue.
 ///
 /// # Errors
 /// 429.
-pub(crate) async fn wait_for_place(request: &StagedRequest<'_>, caller: &Caller) -> Result<SchemaPlace, Refusal> {
+pub(crate) async fn acquire_schema_permit(
+    request: &StagedRequest<'_>,
+    caller: &Caller,
+) -> Result<SchemaPermit, Refusal> {
     let StagedRequest { received, user, configuration, .. } = *request;
-    Ok(SchemaPlace(match request.schema {
-        Some(schema) => Some(schema.admit(received, user, caller, &configuration.union).await?),
+    Ok(SchemaPermit(match request.schema {
+        Some(schema) => Some(schema.admit(received, user, caller, &configuration.merged_discovery).await?),
         None => None,
     }))
 }
 
-impl SchemaPlace {
+impl SchemaPermit {
     /// Attaches the permit to the answer's body.
-    pub(crate) fn keep_for_body(self, answer: Result<Response<Body>, Refusal>) -> Result<Response<Body>, Refusal> {
+    pub(crate) fn attach_to_answer(self, answer: Result<Response<Body>, Refusal>) -> Result<Response<Body>, Refusal> {
         match self.0 {
-            Some(permit) => answer.map(|answer| answer.map(|body| body::holding(body, permit))),
+            Some(permit) => answer.map(|answer| answer.map(|body| body::attach_permit(body, permit))),
             None => answer,
         }
     }

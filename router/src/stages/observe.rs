@@ -5,14 +5,14 @@ use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::RequestInfo;
-use tributary_fleet::discovery::Union;
+use tributary_fleet::discovery::MergedDiscovery;
 use tributary_fleet::metrics::{ClientClass, CountedCluster, CountedRequest, CountedResource, Decision, RequestSource};
 
 use super::staged_request::StagedRequest;
 use crate::Router;
 use crate::configuration::ConfigurationSnapshot;
 use crate::request_reading::RequestReading;
-use crate::request_trace::{AskedClusters, RequestTrace};
+use crate::request_trace::{RequestTrace, RequestedClusters};
 
 pub(crate) struct Observation<'a> {
     started: Instant,
@@ -26,29 +26,29 @@ impl<'a> Observation<'a> {
     }
 
     /// Records the request in the log, and the resource in the trace.
-    pub(crate) fn note_read(&self, request: &StagedRequest<'_>) {
+    pub(crate) fn record_read(&self, request: &StagedRequest<'_>) {
         let info = request.received.info;
         tracing::debug!(user = request.user.info.username, verb = %info.verb, path = info.path, "request");
-        self.trace.note_served(|| served_resource(info, &request.configuration.union));
+        self.trace.record_served(|| served_resource(info, &request.configuration.merged_discovery));
     }
 
     /// Returns the metric labels of a valid request. Records the decision in the trace, too.
     pub(crate) fn counted<'b>(&self, request: &StagedRequest<'b>, refusal: Option<&Refusal>) -> CountedRequest<'b> {
         let (info, configuration) = (request.received.info, request.configuration);
-        let (source, asked) = (self.trace.source(), self.trace.asked_clusters());
+        let (source, asked) = (self.trace.source(), self.trace.requested_clusters());
         let decision = decision(source, refusal, &asked);
-        self.trace.note_decision(decision);
-        if refusal.is_some_and(Refusal::is_of_acting) {
-            self.trace.note_not_let();
+        self.trace.record_decision(decision);
+        if refusal.is_some_and(Refusal::is_about_impersonation) {
+            self.trace.record_impersonation_forbidden();
         }
-        let resource = CountedResource::from_request(info, &configuration.union);
+        let resource = CountedResource::from_request(info, &configuration.merged_discovery);
         let cluster = counted_cluster(info, configuration, asked);
         CountedRequest { verb: info.verb, resource, source, cluster, decision, client: self.client }
     }
 
     /// Returns the metric labels of an unparsable request. Records the decision in the trace, too.
     pub(crate) fn counted_unread(&self) -> CountedRequest<'static> {
-        self.trace.note_decision(Decision::Refused);
+        self.trace.record_decision(Decision::Refused);
         CountedRequest::unread(Decision::Refused, self.client)
     }
 
@@ -57,11 +57,11 @@ impl<'a> Observation<'a> {
     }
 }
 
-fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClusters) -> Decision {
+fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &RequestedClusters) -> Decision {
     match (refusal, source) {
         (Some(Refusal::Policy(_)), _) => Decision::Denied,
         (Some(Refusal::Limit(_)), _) => Decision::Limited,
-        _ if *asked != AskedClusters::None => Decision::Forwarded,
+        _ if *asked != RequestedClusters::None => Decision::Forwarded,
         (_, RequestSource::Memory) => Decision::Memory,
         (_, RequestSource::Own) => Decision::Own,
         (None, RequestSource::Member) => Decision::Forwarded,
@@ -70,18 +70,22 @@ fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClust
 }
 
 /// Returns the requested resource, as kubectl names it; `None` if no member serves the resource.
-fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
-    union.served(info).map(|(request, _)| request.resource.group_resource().to_string())
+fn served_resource(info: &RequestInfo, merged_discovery: &MergedDiscovery) -> Option<String> {
+    merged_discovery.served(info).map(|(request, _)| request.resource.group_resource().to_string())
 }
 
 /// Returns the cluster label of a request, if the cluster exists: requests for other names must not create metric
 /// series.
-fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> CountedCluster {
+fn counted_cluster(
+    info: &RequestInfo,
+    configuration: &ConfigurationSnapshot,
+    asked: RequestedClusters,
+) -> CountedCluster {
     match (&info.cluster, asked) {
         (Some(named), _) if configuration.clusters.contains_key(named) => CountedCluster::One(named.clone()),
-        (Some(_), _) | (None, AskedClusters::None) => CountedCluster::None,
-        (None, AskedClusters::One(cluster)) => CountedCluster::One(cluster),
-        (None, AskedClusters::Several) => CountedCluster::Several,
+        (Some(_), _) | (None, RequestedClusters::None) => CountedCluster::None,
+        (None, RequestedClusters::One(cluster)) => CountedCluster::One(cluster),
+        (None, RequestedClusters::Several) => CountedCluster::Several,
     }
 }
 
@@ -91,8 +95,8 @@ impl Router {
         let (source, decision) = (RequestSource::Refused, Decision::Denied);
         let counted = match reading.info() {
             Ok(info) => {
-                let resource = CountedResource::from_request(info, &configuration.union);
-                let cluster = counted_cluster(info, &configuration, AskedClusters::None);
+                let resource = CountedResource::from_request(info, &configuration.merged_discovery);
+                let cluster = counted_cluster(info, &configuration, RequestedClusters::None);
                 CountedRequest { verb: info.verb, resource, source, cluster, decision, client }
             }
             Err(_) => CountedRequest::unread(decision, client),

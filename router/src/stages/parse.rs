@@ -6,7 +6,7 @@ use tributary_answers::negotiate::Preferences;
 use tributary_apimachinery::{RequestClass, RequestInfo, Status};
 use tributary_sharing::body::Body;
 
-use crate::received::Received;
+use crate::received::ReceivedRequest;
 use crate::request_reading::RequestReading;
 use crate::switching;
 
@@ -44,10 +44,10 @@ impl<'a> ParsedRequest<'a> {
     ///
     /// # Errors
     /// The Status for an unparsable path or query.
-    pub(crate) fn received(&self, message: &mut Request<Body>) -> Result<Received<'_>, &Status> {
+    pub(crate) fn received(&self, message: &mut Request<Body>) -> Result<ReceivedRequest<'_>, &Status> {
         let info = self.reading.info()?;
         let may_switch = switching::asks_to_switch(message.headers_mut(), info);
         let query = self.target.as_ref().and_then(PathAndQuery::query);
-        Ok(Received { info, query, is_head: self.is_head, may_switch, preferences: &self.preferences })
+        Ok(ReceivedRequest { info, query, is_head: self.is_head, may_switch, preferences: &self.preferences })
     }
 }

@@ -44,7 +44,7 @@ pub(crate) async fn plan_answer<'a>(
         }
         planned => PlannedAnswer { plan: planned?, renewed: None },
     };
-    request.trace.note_source(planned.plan.source());
+    request.trace.record_source(planned.plan.source());
     Ok(planned)
 }
 
@@ -78,7 +78,7 @@ impl Router {
     ) -> Refusal {
         let Some(request) = info.resource() else { return Refusal::NoRoute };
         let is_unknown = |cluster: &Arc<Cluster>| {
-            !configuration.has_told(cluster)
+            !configuration.has_discovery(cluster)
                 || cluster.undescribed(&request.resource).is_some()
                 || cluster.outdated(&request.resource).is_some() && !cluster.is_out_of_reach()
         };
@@ -87,7 +87,7 @@ impl Router {
         let told = asked::may_know(&unheard, caller, info.verb, request).await;
         let names: Vec<_> = unheard.iter().map(|own| own.name().clone()).filter(|name| told.has(name)).collect();
         let resource = &request.resource;
-        if names.is_empty() && told.is_one_unknown() {
+        if names.is_empty() && told.has_unknown() {
             let (resource, name) = (resource.clone(), request.name.clone().unwrap_or_default());
             return ClusterRefusal::rights_unknown(resource, name).into();
         }
@@ -101,7 +101,7 @@ impl Router {
                 let undescribed = names.iter().filter_map(|name| self.fleet.cluster(name));
                 let undescribed = undescribed.filter(|cluster| cluster.undescribed(resource).is_some());
                 let told: Vec<_> = undescribed.map(|cluster| cluster.undescribed_trouble(resource)).collect();
-                let unknown = forward::owner::UnknownClusters { clusters: &names, troubles: &told };
+                let unknown = forward::owner::UnknownClusters { clusters: &names, failures: &told };
                 unknown.refuse(&self.fleet, resource.clone(), name).into()
             }
         }

@@ -6,14 +6,14 @@ use http::HeaderValue;
 
 use crate::configuration::ConfigurationSnapshot;
 use crate::flow_control::PassedSchema;
-use crate::received::Received;
+use crate::received::ReceivedRequest;
 use crate::request_trace::RequestTrace;
 use crate::{Router, User};
 
 /// A valid request, and the results of the stages.
 pub(crate) struct StagedRequest<'a> {
     pub(crate) router: &'a Arc<Router>,
-    pub(crate) received: Received<'a>,
+    pub(crate) received: ReceivedRequest<'a>,
     pub(crate) configuration: &'a ConfigurationSnapshot,
     pub(crate) user: &'a User,
     /// Facts about the request for logs, metrics and traces.

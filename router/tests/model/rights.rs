@@ -144,7 +144,7 @@ impl World {
         match random.random_range(0..10) {
             0..5 => self.write(number, random),
             5..8 => self.give_or_take(number, random),
-            _ => self.trouble(number, random).await,
+            _ => self.failure(number, random).await,
         }
     }
 
@@ -199,7 +199,7 @@ impl World {
 
     /// Starts one fault. A task ends the fault later. No fault affects only roles and bindings: their watches may be
     /// delayed by minutes according to the documentation, so the test could not judge any object.
-    async fn trouble(self: &Arc<Self>, number: usize, random: &mut StdRng) {
+    async fn failure(self: &Arc<Self>, number: usize, random: &mut StdRng) {
         let control = self.members[number].control().clone();
         let lasts = Duration::from_millis(match random.random_range(0..10) {
             0..7 => random.random_range(10..5000),

@@ -111,7 +111,7 @@ impl Profile {
     /// Returns the properties of the run that the checks may rely on.
     pub(crate) fn expectations(&self) -> Expectations {
         // Without bookmarks, or with late ones, a router relists the collection for a client that waits for a version.
-        let trouble = [
+        let failure = [
             self.expires,
             self.restores,
             self.topology,
@@ -122,7 +122,7 @@ impl Profile {
             self.unmarked,
             self.lags,
         ];
-        let calm = !trouble.contains(&true);
+        let calm = !failure.contains(&true);
         let any = self.restores || self.topology || self.hides;
         let names: BTreeSet<String> = NAMES.iter().flatten().map(ToString::to_string).collect();
         Expectations { calm: calm && self.window > 100, may_go_back: if any { names } else { BTreeSet::new() } }
@@ -147,7 +147,7 @@ pub(crate) async fn run(world: &Arc<World>) {
             for _ in 0..random.random_range(1..6) {
                 write(world, &mut random);
             }
-        } else if let Err(error) = trouble(world, &mut random).await {
+        } else if let Err(error) = failure(world, &mut random).await {
             world.fail("the schedule", &format!("{error:#}"));
         }
         let pause = match random.random_range(0..100) {
@@ -195,7 +195,7 @@ fn pick<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
 }
 
 /// Starts one fault. A task ends the fault later.
-async fn trouble(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> {
+async fn failure(world: &Arc<World>, random: &mut StdRng) -> anyhow::Result<()> {
     let number = random.random_range(0..MEMBERS);
     let (member, profile) = (Arc::clone(&world.members[number]), world.profile);
     let control = member.control().clone();

@@ -10,53 +10,53 @@
 //! Each cacher's task appends to the log itself. So no queue between cacher and log can grow, and each update that a
 //! cacher has published is already in the log. Readers lock the log for microseconds and never across an await.
 
-mod board;
 mod bookmarks;
+pub mod cache_state;
+mod cache_state_tracker;
 mod contents;
-mod crowds;
 mod earlier;
 mod encodings;
 mod feed;
-mod fences;
 mod follow;
 mod handed_out;
 mod handover;
-mod head;
 mod known;
 mod last_use;
+mod latest_requests;
 mod leader;
 mod member;
 mod members;
 mod namespace;
 mod newest;
-mod news;
-mod obstacle;
+mod notification;
 mod own_writes;
 mod past;
-mod questions;
 mod quorum;
+mod read_your_writes;
 mod report;
-pub mod standing;
 mod step;
 #[cfg(test)]
-mod test_news;
+mod test_notifications;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
+mod uncached_reason;
 mod wait;
 mod warnings;
+mod watch_groups;
+mod watch_notifier;
 
 pub use bookmarks::BookmarkForm as BookmarkShape;
+pub use cache_state::{CacheState, CacheStates};
 pub use contents::{Contents, ViewedResource};
-pub use earlier::EarlierStandings;
+pub use earlier::EarlierCacheStates;
 pub use encodings::{EncodingKey, RowOptions};
-pub use fences::{Deletion, WrittenBy};
-pub use head::HeadWaiter;
 pub use known::KNOWN_WITHIN;
-pub use namespace::ServedAsHeld;
-pub use news::Interest;
-pub use obstacle::CollectionObstacle;
-pub use standing::{Standing, Standings};
+pub use namespace::ContinuedWatch;
+pub use notification::WakeFilter;
+pub use read_your_writes::{Deletion, WriterSelector};
+pub use uncached_reason::UncachedReason;
 pub use wait::Unreached;
+pub use watch_notifier::WatchRegistration;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -70,7 +70,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::ClusterSelector;
 use tributary_sharing::limits::Limits;
 
-use board::Board;
+use cache_state_tracker::CacheStateTracker;
 use handed_out::HandedOut;
 use handover::Handovers;
 use last_use::LastUse;
@@ -94,7 +94,7 @@ pub struct View {
     /// Maximum size of the cached objects of one cluster, in bytes.
     collection_bytes: u64,
     policies: Arc<ArcSwap<Policies>>,
-    board: Board,
+    cache_state_tracker: CacheStateTracker,
     members: Mutex<ViewClusters>,
     used: LastUse,
     watchers: AtomicUsize,
@@ -133,14 +133,14 @@ impl View {
     /// Creates a view of one namespace that uses the view `whole` of all namespaces. The new view has a cacher for each
     /// cluster that forbids Tributary to read all namespaces. The objects of the other clusters come from `whole`. The
     /// new view caches nothing until [`begin`](Self::begin).
-    pub(crate) fn part_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
+    pub(crate) fn namespace_view_of(whole: &Arc<Self>, namespace: &str, limits: &Limits) -> Arc<Self> {
         let (fleet, metrics) = (Arc::clone(&whole.fleet), Arc::clone(&whole.metrics));
         let (kind, decoder) = (whole.kind.clone(), whole.decoder.clone());
         let resource = ViewedResource { kind, namespace: Some(namespace.to_owned()), decoder };
         let contents = Contents::new(resource, fleet, metrics, limits);
         let of = Some(AllNamespacesView { view: Arc::clone(whole), following: Mutex::default() });
         let part = Self::new(contents, of, Arc::clone(&whole.policies), limits);
-        part.register_part();
+        part.register_namespace_view();
         part
     }
 
@@ -168,7 +168,7 @@ impl View {
             handed_out: HandedOut::default(),
             collection_bytes: limits.collection_bytes,
             policies,
-            board: Board::default(),
+            cache_state_tracker: CacheStateTracker::default(),
             members: Mutex::new(ViewClusters::default()),
             used: LastUse::now(),
             watchers: AtomicUsize::new(0),
@@ -179,9 +179,9 @@ impl View {
 
     /// Adds `Warning` headers to a response: the members' own warnings that the reader may see, and one for each
     /// missing or stale cluster.
-    pub fn warn(&self, headers: &mut HeaderMap, standings: &Standings, of: &ClusterSelector) {
+    pub fn warn(&self, headers: &mut HeaderMap, cache_states: &CacheStates, of: &ClusterSelector) {
         self.warnings.add_of(of, headers);
-        let texts = standing::warnings(&self.kind.resource, standings);
+        let texts = cache_state::warnings(&self.kind.resource, cache_states);
         headers.extend(
             texts
                 .iter()
@@ -210,7 +210,7 @@ impl View {
 
     /// Records a read, so that the view stays cached.
     pub fn touch(&self) {
-        self.used.note_use();
+        self.used.record_use();
     }
 
     /// Returns the time since the last read; zero while the view has a watch.
@@ -228,7 +228,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.unregister_part();
+        self.unregister_namespace_view();
         tracing::info!(resource = %self.kind.resource, namespace = self.namespace.as_deref(), "caching ends");
     }
 }

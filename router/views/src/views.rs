@@ -1,9 +1,9 @@
 //! Views of all cached resources. A view is started on first use, shared by clients, and ended when unused. The view is
 //! started again when the definition of its resource changes.
 
+pub mod cache_metrics;
 mod definition;
-pub mod held_metrics;
-mod held_series;
+mod own_series;
 mod relist_counts;
 mod report;
 mod shared_tasks;
@@ -27,7 +27,7 @@ use tributary_fleet::metrics::Metrics;
 use tributary_fleet::policy::Policies;
 use tributary_fleet::topology::Fleet;
 use tributary_limiters::FairShare;
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::{Limits, NAMESPACE_UNUSED_AFTER};
 
 use crate::view::{View, ViewedResource};
@@ -43,7 +43,7 @@ const DEFINITION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// First and longest pause before the next request for a CRD that no cluster returned. The pause doubles each time,
 /// because most clusters that forbid reads of their CRDs always forbid them.
-const ASK_AGAIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
+const LOOKUP_RETRY: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(600);
 
 /// Time after its last use for which the CRD of a view is still checked.
 const USED_WITHIN: Duration = Duration::from_secs(60);
@@ -53,30 +53,30 @@ type ViewKey = (GroupVersionResource, Option<String>);
 /// A borrowed key for lookups without copies. The fields have the order of [`ViewKey`], so both keys have the same
 /// hash.
 #[derive(Hash)]
-struct SoughtView<'a> {
+struct ViewKeyRef<'a> {
     resource: &'a GroupVersionResource,
     namespace: Option<&'a str>,
 }
 
-impl Equivalent<ViewKey> for SoughtView<'_> {
+impl Equivalent<ViewKey> for ViewKeyRef<'_> {
     fn equivalent(&self, (resource, namespace): &ViewKey) -> bool {
         self.resource == resource && self.namespace == namespace.as_deref()
     }
 }
 
 /// Cached views by key. The hash function has a random key, because clients choose the namespaces.
-type HeldViews = HashMap<ViewKey, HeldView, RandomState>;
+type CachedViews = HashMap<ViewKey, CachedView, RandomState>;
 
 /// A view, and the source of its printer columns and selectable fields.
-struct HeldView {
+struct CachedView {
     view: Arc<View>,
-    described: Described,
+    described: DefinitionSourceState,
     /// For a view of one namespace, the client that was first to use the view after the view was unused. The view
     /// counts for the fair share of this client until no client uses the view.
-    user: Holder,
+    user: ShareKey,
 }
 
-enum Described {
+enum DefinitionSourceState {
     /// Built-in definitions, which never change.
     BuiltIn,
     /// The CRD of a cluster.
@@ -92,8 +92,8 @@ pub struct Views {
     metrics: Arc<Metrics>,
     limits: Limits,
     /// Locked for writing while unused views are ended, so that no request can start to use them.
-    by_key: RwLock<HeldViews>,
-    questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
+    by_key: RwLock<CachedViews>,
+    definition_lookups: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
     definitions: Arc<Notify>,
 }
 
@@ -105,8 +105,8 @@ impl Views {
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Arc<Self> {
-        let (by_key, questions, definitions) = (RwLock::default(), SharedTasks::new(), Arc::default());
-        let views = Arc::new(Self { fleet, policies, metrics, limits, by_key, questions, definitions });
+        let (by_key, definition_lookups, definitions) = (RwLock::default(), SharedTasks::new(), Arc::default());
+        let views = Arc::new(Self { fleet, policies, metrics, limits, by_key, definition_lookups, definitions });
         let weak = Arc::downgrade(&views);
         let mut changes = views.fleet.changes();
         tokio::spawn(async move {
@@ -150,8 +150,8 @@ impl Views {
                     () = tokio::time::sleep(DEFINITION_INTERVAL) => false,
                 };
                 let Some(views) = weak.upgrade() else { break };
-                views.ask_again(at_once);
-                views.look_at_definitions().await;
+                views.retry_lookups(at_once);
+                views.check_definitions().await;
             }
         });
     }
@@ -163,19 +163,19 @@ impl Views {
 
     /// Ends the views whose columns or selectable fields differ from the current CRD. As in kube-apiserver, their
     /// watches end, and a client that reconnects gets a new view.
-    async fn look_at_definitions(&self) {
+    async fn check_definitions(&self) {
         let described: Vec<_> = {
             let by_key = self.by_key.read();
             let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
             let known = used.filter_map(|(key, held)| match &held.described {
-                Described::By(definition) => Some((key.clone(), definition.clone())),
-                Described::BuiltIn | Described::NotYet { .. } => None,
+                DefinitionSourceState::By(definition) => Some((key.clone(), definition.clone())),
+                DefinitionSourceState::BuiltIn | DefinitionSourceState::NotYet { .. } => None,
             });
             known.collect()
         };
-        let union = self.fleet.union();
+        let merged_discovery = self.fleet.merged_discovery();
         let looked = described.into_iter().filter_map(|(key, before)| {
-            let served = Arc::clone(union.get(&key.0)?);
+            let served = Arc::clone(merged_discovery.get(&key.0)?);
             Some(async move { (key, definition::changed(&self.fleet, &served, &before).await) })
         });
         for (key, now) in join_all(looked).await {
@@ -183,10 +183,10 @@ impl Views {
                 DefinitionChange::None => {}
                 DefinitionChange::Elsewhere(definition) => {
                     if let Some(held) = self.by_key.write().get_mut(&key) {
-                        held.described = Described::By(definition);
+                        held.described = DefinitionSourceState::By(definition);
                     }
                 }
-                DefinitionChange::Described => {
+                DefinitionChange::DefinitionSourceState => {
                     self.end(&key, "its CustomResourceDefinition has other columns or selectable fields")
                 }
             }
@@ -194,24 +194,28 @@ impl Views {
     }
 
     /// Requests the CRDs that views in use lack, if the next request is due or `at_once` is set.
-    fn ask_again(self: &Arc<Self>, at_once: bool) {
+    fn retry_lookups(self: &Arc<Self>, at_once: bool) {
         let now = Instant::now();
         let due: Vec<_> = {
             let by_key = self.by_key.read();
             let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
-            let is_due = |described: &Described| matches!(described, Described::NotYet { again, .. } if at_once || *again <= now);
+            let is_due = |described: &DefinitionSourceState| matches!(described, DefinitionSourceState::NotYet { again, .. } if at_once || *again <= now);
             used.filter(|(_, held)| is_due(&held.described)).map(|(key, _)| key.0.clone()).collect()
         };
-        let union = self.fleet.union();
-        for served in due.iter().filter_map(|resource| union.get(resource)) {
-            drop(self.question(served, None));
+        let merged_discovery = self.fleet.merged_discovery();
+        for served in due.iter().filter_map(|resource| merged_discovery.get(resource)) {
+            drop(self.look_up_definition(served, None));
         }
     }
 
     /// Returns the running request for a CRD; starts a request if none is running. If Tributary's account may not list
     /// all namespaces, the request uses `namespace`, or a namespace that has a view.
-    fn question(self: &Arc<Self>, served: &ServedResource, namespace: Option<&str>) -> SharedTask<Option<Definition>> {
-        self.questions.join(&served.resource, || {
+    fn look_up_definition(
+        self: &Arc<Self>,
+        served: &ServedResource,
+        namespace: Option<&str>,
+    ) -> SharedTask<Option<Definition>> {
+        self.definition_lookups.join(&served.resource, || {
             let (views, served, fleet) = (Arc::downgrade(self), Arc::new(served.clone()), Arc::clone(&self.fleet));
             let namespace = namespace.map(str::to_owned).or_else(|| self.namespace_of(&served.resource));
             async move {
@@ -234,13 +238,14 @@ impl Views {
     fn apply_definition(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
         let mut outdated = Vec::new();
         for (key, held) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
-            let Described::NotYet { pause, .. } = held.described else { continue };
+            let DefinitionSourceState::NotYet { pause, .. } = held.described else { continue };
             match found {
-                Some(found) if found.says_nothing() => held.described = Described::By(found.clone()),
+                Some(found) if found.is_empty() => held.described = DefinitionSourceState::By(found.clone()),
                 Some(_) => outdated.push(key.clone()),
                 None => {
                     let again = Instant::now() + pause;
-                    held.described = Described::NotYet { again, pause: (pause * 2).min(*ASK_AGAIN.end()) };
+                    held.described =
+                        DefinitionSourceState::NotYet { again, pause: (pause * 2).min(*LOOKUP_RETRY.end()) };
                 }
             }
         }
@@ -251,9 +256,9 @@ impl Views {
 
     /// Ends the views whose kind or scope differs from the kind or scope that the clusters serve now.
     fn end_clashing(&self) {
-        let union = self.fleet.union();
-        let clashes = |(key, held): (&ViewKey, &HeldView)| {
-            let served = union.get(&key.0)?;
+        let merged_discovery = self.fleet.merged_discovery();
+        let clashes = |(key, held): (&ViewKey, &CachedView)| {
+            let served = merged_discovery.get(&key.0)?;
             (served.description.nature() != held.view.kind.nature()).then(|| key.clone())
         };
         let clashing: Vec<_> = self.by_key.read().iter().filter_map(clashes).collect();
@@ -266,21 +271,21 @@ impl Views {
         let ended = self.by_key.write().remove(key);
         if let Some(held) = ended {
             tracing::info!(resource = %key.0, reason, "the resource is dropped, and read again on its next use");
-            self.end_parts(&held.view);
+            self.end_namespace_views(&held.view);
             held.view.end();
         }
     }
 
-    fn end_parts(&self, whole: &Arc<View>) {
-        let is_part = |_: &ViewKey, held: &mut HeldView| held.view.is_part_of(whole);
-        let parts: Vec<_> = self.by_key.write().extract_if(is_part).collect();
+    fn end_namespace_views(&self, whole: &Arc<View>) {
+        let is_namespace_view = |_: &ViewKey, held: &mut CachedView| held.view.is_namespace_view_of(whole);
+        let parts: Vec<_> = self.by_key.write().extract_if(is_namespace_view).collect();
         parts.iter().for_each(|(_, held)| held.view.end());
     }
 
     /// All views. A view of all namespaces comes before the views of single namespaces that it supplies.
     fn weak_views(&self) -> Vec<Weak<View>> {
         let by_key = self.by_key.read();
-        let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_part());
+        let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_namespace_view());
         wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
     }
 
@@ -291,7 +296,7 @@ impl Views {
 
     /// Returns the view of a resource, if the view exists. Costs one hash and a shared lock, and allocates nothing.
     pub fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
-        let sought = SoughtView { resource, namespace };
+        let sought = ViewKeyRef { resource, namespace };
         let view = self.by_key.read().get(&sought).map(|held| Arc::clone(&held.view))?;
         view.begin();
         Some(view)
@@ -313,8 +318,8 @@ impl Views {
         // Two concurrent callers may both reach this line. The second caller then uses the view of the first.
         let described = self.described(served, read).await;
         let definition = match &described {
-            Described::By(definition) => Some(definition),
-            Described::BuiltIn | Described::NotYet { .. } => None,
+            DefinitionSourceState::By(definition) => Some(definition),
+            DefinitionSourceState::BuiltIn | DefinitionSourceState::NotYet { .. } => None,
         };
         let description = definition::describe(&served.resource, definition);
         let kind = ResourceKind {
@@ -331,7 +336,7 @@ impl Views {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
             let view = View::empty(resource, fleet, policies, metrics, &self.limits);
-            HeldView { view, described, user: Holder::Unknown }
+            CachedView { view, described, user: ShareKey::Unknown }
         };
         let (view, outdated) = match self.by_key.write().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
@@ -344,7 +349,7 @@ impl Views {
         // Called without the lock, because `begin` visits all clusters while other callers need their views.
         view.begin();
         if let Some(outdated) = outdated {
-            self.end_parts(&outdated);
+            self.end_namespace_views(&outdated);
             outdated.end();
         }
         view
@@ -356,45 +361,50 @@ impl Views {
     ///
     /// # Errors
     /// 429 with the limit, if all views in this client's share are in use.
-    pub fn get_or_start_part(
+    pub fn get_or_start_namespace_view(
         &self,
         whole: &Arc<View>,
         namespace: &str,
-        user: Holder,
+        user: ShareKey,
     ) -> Result<Arc<View>, LimitRefusal> {
-        let view = self.get_or_insert_part(whole, namespace, user)?;
+        let view = self.get_or_insert_namespace_view(whole, namespace, user)?;
         // Called without the lock, because `begin` visits all clusters.
         view.begin();
         Ok(view)
     }
 
-    fn get_or_insert_part(&self, whole: &Arc<View>, namespace: &str, user: Holder) -> Result<Arc<View>, LimitRefusal> {
+    fn get_or_insert_namespace_view(
+        &self,
+        whole: &Arc<View>,
+        namespace: &str,
+        user: ShareKey,
+    ) -> Result<Arc<View>, LimitRefusal> {
         let resource = &whole.kind.resource;
-        let sought = SoughtView { resource, namespace: Some(namespace) };
-        if let Some(used) = self.part_in_use(whole, &sought) {
+        let sought = ViewKeyRef { resource, namespace: Some(namespace) };
+        if let Some(used) = self.namespace_view_in_use(whole, &sought) {
             used.touch();
             return Ok(used);
         }
         // The ended view is dropped after the lock is released, because the drop of a view ends its cachers.
         let mut ended = None;
         let mut by_key = self.by_key.write();
-        let known = by_key.get(&sought).filter(|held| held.view.is_part_of(whole));
+        let known = by_key.get(&sought).filter(|held| held.view.is_namespace_view_of(whole));
         let is_used = known.is_some_and(|held| !is_unused(&held.view));
         if !is_used {
-            let used = Used::count_views(&by_key, resource, user, |_| true);
+            let used = ViewUsage::count_views(&by_key, resource, user, |_| true);
             if !used.leave_room_in(self.limits.namespace_views) {
                 let (resource, max) = (resource.clone(), self.limits.namespace_views);
                 return Err(LimitRefusal::Namespaces { resource, all: used.all, own: used.own, max });
             }
         }
-        if let Some(held) = by_key.get_mut(&sought).filter(|held| held.view.is_part_of(whole)) {
+        if let Some(held) = by_key.get_mut(&sought).filter(|held| held.view.is_namespace_view_of(whole)) {
             if !is_used {
                 held.user = user;
             }
             held.view.touch();
             return Ok(Arc::clone(&held.view));
         }
-        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
+        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_namespace_view());
         if parts.clone().count() >= self.limits.namespace_views {
             let unused = parts.filter(|(_, held)| is_unused(&held.view)).max_by_key(|(_, held)| held.view.idle());
             // An unused view exists, because the limit is larger than the number of views in use.
@@ -402,9 +412,10 @@ impl Views {
                 ended = by_key.remove(&least);
             }
         }
-        let view = View::part_of(whole, namespace, &self.limits);
+        let view = View::namespace_view_of(whole, namespace, &self.limits);
         let key = (resource.clone(), Some(namespace.to_owned()));
-        let outdated = by_key.insert(key, HeldView { view: Arc::clone(&view), described: Described::BuiltIn, user });
+        let outdated =
+            by_key.insert(key, CachedView { view: Arc::clone(&view), described: DefinitionSourceState::BuiltIn, user });
         drop(by_key);
         if let Some(outdated) = &outdated {
             outdated.view.end();
@@ -414,27 +425,32 @@ impl Views {
     }
 
     /// The view of one namespace, if the view is in use. A second client of the view takes no part of the shared limit.
-    fn part_in_use(&self, whole: &Arc<View>, sought: &SoughtView<'_>) -> Option<Arc<View>> {
+    fn namespace_view_in_use(&self, whole: &Arc<View>, sought: &ViewKeyRef<'_>) -> Option<Arc<View>> {
         let by_key = self.by_key.read();
         let view = &by_key.get(sought)?.view;
-        (view.is_part_of(whole) && !is_unused(view)).then(|| Arc::clone(view))
+        (view.is_namespace_view_of(whole) && !is_unused(view)).then(|| Arc::clone(view))
     }
 
     /// Frees capacity for a view of one more namespace: ends a watched view without objects, for which `is_idle`
     /// returns true. Prefers a view that the same client started. Returns whether a view was ended and the capacity
     /// suffices. The watches of the ended view end with a bookmark, as kube-apiserver's watches do from time to time.
-    pub fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
+    pub fn end_idle_namespace_view(
+        &self,
+        whole: &Arc<View>,
+        user: ShareKey,
+        is_idle: impl Fn(&Arc<View>) -> bool,
+    ) -> bool {
         let resource = &whole.kind.resource;
         let (own, others): (Vec<_>, Vec<_>) = {
             let by_key = self.by_key.read();
-            let parts = by_key.values().filter(|held| held.view.is_part_of(whole));
+            let parts = by_key.values().filter(|held| held.view.is_namespace_view_of(whole));
             parts.map(|held| (held.user, Arc::downgrade(&held.view))).partition(|(of, _)| *of == user)
         };
         // Called without the lock, because `is_idle` takes locks of other views.
         let mut parts = own.into_iter().chain(others).filter_map(|(_, view)| view.upgrade());
         let Some(idle) = parts.find(is_idle) else { return false };
         let mut by_key = self.by_key.write();
-        let without = Used::count_views(&by_key, resource, user, |view| !Arc::ptr_eq(view, &idle));
+        let without = ViewUsage::count_views(&by_key, resource, user, |view| !Arc::ptr_eq(view, &idle));
         if !without.leave_room_in(self.limits.namespace_views) {
             return false;
         }
@@ -447,19 +463,23 @@ impl Views {
         ended.is_some()
     }
 
-    async fn described(self: &Arc<Self>, served: &ServedResource, read: Option<&str>) -> Described {
+    async fn described(self: &Arc<Self>, served: &ServedResource, read: Option<&str>) -> DefinitionSourceState {
         if !definition::is_custom(&served.resource) {
-            return Described::BuiltIn;
+            return DefinitionSourceState::BuiltIn;
         }
-        match timeout(definition::DESCRIBED_WITHIN, self.question(served, read)).await {
-            Ok(Some(Some(definition))) => Described::By(definition),
-            _ => Described::NotYet { again: Instant::now() + *ASK_AGAIN.start(), pause: *ASK_AGAIN.start() },
+        match timeout(definition::DEFINITION_TIMEOUT, self.look_up_definition(served, read)).await {
+            Ok(Some(Some(definition))) => DefinitionSourceState::By(definition),
+            _ => DefinitionSourceState::NotYet {
+                again: Instant::now() + *LOOKUP_RETRY.start(),
+                pause: *LOOKUP_RETRY.start(),
+            },
         }
     }
 
     fn sweep(&self) {
-        let is_over = |held: &HeldView| {
-            let unused_after = if held.view.is_part() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
+        let is_over = |held: &CachedView| {
+            let unused_after =
+                if held.view.is_namespace_view() { NAMESPACE_UNUSED_AFTER } else { self.limits.unused_after };
             held.view.idle() > unused_after && is_unused(&held.view)
         };
         // The views are dropped after the lock is released, because the drop of a view ends its cachers.
@@ -474,19 +494,19 @@ fn is_unused(view: &Arc<View>) -> bool {
 }
 
 #[derive(Clone, Copy)]
-struct Used {
+struct ViewUsage {
     all: usize,
     own: usize,
 }
 
-impl Used {
+impl ViewUsage {
     fn count_views(
-        by_key: &HeldViews,
+        by_key: &CachedViews,
         resource: &GroupVersionResource,
-        user: Holder,
+        user: ShareKey,
         counts: impl Fn(&Arc<View>) -> bool,
     ) -> Self {
-        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_part());
+        let parts = by_key.iter().filter(|((of, _), held)| of == resource && held.view.is_namespace_view());
         let used = parts.filter(|(_, held)| !is_unused(&held.view) && counts(&held.view));
         used.fold(Self { all: 0, own: 0 }, |Self { all, own }, (_, held)| Self {
             all: all + 1,
@@ -495,7 +515,7 @@ impl Used {
     }
 
     fn leave_room_in(self, max: usize) -> bool {
-        self.own < FairShare::with_reserve(max, 1).room(self.all - self.own)
+        self.own < FairShare::with_reserve(max, 1).capacity(self.all - self.own)
     }
 }
 
@@ -503,7 +523,7 @@ impl Used {
 /// change if a CRD is recreated. A changed policy may name a namespace whose view has no cachers, because the view of
 /// all namespaces supplied its objects.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
-    view.kind.nature() == served.description.nature() && !view.is_part()
+    view.kind.nature() == served.description.nature() && !view.is_namespace_view()
 }
 
 #[cfg(test)]
@@ -521,10 +541,14 @@ mod tests {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let views = Views::new(fleet, Arc::default(), Arc::default(), Limits::default());
         let (whole, pods) = (View::for_tests(), GroupVersionResource::new("", "v1", "pods"));
-        let part = View::part_of(&whole, "shop", &Limits::default());
+        let part = View::namespace_view_of(&whole, "shop", &Limits::default());
         let held = [(None, whole), (Some("shop"), part)];
         for (namespace, view) in &held {
-            let view = HeldView { view: Arc::clone(view), described: Described::BuiltIn, user: Holder::Unknown };
+            let view = CachedView {
+                view: Arc::clone(view),
+                described: DefinitionSourceState::BuiltIn,
+                user: ShareKey::Unknown,
+            };
             views.by_key.write().insert((pods.clone(), namespace.map(str::to_owned)), view);
             // The first call starts the view, which allocates.
             assert!(views.get(&pods, *namespace).is_some());
@@ -547,7 +571,7 @@ mod tests {
         let resource = GroupVersionResource::new("apps", "v1", "deployments");
         for namespace in [None, Some(""), Some("shop")] {
             let (sought, key) =
-                (SoughtView { resource: &resource, namespace }, (resource.clone(), namespace.map(str::to_owned)));
+                (ViewKeyRef { resource: &resource, namespace }, (resource.clone(), namespace.map(str::to_owned)));
             assert!(sought.equivalent(&key));
             assert_eq!(hasher.hash_one(&sought), hasher.hash_one(&key), "{namespace:?}");
         }

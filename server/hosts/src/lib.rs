@@ -27,9 +27,9 @@ use tributary_authentication::ClientCertificates;
 pub use named::NamedHost;
 pub use named_certificates::{CertificateName, NamedCertificates};
 pub use refusal::HostRefusal;
-pub use serving::{ServingCertificateError, certified_key, doubts};
+pub use serving::{ServingCertificateError, certificate_warnings, certified_key};
 pub use table::{ClusterHosts, HostConflict, HostTable, HostTarget};
-pub use tls::{HostTls, is_for};
+pub use tls::{HostTls, is_valid_for};
 
 /// The current host table, shared by all connections.
 #[derive(Debug, Default)]
@@ -52,11 +52,11 @@ impl Hosts {
     /// [`HostRefusal`].
     pub fn mount(&self, head: &Parts, server_name: Option<&HostName>) -> Result<Mount, HostRefusal> {
         let table = self.0.load();
-        if !table.tells_hosts_apart() {
+        if !table.has_any_host() {
             return Ok(Mount::Merged);
         }
-        match table.place(&NamedHost::from_head(head)?, server_name)? {
-            HostTarget::At(mount) => Ok(mount.clone()),
+        match table.find_target(&NamedHost::from_head(head)?, server_name)? {
+            HostTarget::Api(mount) => Ok(mount.clone()),
             HostTarget::Own if is_own(head.uri.path()) => Ok(Mount::Merged),
             HostTarget::Own => Err(HostRefusal::Unknown),
         }
@@ -77,6 +77,6 @@ fn is_own(path: &str) -> bool {
 }
 
 /// Returns whether a request is for a host of one cluster. Such a host does not serve the process's own paths.
-pub fn is_of_cluster(mount: &Mount) -> bool {
+pub fn is_cluster_host(mount: &Mount) -> bool {
     matches!(mount, Mount::Cluster(_))
 }

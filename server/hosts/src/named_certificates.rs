@@ -70,14 +70,14 @@ impl NamedCertificates {
     }
 
     /// Returns the certificate for a host name (SNI). An exact name wins over a wildcard.
-    pub fn of_name(&self, asked: &str) -> Option<&Arc<CertifiedKey>> {
+    pub fn find_by_name(&self, asked: &str) -> Option<&Arc<CertifiedKey>> {
         let asked = asked.to_ascii_lowercase();
         let any = asked.split_once('.').map_or_else(|| "*".to_owned(), |(_, rest)| format!("*.{rest}"));
         [asked, any].into_iter().find_map(|name| self.0.get(&CertificateName::Dns(name)))
     }
 
     /// Returns the certificate for the local address of a connection without SNI.
-    pub fn of_address(&self, address: IpAddr) -> Option<&Arc<CertifiedKey>> {
+    pub fn find_by_address(&self, address: IpAddr) -> Option<&Arc<CertifiedKey>> {
         self.0.get(&CertificateName::Address(address))
     }
 }
@@ -155,11 +155,11 @@ mod tests {
             ("localhost", Some("five")),
             ("nope.test", None),
         ] {
-            assert_eq!(named.of_name(asked).map(which), expected, "{asked}");
+            assert_eq!(named.find_by_name(asked).map(which), expected, "{asked}");
         }
         // IP addresses in a certificate's subjectAltName are ignored.
         for (address, expected) in [("10.0.0.1", None), ("10.0.0.2", Some("three")), ("10.0.0.3", None)] {
-            assert_eq!(named.of_address(address.parse().unwrap()).map(which), expected, "{address}");
+            assert_eq!(named.find_by_address(address.parse().unwrap()).map(which), expected, "{address}");
         }
     }
 }

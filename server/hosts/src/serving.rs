@@ -29,7 +29,7 @@ pub enum ServingCertificateError {
 
 impl ServingCertificateError {
     /// Returns whether the key, not the certificate, causes the error.
-    pub fn is_of_key(&self) -> bool {
+    pub fn is_caused_by_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::OtherKey(_))
     }
 }
@@ -52,10 +52,10 @@ pub fn certified_key(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, ServingCe
 
 /// The remaining validity below which `serve` warns about a certificate. A week contains a working day for manual
 /// renewal, and automatic renewal happens earlier.
-const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+const EXPIRY_WARNING_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Returns the reasons why clients refuse a serving certificate, now or within a week.
-pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
+pub fn certificate_warnings(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
     let Some(Ok((_, parsed))) = certificate.cert.first().map(|leaf| X509Certificate::from_der(leaf)) else {
         return Vec::new();
     };
@@ -70,11 +70,11 @@ pub fn doubts(certificate: &CertifiedKey, now: SystemTime) -> Vec<String> {
         (parsed.is_ca(), "it is an authority's own (CA:TRUE), which some clients take from no server"),
     ];
     let of_names = all.into_iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt.to_owned());
-    doubt_time(parsed.validity(), now).into_iter().chain(of_names).collect()
+    validity_warning(parsed.validity(), now).into_iter().chain(of_names).collect()
 }
 
 /// Returns the problem of a certificate's validity period, now or within a week.
-fn doubt_time(validity: &Validity, now: SystemTime) -> Option<String> {
+fn validity_warning(validity: &Validity, now: SystemTime) -> Option<String> {
     let seconds = |time: SystemTime| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
@@ -86,7 +86,7 @@ fn doubt_time(validity: &Validity, now: SystemTime) -> Option<String> {
     if seconds(now) > not_after.timestamp() {
         return Some(format!("it expired at {}", time_text(not_after)));
     }
-    let ends_soon = seconds(now + ENDS_SOON) > not_after.timestamp();
+    let ends_soon = seconds(now + EXPIRY_WARNING_PERIOD) > not_after.timestamp();
     ends_soon.then(|| format!("it expires at {}, in less than a week", time_text(not_after)))
 }
 
@@ -114,7 +114,7 @@ mod tests {
             let key = KeyPair::generate().unwrap();
             let chain = parameters.self_signed(&key).unwrap().pem();
             let certificate = certified_key(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
-            let found = doubts(&certificate, SystemTime::now());
+            let found = certificate_warnings(&certificate, SystemTime::now());
             assert_eq!(found.is_empty(), expected.is_empty(), "{expected}: {found:?}");
             assert!(found.iter().all(|doubt| doubt.contains(expected)), "{expected}: {found:?}");
         }
@@ -137,9 +137,9 @@ mod tests {
             (53, Some("it expires at 2030-03-01T00:00:00Z, in less than a week")),
             (60, Some("it expired at 2030-03-01T00:00:00Z")),
         ] {
-            let found = doubts(&certificate, begins + DAY * day + DAY / 2);
+            let found = certificate_warnings(&certificate, begins + DAY * day + DAY / 2);
             assert_eq!(found, expected.map(str::to_owned).into_iter().collect::<Vec<_>>(), "{day}");
         }
-        assert_eq!(doubts(&certificate, begins - DAY), ["it is not valid before 2030-01-01T00:00:00Z"]);
+        assert_eq!(certificate_warnings(&certificate, begins - DAY), ["it is not valid before 2030-01-01T00:00:00Z"]);
     }
 }

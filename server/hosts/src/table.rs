@@ -64,7 +64,7 @@ pub enum HostConflict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostTarget<'a> {
     /// The host serves the API of the merged view or of one cluster.
-    At(&'a Mount),
+    Api(&'a Mount),
     /// The host serves no API, only the paths of this process itself, as `/metrics`.
     Own,
 }
@@ -120,7 +120,7 @@ impl HostTable {
 
     /// Returns whether any host selects the merged view.
     pub fn has_merged_view(&self) -> bool {
-        !self.tells_hosts_apart() || !self.local.is_empty() || self.rows.values().any(|mount| *mount == Mount::Merged)
+        !self.has_any_host() || !self.local.is_empty() || self.rows.values().any(|mount| *mount == Mount::Merged)
     }
 
     /// Returns whether the table contains the host.
@@ -129,7 +129,7 @@ impl HostTable {
     }
 
     /// Returns whether any host is configured. Otherwise, every request gets the merged view.
-    pub fn tells_hosts_apart(&self) -> bool {
+    pub fn has_any_host(&self) -> bool {
         !self.rows.is_empty()
     }
 
@@ -137,9 +137,13 @@ impl HostTable {
     ///
     /// # Errors
     /// [`HostRefusal`].
-    pub fn place(&self, named: &NamedHost, server_name: Option<&HostName>) -> Result<HostTarget<'_>, HostRefusal> {
-        if !self.tells_hosts_apart() {
-            return Ok(HostTarget::At(&Mount::Merged));
+    pub fn find_target(
+        &self,
+        named: &NamedHost,
+        server_name: Option<&HostName>,
+    ) -> Result<HostTarget<'_>, HostRefusal> {
+        if !self.has_any_host() {
+            return Ok(HostTarget::Api(&Mount::Merged));
         }
         let shaken = server_name.and_then(|name| self.rows.get(&Host::Name(name.clone())));
         let host = match named {
@@ -149,14 +153,14 @@ impl HostTable {
         };
         if let Some(mount) = host.and_then(|host| self.rows.get(host)) {
             let is_for_it = shaken.map_or_else(|| !self.has_own_tls(mount), |shaken| shaken == mount);
-            return if is_for_it { Ok(HostTarget::At(mount)) } else { Err(HostRefusal::Misdirected) };
+            return if is_for_it { Ok(HostTarget::Api(mount)) } else { Err(HostRefusal::Misdirected) };
         }
         let is_local = host.is_some_and(|host| self.local.contains(host));
         match (shaken, host) {
             (_, Some(Host::Name(_))) if !is_local => Err(HostRefusal::Unknown),
             // An IP address, a missing host or a local host selects no API, so the SNI's entry decides.
-            (Some(mount), _) => Ok(HostTarget::At(mount)),
-            (None, _) if is_local => Ok(HostTarget::At(&Mount::Merged)),
+            (Some(mount), _) => Ok(HostTarget::Api(mount)),
+            (None, _) if is_local => Ok(HostTarget::Api(&Mount::Merged)),
             (None, _) => Ok(HostTarget::Own),
         }
     }
@@ -189,7 +193,7 @@ impl HostTable {
     }
 
     /// Iterates over the clusters with their own authorities for client certificates.
-    pub fn vouching(&self) -> impl Iterator<Item = (&ClusterName, &ClientCertificates)> {
+    pub fn clusters_with_authorities(&self) -> impl Iterator<Item = (&ClusterName, &ClientCertificates)> {
         self.clusters.iter().filter_map(|(cluster, tls)| Some((cluster, tls.client_authorities.as_deref()?)))
     }
 
@@ -224,16 +228,16 @@ mod tests {
     }
 
     /// Returns the target as a word: `merged`, `own`, a cluster's name, or the refusal.
-    fn place(table: &HostTable, named: &str, server_name: &str) -> String {
+    fn find_target(table: &HostTable, named: &str, server_name: &str) -> String {
         let named = match named {
             "" => NamedHost::None,
             "?" => NamedHost::Unreadable,
             named => NamedHost::Host(host(named)),
         };
         let server_name = Some(server_name).filter(|name| !name.is_empty()).map(|name| name.parse().unwrap());
-        match table.place(&named, server_name.as_ref()) {
-            Ok(HostTarget::At(Mount::Merged)) => "merged".to_owned(),
-            Ok(HostTarget::At(Mount::Cluster(cluster))) => cluster.to_string(),
+        match table.find_target(&named, server_name.as_ref()) {
+            Ok(HostTarget::Api(Mount::Merged)) => "merged".to_owned(),
+            Ok(HostTarget::Api(Mount::Cluster(cluster))) => cluster.to_string(),
             Ok(HostTarget::Own) => "own".to_owned(),
             Err(refusal) => format!("{refusal:?}"),
         }
@@ -243,7 +247,7 @@ mod tests {
     fn empty_host_table_maps_every_host_to_the_merged_view() {
         let none = table(&[], &["localhost"], &[("eu", hosts(&[], None))]).unwrap();
         for (named, server_name) in [("", ""), ("?", ""), ("x.example", "y.example"), ("10.0.0.1", "")] {
-            assert_eq!(place(&none, named, server_name), "merged", "{named} {server_name}");
+            assert_eq!(find_target(&none, named, server_name), "merged", "{named} {server_name}");
         }
     }
 
@@ -291,7 +295,7 @@ mod tests {
             (&near, "nope.test", "", "Unknown"),
             (&near, "", "", "own"),
         ] {
-            assert_eq!(place(table, named, server_name), expected, "{named:?} by {server_name:?}");
+            assert_eq!(find_target(table, named, server_name), expected, "{named:?} by {server_name:?}");
         }
     }
 

@@ -21,7 +21,7 @@ pub struct HostTls {
 }
 
 /// Returns whether a certificate is valid for a host name. The issuer is not checked.
-pub fn is_for(certificate: &CertifiedKey, host: &HostName) -> bool {
+pub fn is_valid_for(certificate: &CertifiedKey, host: &HostName) -> bool {
     let parsed = certificate.end_entity_cert().and_then(ParsedCertificate::try_from);
     let name = ServerName::try_from(host.as_str());
     parsed.ok().zip(name.ok()).is_some_and(|(parsed, name)| verify_server_name(&parsed, &name).is_ok())

@@ -29,7 +29,7 @@ const SHORT_BYTES: usize = 16 << 10;
 /// allocates a buffer of 16 KiB for each connection and writes a few hundred bytes to it. The allocator has different
 /// size classes for 16 and 20 KiB. With one size class, each new connection would get the memory of a previous answer,
 /// and all pages of that memory would stay resident while the connection is idle.
-const SHORT_ROOM_BYTES: usize = 20 << 10;
+const SMALL_BUFFER_BYTES: usize = 20 << 10;
 
 /// Counts the open streams of a connection. A stream is open from its request to the end of its answer. Clones share
 /// the count.
@@ -45,7 +45,7 @@ impl OpenStreams {
     /// Returns whether more than one stream is open, so that a frame may be sent together with frames of another
     /// stream. The count may be stale while a stream opens or ends. A stale count only delays the flush or sends it
     /// early.
-    fn are_several(&self) -> bool {
+    fn has_several(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 1
     }
 }
@@ -104,7 +104,7 @@ impl<S> Coalesce<S> {
 
     /// Returns whether a flush should be deferred, because more writes may follow.
     fn waits_for_more(&self) -> bool {
-        let may_come = self.streams.are_several() || self.pending.len() >= SHORT_BYTES;
+        let may_come = self.streams.has_several() || self.pending.len() >= SHORT_BYTES;
         self.defers && may_come && !self.pending.is_empty() && self.flush == Flush::None
     }
 }
@@ -112,7 +112,7 @@ impl<S> Coalesce<S> {
 /// Returns the buffer's capacity for this many bytes. Most answers and events fit in the small buffer. A longer answer
 /// has more frames to send.
 fn capacity_for(bytes: usize) -> usize {
-    if bytes <= SHORT_ROOM_BYTES { SHORT_ROOM_BYTES } else { BUFFER_BYTES }
+    if bytes <= SMALL_BUFFER_BYTES { SMALL_BUFFER_BYTES } else { BUFFER_BYTES }
 }
 
 impl<S: AsyncWrite + Unpin> Coalesce<S> {
@@ -134,7 +134,7 @@ impl<S: AsyncWrite + Unpin> Coalesce<S> {
 
     /// Reserves capacity for this many bytes, and first writes a buffer that would overflow. Reserves nothing for a
     /// write that exceeds the buffer's size.
-    fn poll_room(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
+    fn poll_reserve(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
         if !self.pending.is_empty() && self.pending.len() + bytes > BUFFER_BYTES {
             ready!(self.poll_drain(cx))?;
         }
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesce<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesce<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_room(cx, buf.len()))?;
+        ready!(self.poll_reserve(cx, buf.len()))?;
         if self.pending.is_empty() && buf.len() >= BUFFER_BYTES {
             return Pin::new(&mut self.stream).poll_write(cx, buf);
         }
@@ -174,7 +174,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesce<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let bytes = bufs.iter().map(|buf| buf.len()).sum();
-        ready!(self.poll_room(cx, bytes))?;
+        ready!(self.poll_reserve(cx, bytes))?;
         if self.pending.is_empty() && bytes >= BUFFER_BYTES {
             return Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         }
@@ -245,7 +245,7 @@ mod tests {
             stream.flush().await.unwrap();
             assert_eq!(futures::poll!(Box::pin(far.read_u8())).is_ready(), goes, "{length} bytes of {streams}");
             drop(open);
-            assert!(!stream.streams.are_several(), "what has ended counts no more");
+            assert!(!stream.streams.has_several(), "what has ended counts no more");
         }
     }
 
@@ -253,11 +253,11 @@ mod tests {
     async fn short_writes_use_a_small_buffer() {
         let (near, _far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
-        let rest = SHORT_ROOM_BYTES - SHORT_BYTES;
+        let rest = SMALL_BUFFER_BYTES - SHORT_BYTES;
         for (length, capacity) in [
-            (100, SHORT_ROOM_BYTES),
-            (SHORT_BYTES - 100, SHORT_ROOM_BYTES),
-            (rest, SHORT_ROOM_BYTES),
+            (100, SMALL_BUFFER_BYTES),
+            (SHORT_BYTES - 100, SMALL_BUFFER_BYTES),
+            (rest, SMALL_BUFFER_BYTES),
             (1, BUFFER_BYTES),
         ] {
             stream.write_all(&vec![0; length]).await.unwrap();

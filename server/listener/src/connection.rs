@@ -17,24 +17,24 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, Permit};
 
-use crate::acquaintance::Acquaintance;
+use crate::authentication::ConnectionAuthentication;
+use crate::byte_counter::ByteCounter;
 use crate::coalesce::Coalesce;
-use crate::conversation::converse;
-use crate::goaway::Parting;
+use crate::connection_driver::drive_connection;
+use crate::goaway::RandomGoaway;
 use crate::http_settings;
 use crate::interruption::{Interruptions, ReportedInterruptions};
 use crate::metrics::ListenerMetrics;
 use crate::outgoing::Outgoing;
 use crate::proxy_protocol::ProxyHeaders;
-use crate::received::ByteCounter;
 use crate::refusal::ListenerRefusal;
 use crate::request::ConnectionRequests;
 use crate::service::{Handshake, RequestService};
 use crate::settings::GoawayChance;
-use crate::strangers::Stranger;
-use crate::streams::{Begun, Streams};
+use crate::streams::{StreamExecutor, Streams};
 use crate::tls::TlsSettings;
 use crate::tracked_stream::TrackedStream;
+use crate::unauthenticated_connections::UnauthenticatedConnection;
 use crate::unread::Unread;
 use crate::user_connections::UserConnections;
 
@@ -56,7 +56,7 @@ pub(super) struct ClientConnection<S> {
     pub(super) proxies: Arc<ProxyHeaders>,
     pub(super) unread: Unread,
     /// The permit of a connection without an authenticated request.
-    pub(super) stranger: Stranger,
+    pub(super) unauthenticated: UnauthenticatedConnection,
     pub(super) users: Arc<UserConnections>,
 }
 
@@ -94,11 +94,11 @@ impl<S: RequestService> ClientConnection<S> {
         let handshake = async {
             tokio::select! {
                 ended = handshake => Some(ended),
-                () = self.stranger.sent_away() => None,
+                () = self.unauthenticated.evicted() => None,
             }
         };
         let Some(ended) = self.stop.run_until_cancelled(handshake).await? else {
-            self.metrics.strangers_sent_away.inc();
+            self.metrics.unauthenticated_evicted.inc();
             return None;
         };
         let failure = match ended {
@@ -110,7 +110,7 @@ impl<S: RequestService> ClientConnection<S> {
             }
             Ok(Err(error)) => {
                 let failure = error.to_string();
-                if is_of_certificate(&error) {
+                if is_certificate_error(&error) {
                     self.service.report_refused_certificate(self.peer, &failure);
                 }
                 failure
@@ -148,37 +148,47 @@ impl<S: RequestService> ClientConnection<S> {
         address: SocketAddr,
         socket: Permit,
     ) -> impl Future<Output = ()> {
-        let Self { service, stop, goaway_chance, metrics, unread, stranger, users, .. } = self;
+        let Self { service, stop, goaway_chance, metrics, unread, unauthenticated, users, .. } = self;
         let client = Arc::new(service.client(handshake(&stream, address)));
-        let acquaintance = Arc::new(Acquaintance::new(stranger, users));
+        let authentication = Arc::new(ConnectionAuthentication::new(unauthenticated, users));
         let outgoing = Arc::new(Outgoing::new(unread));
-        let parting = Arc::new(Parting::by(goaway_chance));
+        let random_goaway = Arc::new(RandomGoaway::by(goaway_chance));
         let requests = Arc::new(ConnectionRequests {
             service: Arc::clone(&service),
             client: Arc::clone(&client),
-            acquaintance: Arc::clone(&acquaintance),
+            authentication: Arc::clone(&authentication),
             outgoing: Arc::clone(&outgoing),
-            parting: Arc::clone(&parting),
+            random_goaway: Arc::clone(&random_goaway),
             streams: stream.get_ref().0.streams(),
         });
         let answer = service_fn(move |request| Arc::clone(&requests).answer_request(request));
-        let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&acquaintance));
-        let received = ByteCounter::default();
-        let io =
-            TokioIo::new(TrackedStream { stream, outgoing: answers, received, acquaintance: known, _socket: socket });
-        let begun = Begun::default();
-        let builder = http_settings::builder(begun.clone());
+        let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&authentication));
+        let byte_counter = ByteCounter::default();
+        let io = TokioIo::new(TrackedStream {
+            stream,
+            outgoing: answers,
+            byte_counter,
+            authentication: known,
+            _socket: socket,
+        });
+        let executor = StreamExecutor::default();
+        let builder = http_settings::builder(executor.clone());
         let mut connection = Box::pin(builder.serve_connection_with_upgrades(io, answer).into_owned());
         async move {
-            let interruption = |told: ReportedInterruptions| {
-                let by =
-                    Interruptions { stop: &stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
-                by.next(told, &metrics)
+            let interruption = |reported: ReportedInterruptions| {
+                let by = Interruptions {
+                    stop: &stop,
+                    random_goaway: &random_goaway,
+                    authentication: &authentication,
+                    outgoing: &outgoing,
+                };
+                by.next(reported, &metrics)
             };
-            let conversation = converse(connection.as_mut(), Streams::new(begun), interruption, |connection| {
-                connection.graceful_shutdown()
-            });
-            let ended = match conversation.await {
+            let connection_driver =
+                drive_connection(connection.as_mut(), Streams::new(executor), interruption, |connection| {
+                    connection.graceful_shutdown()
+                });
+            let ended = match connection_driver.await {
                 Ok(ended) => ended,
                 Err(why) => {
                     tracing::debug!(client = %address, why, "the connection is closed");
@@ -186,7 +196,7 @@ impl<S: RequestService> ClientConnection<S> {
                 }
             };
             if let Err(error) = ended {
-                if let Some(refusal) = refusal_of_end(&*error) {
+                if let Some(refusal) = refusal_for_error(&*error) {
                     metrics.count_refused(refusal);
                 }
                 tracing::debug!(client = %address, error, "connection ended");
@@ -197,7 +207,7 @@ impl<S: RequestService> ClientConnection<S> {
 
 /// Returns the refusal for an HTTP/1.1 head that hyper rejects before it creates a request. Over HTTP/2, h2 itself
 /// answers 431 for a head that is too large, and reports nothing.
-fn refusal_of_end(end: &(dyn std::error::Error + 'static)) -> Option<ListenerRefusal> {
+fn refusal_for_error(end: &(dyn std::error::Error + 'static)) -> Option<ListenerRefusal> {
     let error = end.downcast_ref::<hyper::Error>()?;
     match error {
         error if error.is_parse_too_large() => Some(ListenerRefusal::HeadTooLarge),
@@ -207,7 +217,7 @@ fn refusal_of_end(end: &(dyn std::error::Error + 'static)) -> Option<ListenerRef
 }
 
 /// Returns whether a handshake failed because of the client's certificate.
-fn is_of_certificate(error: &io::Error) -> bool {
+fn is_certificate_error(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref());
     matches!(error, Some(rustls::Error::InvalidCertificate(_)))
 }

@@ -33,7 +33,7 @@ enum BodyState {
     /// The request's handler has read the whole body, or the connection has failed.
     Ended,
     /// The request's handler dropped the body before its end.
-    Left(Incoming),
+    Dropped(Incoming),
 }
 
 /// The shared state of an HTTP/1.1 request's body, for the code that writes the answer.
@@ -64,12 +64,12 @@ impl RequestBody {
 
     /// Prepares the connection for the next request before the answer is written. Reads a short remainder of the body
     /// if `may_wait`, or adds `Connection: close` to the answer.
-    pub(super) async fn make_way(self, answer: &mut Response<Body>, may_wait: bool) {
+    pub(super) async fn prepare_next_request(self, answer: &mut Response<Body>, may_wait: bool) {
         let state = std::mem::take(&mut *self.state.lock());
         let is_read = match state {
             BodyState::Ended => true,
             BodyState::Open => false,
-            BodyState::Left(rest) => may_wait && !self.expects_continue && drain(rest).await,
+            BodyState::Dropped(rest) => may_wait && !self.expects_continue && drain(rest).await,
         };
         // An upgraded connection has no next request.
         if !is_read && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -132,7 +132,7 @@ impl HttpBody for ReadBody {
 impl Drop for ReadBody {
     fn drop(&mut self) {
         if let Some(incoming) = self.incoming.take() {
-            *self.state.lock() = BodyState::Left(incoming);
+            *self.state.lock() = BodyState::Dropped(incoming);
         }
     }
 }

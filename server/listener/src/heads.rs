@@ -32,7 +32,7 @@ pub(super) struct ConnectionHeads {
 
 /// The head of a waiting request. The head is counted until this value is dropped.
 #[derive(Debug)]
-pub(super) struct HeldHead {
+pub(super) struct CountedHead {
     bytes: usize,
     own: Arc<AtomicUsize>,
     all: AllHeads,
@@ -40,7 +40,7 @@ pub(super) struct HeldHead {
 
 impl AllHeads {
     /// Creates the head count of a new connection.
-    pub(super) fn of_connection(&self) -> ConnectionHeads {
+    pub(super) fn add_connection(&self) -> ConnectionHeads {
         ConnectionHeads { own: Arc::default(), all: self.clone() }
     }
 }
@@ -48,16 +48,16 @@ impl AllHeads {
 impl ConnectionHeads {
     /// Counts a request head of this size. Returns `None` if the head exceeds the limits. The first [`OWN_HEADS_BYTES`]
     /// of a connection never exceed a limit.
-    pub(super) fn hold_head(&self, bytes: usize) -> Option<HeldHead> {
+    pub(super) fn count_head(&self, bytes: usize) -> Option<CountedHead> {
         let own = self.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = self.all.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // If a limit is exceeded, the drop of the head reverts the count.
-        let head = HeldHead { bytes, own: Arc::clone(&self.own), all: self.all.clone() };
+        let head = CountedHead { bytes, own: Arc::clone(&self.own), all: self.all.clone() };
         (own <= OWN_HEADS_BYTES || (own <= HEADS_BYTES_MAX && all <= ALL_HEADS_BYTES_MAX)).then_some(head)
     }
 }
 
-impl Drop for HeldHead {
+impl Drop for CountedHead {
     fn drop(&mut self) {
         self.own.fetch_sub(self.bytes, Ordering::Relaxed);
         self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -72,25 +72,25 @@ mod tests {
     fn request_heads_have_a_limit_and_a_minimum_per_connection() {
         const EACH: usize = 2 << 10;
         let everybody = AllHeads::default();
-        let one = everybody.of_connection();
-        let large = one.hold_head(HEADS_BYTES_MAX);
-        assert!(large.is_some() && one.hold_head(1).is_none(), "no more than a connection may have");
+        let one = everybody.add_connection();
+        let large = one.count_head(HEADS_BYTES_MAX);
+        assert!(large.is_some() && one.count_head(1).is_none(), "no more than a connection may have");
         drop(large);
-        let all_of = |own: &ConnectionHeads| std::iter::from_fn(|| own.hold_head(EACH)).collect::<Vec<_>>();
+        let all_of = |own: &ConnectionHeads| std::iter::from_fn(|| own.count_head(EACH)).collect::<Vec<_>>();
         let held = all_of(&one);
         assert_eq!(held.len() * EACH, HEADS_BYTES_MAX);
-        let others: Vec<_> = (0..40).map(|_| everybody.of_connection()).collect();
+        let others: Vec<_> = (0..40).map(|_| everybody.add_connection()).collect();
         let of_others: Vec<_> = others.iter().map(all_of).collect();
         let bytes = |at: usize| of_others[at].len() * EACH;
         assert_eq!((bytes(0), bytes(39)), (HEADS_BYTES_MAX, OWN_HEADS_BYTES));
-        let late = everybody.of_connection();
+        let late = everybody.add_connection();
         assert!(
-            late.hold_head(1 << 20).is_none() && late.hold_head(EACH).is_some(),
+            late.count_head(1 << 20).is_none() && late.count_head(EACH).is_some(),
             "a first head that is large waits for room, too"
         );
         assert!(everybody.0.load(Ordering::Relaxed) <= ALL_HEADS_BYTES_MAX + 40 * OWN_HEADS_BYTES);
         drop((held, of_others));
         assert_eq!(everybody.0.load(Ordering::Relaxed), 0);
-        assert!(others[39].hold_head(HEADS_BYTES_MAX).is_some());
+        assert!(others[39].count_head(HEADS_BYTES_MAX).is_some());
     }
 }

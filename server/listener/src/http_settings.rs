@@ -7,7 +7,7 @@ use hyper_util::server::conn::auto;
 
 use crate::heads::HEADER_LIST_BYTES_MAX;
 use crate::settings::HEADERS_MAX;
-use crate::streams::Begun;
+use crate::streams::StreamExecutor;
 
 /// The most concurrent streams of an HTTP/2 connection. A dashboard opens one watch for each resource and namespace
 /// over one connection, and many clients queue silently above the limit. hyper's 200 and kube-apiserver's 100 are too
@@ -32,9 +32,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// connection.
 const HTTP1_HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Creates hyper's connection builder. hyper spawns the streams of an HTTP/2 connection on `begun`.
-pub(super) fn builder(begun: Begun) -> auto::Builder<Begun> {
-    let mut builder = auto::Builder::new(begun);
+/// Creates hyper's connection builder. hyper spawns the streams of an HTTP/2 connection on `executor`.
+pub(super) fn builder(executor: StreamExecutor) -> auto::Builder<StreamExecutor> {
+    let mut builder = auto::Builder::new(executor);
     builder
         .http1()
         .timer(TokioTimer::new())

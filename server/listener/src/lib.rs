@@ -9,10 +9,11 @@
 //! Invariant: the number of connections is bounded (see [`Bounds`]). Each connection, including an upgraded one,
 //! occupies its slot until its socket closes.
 
-mod acquaintance;
+mod authentication;
+mod byte_counter;
 mod coalesce;
 mod connection;
-mod conversation;
+mod connection_driver;
 mod early_answer;
 mod goaway;
 mod heads;
@@ -21,16 +22,15 @@ mod interruption;
 mod metrics;
 mod outgoing;
 mod proxy_protocol;
-mod received;
 mod refusal;
 mod request;
 mod service;
 mod settings;
-mod strangers;
 mod streams;
 pub mod tls;
 mod tracked_stream;
 mod trailers;
+mod unauthenticated_connections;
 mod unread;
 mod user_connections;
 
@@ -48,7 +48,7 @@ use tributary_apimachinery::Permit;
 pub use metrics::{ListenerMetrics, RefusalLabels};
 pub use refusal::ListenerRefusal;
 pub use service::{
-    AuthenticationOutcome, ConnectionUser, Handshake, RequestService, Room, RoomForAnswer, ServiceAnswer,
+    AnswerCapacity, AuthenticationOutcome, ConnectionUser, Handshake, LimitCheck, RequestService, ServiceAnswer,
 };
 pub use settings::{
     Bounds, CONNECTIONS_MAX, GoawayChance, InvalidPeerNetwork, ListenAddress, ListenAddressError, PeerNetwork,
@@ -57,8 +57,8 @@ pub use settings::{
 
 use connection::ClientConnection;
 use proxy_protocol::ProxyHeaders;
-use strangers::Strangers;
 use tls::TlsSettings;
+use unauthenticated_connections::UnauthenticatedConnections;
 use unread::Unread;
 use user_connections::UserConnections;
 
@@ -150,7 +150,7 @@ pub async fn serve<S: RequestService>(listener: TcpListener, service: Arc<S>, op
         slots: Arc::new(Semaphore::new(bounds.connections)),
         connections_max: bounds.connections,
         unread,
-        strangers: Strangers::with_connections(bounds.connections),
+        unauthenticated_connections: UnauthenticatedConnections::with_connections(bounds.connections),
         users: UserConnections::with_connections(bounds.connections),
         sockets: TaskTracker::new(),
         stop: stop.clone(),
@@ -177,7 +177,7 @@ struct Server<S> {
     metrics: Arc<ListenerMetrics>,
     service: Arc<S>,
     unread: Unread,
-    strangers: Arc<Strangers>,
+    unauthenticated_connections: Arc<UnauthenticatedConnections>,
     users: Arc<UserConnections>,
 }
 
@@ -233,7 +233,7 @@ impl<S: RequestService> Server<S> {
             metrics: Arc::clone(&self.metrics),
             peer: client,
             unread: self.unread.clone(),
-            stranger: self.strangers.admit(),
+            unauthenticated: self.unauthenticated_connections.admit(),
             users: Arc::clone(&self.users),
         };
         connection.spawn(stream, self.socket(slot));

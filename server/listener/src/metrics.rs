@@ -24,7 +24,7 @@ pub struct ListenerMetrics {
     /// The number of connections that were closed because their clients read no answers.
     pub connections_stuck: Counter,
     /// The number of unauthenticated connections that were closed in favor of new connections.
-    pub strangers_sent_away: Counter,
+    pub unauthenticated_evicted: Counter,
     /// The number of answers that were aborted because clients did not read them.
     pub answers_stuck: Counter,
     /// The bytes of answers that clients have not read.
@@ -63,7 +63,7 @@ impl ListenerMetrics {
         registry.register(
             "tributary_strangers_sent_away",
             "Connections without an authenticated request that were closed to make room",
-            self.strangers_sent_away.clone(),
+            self.unauthenticated_evicted.clone(),
         );
         registry.register(
             "tributary_answers_stuck",

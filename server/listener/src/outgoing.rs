@@ -19,11 +19,11 @@
 //!                                  └──── TakenRoom ─────┘ │ HTTP/2 has room for it     nothing
 //! ```
 
+mod capacity;
 mod counted;
 mod metered;
 mod overdue;
 mod pieces;
-mod room;
 mod write_body;
 
 use std::sync::Arc;
@@ -38,47 +38,47 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tributary_apimachinery::RequestClass;
-use tributary_apimachinery::body::{BegunBody, Body};
+use tributary_apimachinery::body::{Body, PeekedBody};
 
 use crate::coalesce::OpenStream;
 use crate::refusal::ListenerRefusal;
 use crate::service::ServiceAnswer;
 use crate::unread::Unread;
+use capacity::ConnectionCapacity;
 use counted::Counted;
 use metered::{Metered, OutgoingBody};
-use overdue::AnswersUnderWay;
+use overdue::UnreadAnswers;
 use pieces::PIECE_BYTES;
-use room::ConnectionRoom;
 use write_body::WriteBody;
 
 /// The interval of the checks for stuck answers. A stuck answer is aborted at most this long after its time limit.
-const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
+const STUCK_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The bytes that are reserved for a large answer until the answer is metered. The answer's audit event may wait for a
 /// disk or a webhook, and concurrent answers must count the reserved bytes. Dropping this value releases them.
-pub(super) struct TakenRoom(Counted);
+pub(super) struct ReservedCapacity(Counted);
 
 /// The unread answers of one connection.
 pub(super) struct Outgoing {
-    room: Arc<ConnectionRoom>,
-    answers: Arc<Mutex<AnswersUnderWay>>,
+    capacity: Arc<ConnectionCapacity>,
+    answers: Arc<Mutex<UnreadAnswers>>,
 }
 
 impl Outgoing {
     pub(super) fn new(unread: Unread) -> Self {
-        Self { room: Arc::new(ConnectionRoom::new(unread)), answers: Arc::default() }
+        Self { capacity: Arc::new(ConnectionCapacity::new(unread)), answers: Arc::default() }
     }
 
     /// Waits until the connection has capacity for the answer to a request with this head. Returns `false` on a
     /// timeout.
-    pub(super) fn room(&self, head_bytes: usize) -> impl Future<Output = bool> {
-        self.room.wait(head_bytes)
+    pub(super) fn capacity(&self, head_bytes: usize) -> impl Future<Output = bool> {
+        self.capacity.wait(head_bytes)
     }
 
     /// Delays the end of a write's body until the connection has capacity for the answer. After a timeout, the body
     /// fails and `is_refused` is set.
-    pub(super) fn end_with_room(&self, body: Body, is_refused: Arc<AtomicBool>) -> Body {
-        WriteBody::new(body, &self.room, is_refused).boxed_unsync()
+    pub(super) fn delay_end_until_capacity(&self, body: Body, is_refused: Arc<AtomicBool>) -> Body {
+        WriteBody::new(body, &self.capacity, is_refused).boxed_unsync()
     }
 
     /// Reserves capacity for the answer to a request with this method, before any record of the answer is written.
@@ -86,65 +86,71 @@ impl Outgoing {
     /// A large answer to a read is refused without capacity, if the whole answer is in memory, as an object is. The
     /// capacity was checked when the request arrived, but many concurrent requests may have passed the same check.
     /// Refused answers are dropped, and the clients retry. The answer to a write is never withheld; see
-    /// [`Self::end_with_room`].
+    /// [`Self::delay_end_until_capacity`].
     ///
     /// The returned reservation counts a large answer in memory. Pass it to [`Self::meter`].
     ///
     /// # Errors
     /// [`ListenerRefusal::TooManyUnread`], which replaces the answer.
-    pub(super) fn withhold(
+    pub(super) fn reserve_answer(
         &self,
         method: &Method,
         response: Response<Body>,
-    ) -> Result<(Response<Body>, Option<TakenRoom>), ListenerRefusal> {
+    ) -> Result<(Response<Body>, Option<ReservedCapacity>), ListenerRefusal> {
         let exact = response.body().size_hint().exact();
         if exact.is_none_or(|bytes| bytes < PIECE_BYTES as u64) {
             return Ok((response, None));
         }
         let (head, body) = response.into_parts();
-        let body = BegunBody::begin(body);
+        let body = PeekedBody::begin(body);
         let whole = body.data().filter(|data| is_whole(data, exact)).map(Bytes::len);
         let taken = match whole {
             None => None,
             Some(bytes) if is_read(method) => {
-                Some(Counted::if_room(&self.room, bytes).ok_or(ListenerRefusal::TooManyUnread)?)
+                Some(Counted::try_new(&self.capacity, bytes).ok_or(ListenerRefusal::TooManyUnread)?)
             }
-            Some(bytes) => Some(Counted::new(&self.room, bytes)),
+            Some(bytes) => Some(Counted::new(&self.capacity, bytes)),
         };
-        Ok((Response::from_parts(head, body.into_body()), taken.map(TakenRoom)))
+        Ok((Response::from_parts(head, body.into_body()), taken.map(ReservedCapacity)))
     }
 
-    /// Meters the body of an answer. `taken` is the answer's reservation from [`Self::withhold`]. An answer in memory
+    /// Meters the body of an answer. `taken` is the answer's reservation from [`Self::reserve_answer`]. An answer in memory
     /// is counted from now on until its end. If a different answer has replaced the original one, the reservation is
     /// released.
-    pub(super) fn meter(&self, answer: ServiceAnswer, taken: Option<TakenRoom>, stream: OpenStream) -> Response<Body> {
+    pub(super) fn meter(
+        &self,
+        answer: ServiceAnswer,
+        taken: Option<ReservedCapacity>,
+        stream: OpenStream,
+    ) -> Response<Body> {
         let ServiceAnswer { response, class } = answer;
-        let lasts = class == RequestClass::Opaque;
+        let is_long_running = class == RequestClass::Streamed;
         let (head, body) = response.into_parts();
         let exact = body.size_hint().exact();
         if exact == Some(0) {
             return Response::from_parts(head, body);
         }
-        let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::new(body) };
+        let mut body = if exact.is_some() { PeekedBody::begin(body) } else { PeekedBody::new(body) };
         let whole = body.take_data(|data| is_whole(data, exact));
         // The reservation is kept if the body has the reserved length, even if an audit event still delays the body's
         // data.
-        let taken = taken.map(|TakenRoom(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);
-        let answer = OutgoingBody::new(&self.room, &self.answers, lasts, stream);
+        let taken =
+            taken.map(|ReservedCapacity(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);
+        let answer = OutgoingBody::new(&self.capacity, &self.answers, is_long_running, stream);
         Response::from_parts(head, Metered::new(body, answer, whole, taken).boxed_unsync())
     }
 
     /// Records whether the socket accepted the last write.
-    pub(super) fn wrote(&self, is_blocked: bool) {
-        self.answers.lock().wrote(Instant::now, is_blocked);
+    pub(super) fn record_write(&self, is_blocked: bool) {
+        self.answers.lock().record_write(Instant::now, is_blocked);
     }
 
     /// Aborts stuck answers and counts them. Completes when the whole connection must be closed.
-    pub(super) async fn stuck(&self, cut: &Counter) {
+    pub(super) async fn abort_stuck_answers(&self, cut: &Counter) {
         loop {
-            tokio::time::sleep(LOOKED_AT_EVERY).await;
-            let is_in_the_way = self.room.look();
-            let overdue = self.answers.lock().overdue(Instant::now(), is_in_the_way);
+            tokio::time::sleep(STUCK_CHECK_INTERVAL).await;
+            let blocks_others = self.capacity.check_load();
+            let overdue = self.answers.lock().overdue(Instant::now(), blocks_others);
             if overdue.connection {
                 return;
             }
@@ -180,7 +186,7 @@ mod tests {
 
     use super::*;
     use crate::coalesce::OpenStreams;
-    use crate::settings::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
+    use crate::settings::{CONNECTION_UNREAD_BYTES_MAX, UNREAD_BYTES_MAX};
 
     /// The size of a large object in memory, in bytes.
     const OBJECT_BYTES: usize = 64 << 10;
@@ -201,19 +207,19 @@ mod tests {
     #[test]
     fn answer_reserves_capacity_before_it_is_metered() {
         let (outgoing, unread) = alone();
-        let get = || outgoing.withhold(&Method::GET, object());
+        let get = || outgoing.reserve_answer(&Method::GET, object());
         let mut passed: Vec<_> = (0..2000).map_while(|_| get().ok()).collect();
-        assert_eq!(passed.len(), HELD_BYTES_MAX / OBJECT_BYTES);
+        assert_eq!(passed.len(), CONNECTION_UNREAD_BYTES_MAX / OBJECT_BYTES);
         assert!(matches!(get(), Err(ListenerRefusal::TooManyUnread)));
-        assert!(outgoing.withhold(&Method::GET, Response::new(full("small"))).is_ok());
-        assert_eq!(unread(), HELD_BYTES_MAX, "what is withheld or small takes nothing");
+        assert!(outgoing.reserve_answer(&Method::GET, Response::new(full("small"))).is_ok());
+        assert_eq!(unread(), CONNECTION_UNREAD_BYTES_MAX, "what is withheld or small takes nothing");
         drop(passed.pop());
-        assert_eq!(unread(), HELD_BYTES_MAX - OBJECT_BYTES, "one that is dropped gives its room back");
+        assert_eq!(unread(), CONNECTION_UNREAD_BYTES_MAX - OBJECT_BYTES, "one that is dropped gives its room back");
         passed.extend(get().ok());
-        assert_eq!(unread(), HELD_BYTES_MAX, "and the next one has it");
-        let write = outgoing.withhold(&Method::PATCH, object());
+        assert_eq!(unread(), CONNECTION_UNREAD_BYTES_MAX, "and the next one has it");
+        let write = outgoing.reserve_answer(&Method::PATCH, object());
         assert!(write.is_ok(), "what is written is written");
-        assert_eq!(unread(), HELD_BYTES_MAX + OBJECT_BYTES);
+        assert_eq!(unread(), CONNECTION_UNREAD_BYTES_MAX + OBJECT_BYTES);
         drop((passed, write));
         assert_eq!(unread(), 0);
     }
@@ -222,7 +228,7 @@ mod tests {
     async fn answer_bytes_are_counted_once_until_the_socket_accepts_them() {
         let (outgoing, unread) = alone();
         for method in [Method::GET, Method::PATCH] {
-            let (answer, taken) = outgoing.withhold(&method, object()).unwrap();
+            let (answer, taken) = outgoing.reserve_answer(&method, object()).unwrap();
             assert_eq!(unread(), OBJECT_BYTES);
             let mut metered = outgoing.meter(answer.into(), taken, OpenStreams::default().open()).into_body();
             let mut given = Vec::new();
@@ -267,22 +273,23 @@ mod tests {
     #[tokio::test]
     async fn late_answer_body_keeps_its_reserved_capacity() {
         let (outgoing, unread) = alone();
-        let mut passed: Vec<_> = (0..2000).map_while(|_| outgoing.withhold(&Method::GET, object()).ok()).collect();
+        let mut passed: Vec<_> =
+            (0..2000).map_while(|_| outgoing.reserve_answer(&Method::GET, object()).ok()).collect();
         let (_, taken) = passed.pop().unwrap();
         let late = Late { data: Some(vec![b'x'; OBJECT_BYTES].into()), is_asked: false };
         let late = Response::new(late.boxed_unsync());
         let mut metered = outgoing.meter(late.into(), taken, OpenStreams::default().open()).into_body();
-        assert_eq!(unread(), HELD_BYTES_MAX);
+        assert_eq!(unread(), CONNECTION_UNREAD_BYTES_MAX);
         let first = metered.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert_eq!(unread(), HELD_BYTES_MAX);
+        assert_eq!(unread(), CONNECTION_UNREAD_BYTES_MAX);
         drop((metered, first));
-        assert_eq!(unread(), HELD_BYTES_MAX - OBJECT_BYTES);
+        assert_eq!(unread(), CONNECTION_UNREAD_BYTES_MAX - OBJECT_BYTES);
     }
 
     #[tokio::test]
     async fn replacement_answer_releases_the_capacity_of_the_original() {
         let (outgoing, unread) = alone();
-        let (_, taken) = outgoing.withhold(&Method::GET, object()).unwrap();
+        let (_, taken) = outgoing.reserve_answer(&Method::GET, object()).unwrap();
         let metered = outgoing.meter(Response::new(full("another")).into(), taken, OpenStreams::default().open());
         assert!((1..OBJECT_BYTES).contains(&unread()), "{} bytes are counted", unread());
         drop(metered);

@@ -55,7 +55,7 @@ impl ProxyHeaders {
         // configuration.
         let is_missing = match &client {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
-            Ok(_) if self.peers.have(peer.ip()) => false,
+            Ok(_) if self.peers.contains(peer.ip()) => false,
             _ => return client,
         };
         match (self.are_missing.swap(is_missing, Ordering::Relaxed), &client) {
@@ -71,7 +71,7 @@ impl ProxyHeaders {
 
 impl ProxyProtocolPeers {
     async fn client(&self, stream: &mut (impl AsyncRead + Unpin), peer: SocketAddr) -> io::Result<SocketAddr> {
-        if !self.have(peer.ip()) {
+        if !self.contains(peer.ip()) {
             return Ok(peer);
         }
         // Headers of both versions are longer than the signature.
@@ -79,10 +79,10 @@ impl ProxyProtocolPeers {
         stream.read_exact(&mut header).await?;
         let source = if header == SIGNATURE {
             follow_length(stream, &mut header).await?;
-            of_version_2(&header)?
+            parse_version_2(&header)?
         } else {
             follow_line(stream, &mut header).await?;
-            of_version_1(&header)?
+            parse_version_1(&header)?
         };
         Ok(source.unwrap_or(peer))
     }
@@ -120,7 +120,7 @@ async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>
 
 /// Parses a version 1 header. Returns `None` for a connection of the proxy itself, and for an unknown kind of
 /// connection.
-fn of_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
+fn parse_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v1::Header::try_from(header).map_err(refused)?;
     Ok(match header.addresses {
         ppp::v1::Addresses::Unknown => None,
@@ -129,8 +129,8 @@ fn of_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     })
 }
 
-/// Parses a version 2 header. The result is as in [`of_version_1`].
-fn of_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
+/// Parses a version 2 header. The result is as in [`parse_version_1`].
+fn parse_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v2::Header::try_from(header).map_err(refused)?;
     if header.command == Command::Local {
         return Ok(None);

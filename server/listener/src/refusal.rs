@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::{Status, StatusReason};
 
-use crate::settings::{HEADERS_MAX, HELD_BYTES_MAX};
+use crate::settings::{CONNECTION_UNREAD_BYTES_MAX, HEADERS_MAX};
 
 /// The reason why the listener refuses a request. The router's metrics do not count these requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl ListenerRefusal {
                 let message = format!(
                     "this connection has left {} MiB of its answers unread, or more than half of what other connections \
                      leave free (--max-unread-bytes); read the answers, or ask for fewer at once",
-                    HELD_BYTES_MAX >> 20
+                    CONNECTION_UNREAD_BYTES_MAX >> 20
                 );
                 Status::too_many_requests(message, 1)
             }

@@ -9,22 +9,22 @@ use http::{Request, Response};
 use hyper::body::{Body as _, Incoming};
 use tributary_apimachinery::body::Body;
 
-use crate::acquaintance::{Acquaintance, UnknownSender};
+use crate::authentication::{ConnectionAuthentication, PendingAuthentication};
 use crate::coalesce::OpenStreams;
 use crate::early_answer::RequestBody;
-use crate::goaway::Parting;
+use crate::goaway::RandomGoaway;
 use crate::outgoing::{self, Outgoing};
 use crate::refusal::ListenerRefusal;
-use crate::service::{AuthenticationOutcome, RequestService, RoomForAnswer};
+use crate::service::{AnswerCapacity, AuthenticationOutcome, RequestService};
 use crate::settings::HEADERS_MAX;
 
 /// The state that all requests of one connection share.
 pub(super) struct ConnectionRequests<S: RequestService> {
     pub(super) service: Arc<S>,
     pub(super) client: Arc<S::Client>,
-    pub(super) acquaintance: Arc<Acquaintance>,
+    pub(super) authentication: Arc<ConnectionAuthentication>,
     pub(super) outgoing: Arc<Outgoing>,
-    pub(super) parting: Arc<Parting>,
+    pub(super) random_goaway: Arc<RandomGoaway>,
     pub(super) streams: OpenStreams,
 }
 
@@ -48,53 +48,56 @@ impl<S: RequestService> ConnectionRequests<S> {
                 Err(refusal) => self.service.refuse_request(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
                     // A write with a body waits for capacity at the end of its body.
-                    let ends_with_room = !outgoing::is_read(&method) && !request.body().is_end_stream();
-                    let is_there = ends_with_room || self.outgoing.room(head_bytes).await;
+                    let delays_end = !outgoing::is_read(&method) && !request.body().is_end_stream();
+                    let is_available = delays_end || self.outgoing.capacity(head_bytes).await;
                     let is_refused = Arc::<AtomicBool>::default();
-                    if ends_with_room {
-                        request = request.map(|body| self.outgoing.end_with_room(body, Arc::clone(&is_refused)));
+                    if delays_end {
+                        request =
+                            request.map(|body| self.outgoing.delay_end_until_capacity(body, Arc::clone(&is_refused)));
                     }
-                    let note = |outcome: AuthenticationOutcome<'_>| {
-                        let room = self.acquaintance.note_outcome(outcome);
-                        // The head is dropped after `note_outcome`. A task that waits for the drop must find the new
+                    let record_outcome = |outcome: AuthenticationOutcome<'_>| {
+                        let capacity = self.authentication.record_outcome(outcome);
+                        // The head is dropped after `record_outcome`. A task that waits for the drop must find the new
                         // authentication state.
                         drop(head);
-                        room
+                        capacity
                     };
-                    let withhold = |answer: Response<Body>| {
+                    let reserve_answer = |answer: Response<Body>| {
                         // A refusal does not replace a success: the member has executed the write although its body
                         // failed.
                         if is_refused.load(Ordering::Relaxed) && !answer.status().is_success() {
                             return Err(ListenerRefusal::TooManyUnread);
                         }
-                        self.outgoing.withhold(&method, answer).map(|(answer, room)| {
-                            taken = room;
+                        self.outgoing.reserve_answer(&method, answer).map(|(answer, capacity)| {
+                            taken = capacity;
                             answer
                         })
                     };
-                    let answer_room = RoomForAnswer { is_there, withhold };
+                    let answer_capacity = AnswerCapacity { is_available, reserve_answer };
                     // The handling is boxed, so that a long-lived stream does not keep the memory of this future.
-                    let answer = Box::pin(self.service.answer_request(request, &self.client, note, answer_room)).await;
-                    self.parting.draw(version);
+                    let answer =
+                        Box::pin(self.service.answer_request(request, &self.client, record_outcome, answer_capacity))
+                            .await;
+                    self.random_goaway.draw(version);
                     answer
                 }
             };
             if let Some(body) = body {
                 // Only an authenticated connection gets the remainder of its body read. The future is boxed, because
                 // HTTP/2 requests never need it.
-                Box::pin(body.make_way(&mut answer.response, self.acquaintance.is_known())).await;
+                Box::pin(body.prepare_next_request(&mut answer.response, self.authentication.is_authenticated())).await;
             }
             Ok(self.outgoing.meter(answer, taken, open))
         }
     }
 
     /// Counts the head of a request until the request is authenticated. Also returns the size of the head in bytes.
-    fn admit<B>(&self, request: &Request<B>) -> Result<(Option<UnknownSender>, usize), ListenerRefusal> {
+    fn admit<B>(&self, request: &Request<B>) -> Result<(Option<PendingAuthentication>, usize), ListenerRefusal> {
         if request.headers().len() > HEADERS_MAX {
             return Err(ListenerRefusal::TooManyHeaders);
         }
         let bytes = head_bytes(request);
-        let head = self.acquaintance.hold_head(bytes).ok_or(ListenerRefusal::TooManyUnknown)?;
+        let head = self.authentication.count_head(bytes).ok_or(ListenerRefusal::TooManyUnknown)?;
         Ok((head, bytes))
     }
 }

@@ -25,15 +25,15 @@ pub trait RequestService: Send + Sync + 'static {
     /// Answers a request; every failure is an HTTP answer. Cancel: the listener drops the future when the client
     /// cancels the request.
     ///
-    /// The service calls `note` after it has authenticated the request and before it executes the request. A health
-    /// check without credentials is not authenticated, so it needs no call. If `note` or `answer_room` reports that the
+    /// The service calls `record_outcome` after it has authenticated the request and before it executes the request. A health
+    /// check without credentials is not authenticated, so it needs no call. If `record_outcome` or `answer_capacity` reports that the
     /// connection has no capacity, the service refuses the request.
     fn answer_request(
         &self,
         request: Request<Body>,
         client: &Self::Client,
-        note: impl FnOnce(AuthenticationOutcome<'_>) -> Room + Send,
-        answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
+        record_outcome: impl FnOnce(AuthenticationOutcome<'_>) -> LimitCheck + Send,
+        answer_capacity: AnswerCapacity<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
     ) -> impl Future<Output = ServiceAnswer> + Send;
 
     /// Refuses a request by its head, before authentication.
@@ -73,7 +73,7 @@ pub struct Handshake<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationOutcome<'a> {
     /// The request is authenticated.
-    Known {
+    Authenticated {
         /// The user for whom the connection is counted. `None` if the connection carries requests of many users, or if
         /// there is only one user.
         user: Option<ConnectionUser<'a>>,
@@ -93,19 +93,19 @@ pub struct ConnectionUser<'a> {
 
 /// The result of checking the limits for a request on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum LimitCheck {
     /// The connection may serve the request without exceeding a limit.
-    Enough,
+    WithinLimits,
     /// The client has too many unread bytes of earlier answers.
-    Unread,
+    TooManyUnread,
     /// The user of the request has too many connections.
-    Connections,
+    TooManyConnections,
 }
 
 /// The check whether a connection has capacity for the answer to a request.
-pub struct RoomForAnswer<W> {
+pub struct AnswerCapacity<W> {
     /// True if the connection has capacity when the request arrives.
-    pub is_there: bool,
+    pub is_available: bool,
     /// Checks the capacity for the finished answer. Returns the answer, or the reason to refuse the request.
-    pub withhold: W,
+    pub reserve_answer: W,
 }

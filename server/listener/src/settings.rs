@@ -9,7 +9,7 @@ use rustls::SupportedProtocolVersion;
 
 pub use address::{ListenAddress, ListenAddressError};
 pub use bounds::{Bounds, CONNECTIONS_MAX, UNREAD_BYTES_MAX};
-pub(crate) use bounds::{CONNECTIONS_PART, HEADERS_MAX, HELD_BYTES_MAX};
+pub(crate) use bounds::{CONNECTION_UNREAD_BYTES_MAX, HEADERS_MAX, UNAUTHENTICATED_DIVISOR};
 pub use goaway::GoawayChance;
 pub use peers::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
 

@@ -30,7 +30,7 @@ use tributary_apimachinery::{PollRound, PollSide};
 const STREAM_BYTES_MAX: usize = 1 << 10;
 /// The time of one poll after which a stream moves to a task of its own. 1 ms is a thousand times the time for a frame
 /// in memory. Compressing, printing and searching take longer.
-const LONG_STEP: Duration = Duration::from_millis(1);
+const SLOW_POLL: Duration = Duration::from_millis(1);
 /// The most polls of a connection and its streams within one poll of their task. The connection and its streams may
 /// wake each other forever, and other tasks of the thread must run.
 const ROUNDS_MAX: usize = 32;
@@ -50,12 +50,12 @@ pub(super) fn stream() -> Option<AbortHandle> {
 /// window without polling the answer's body, so the body cannot end its stream. Dropping the stream frees its memory,
 /// and the client receives `RST_STREAM`.
 #[derive(Clone, Default)]
-pub(super) struct Begun {
+pub(super) struct StreamExecutor {
     streams: Arc<Mutex<Vec<Stream>>>,
     round: Arc<PollRound>,
 }
 
-impl<F> Executor<F> for Begun
+impl<F> Executor<F> for StreamExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send,
@@ -85,7 +85,7 @@ impl Future for Stream {
         let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll(cx))).unwrap_or(Poll::Ready(()));
         if polled.is_ready() {
             self.0 = None;
-        } else if began.elapsed() > LONG_STEP {
+        } else if began.elapsed() > SLOW_POLL {
             self.0.take().map(tokio::spawn);
         }
         if self.0.is_none() { Poll::Ready(()) } else { Poll::Pending }
@@ -95,20 +95,20 @@ impl Future for Stream {
 /// The streams of a connection. Open streams are dropped together with the connection, because their client has
 /// disconnected.
 pub(super) struct Streams {
-    begun: Begun,
+    executor: StreamExecutor,
     running: FuturesUnordered<Stream>,
     round: Arc<PollRound>,
-    of_connection: Waker,
-    of_streams: Waker,
+    connection_waker: Waker,
+    streams_waker: Waker,
 }
 
 impl Streams {
-    /// Creates the streams of a connection that spawns new streams on `begun`.
-    pub(super) fn new(begun: Begun) -> Self {
-        let round = Arc::clone(&begun.round);
-        let of_connection = round.waker(PollSide::Connection);
-        let of_streams = round.waker(PollSide::Parts);
-        Self { begun, running: FuturesUnordered::new(), round, of_connection, of_streams }
+    /// Creates the streams of a connection that spawns new streams on `executor`.
+    pub(super) fn new(executor: StreamExecutor) -> Self {
+        let round = Arc::clone(&executor.round);
+        let connection_waker = round.waker(PollSide::Connection);
+        let streams_waker = round.waker(PollSide::Parts);
+        Self { executor, running: FuturesUnordered::new(), round, connection_waker, streams_waker }
     }
 
     /// Polls the connection and its streams until the connection ends. Cancel: safe, if it is called again.
@@ -126,7 +126,7 @@ impl Streams {
                 self.poll_streams();
             }
             if self.round.take_woken(PollSide::Connection) {
-                let polled = connection.as_mut().poll(&mut Context::from_waker(&self.of_connection));
+                let polled = connection.as_mut().poll(&mut Context::from_waker(&self.connection_waker));
                 if polled.is_ready() {
                     // A last poll of the streams writes the log entries of completed answers.
                     self.poll_streams();
@@ -148,8 +148,8 @@ impl Streams {
     }
 
     fn poll_streams(&mut self) {
-        self.running.extend(self.begun.streams.lock().drain(..));
-        let own = &mut Context::from_waker(&self.of_streams);
+        self.running.extend(self.executor.streams.lock().drain(..));
+        let own = &mut Context::from_waker(&self.streams_waker);
         while let Poll::Ready(Some(())) = self.running.poll_next_unpin(own) {}
     }
 }
@@ -158,7 +158,7 @@ impl Drop for Streams {
     /// Breaks a reference cycle: a stream owns the list of new streams, for its tunnel. A stream that stayed in the
     /// list would never be freed.
     fn drop(&mut self) {
-        let left = std::mem::take(&mut *self.begun.streams.lock());
+        let left = std::mem::take(&mut *self.executor.streams.lock());
         drop(left);
     }
 }
@@ -206,10 +206,10 @@ mod tests {
     #[tokio::test]
     async fn mutual_wakeups_of_connection_and_stream_bypass_the_runtime() {
         const FRAMES: u32 = 10;
-        let begun = Begun::default();
-        let mut streams = Streams::new(begun.clone());
+        let executor = StreamExecutor::default();
+        let mut streams = Streams::new(executor.clone());
         let ((mut ask, mut asked), (mut give, mut given)) = (mpsc::channel(0), mpsc::channel(0));
-        begun.execute(async move {
+        executor.execute(async move {
             while let Some(frame) = asked.next().await {
                 futures::SinkExt::send(&mut give, frame).await.unwrap();
             }
@@ -228,12 +228,12 @@ mod tests {
 
     #[tokio::test]
     async fn connection_and_stream_are_polled_only_after_their_own_wakeups() {
-        let begun = Begun::default();
-        let mut streams = Streams::new(begun.clone());
+        let executor = StreamExecutor::default();
+        let mut streams = Streams::new(executor.clone());
         let (polls, steps) = (std::cell::Cell::new(0), Arc::new(AtomicUsize::new(0)));
         let ((event, mut events), (frame, mut frames)) = (mpsc::unbounded(), mpsc::unbounded());
         let own_steps = Arc::clone(&steps);
-        begun.execute(poll_fn(move |cx| {
+        executor.execute(poll_fn(move |cx| {
             own_steps.fetch_add(1, SeqCst);
             let _event: Poll<Option<()>> = events.poll_next_unpin(cx);
             Poll::<()>::Pending
@@ -261,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_call_of_drive_polls_the_connection() {
-        let mut streams = Streams::new(Begun::default());
+        let mut streams = Streams::new(StreamExecutor::default());
         let is_to_end = std::cell::Cell::new(false);
         let mut connection = Box::pin(poll_fn(|_| if is_to_end.get() { Poll::Ready(()) } else { Poll::Pending }));
         assert!(poll_counting(&mut streams, connection.as_mut(), &Arc::default()).is_pending());
@@ -271,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn busy_connection_yields_to_other_tasks() {
-        let mut streams = Streams::new(Begun::default());
+        let mut streams = Streams::new(StreamExecutor::default());
         let mut connection = Box::pin(poll_fn(|cx| {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
@@ -284,11 +284,11 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn wakeups_from_another_thread_are_not_lost() {
         const MESSAGES: usize = 20_000;
-        let begun = Begun::default();
-        let mut streams = Streams::new(begun.clone());
+        let executor = StreamExecutor::default();
+        let mut streams = Streams::new(executor.clone());
         let (send, mut messages) = tokio::sync::mpsc::unbounded_channel();
         let (done, is_done) = tokio::sync::oneshot::channel();
-        begun.execute(async move {
+        executor.execute(async move {
             for message in 0..MESSAGES {
                 assert_eq!(messages.recv().await, Some(message));
             }
@@ -301,12 +301,12 @@ mod tests {
 
     #[tokio::test]
     async fn stream_with_a_long_poll_moves_to_its_own_task() {
-        let begun = Begun::default();
-        let mut streams = Streams::new(begun.clone());
+        let executor = StreamExecutor::default();
+        let mut streams = Streams::new(executor.clone());
         let (done, is_done) = tokio::sync::oneshot::channel();
-        begun.execute(async move {
+        executor.execute(async move {
             let began = Instant::now();
-            while began.elapsed() <= LONG_STEP {
+            while began.elapsed() <= SLOW_POLL {
                 std::hint::spin_loop();
             }
             yield_now().await;
@@ -320,20 +320,20 @@ mod tests {
 
     #[tokio::test]
     async fn panic_of_one_stream_does_not_end_other_streams() {
-        let begun = Begun::default();
-        let mut streams = Streams::new(begun.clone());
-        begun.execute(async { panic!("of one stream") });
+        let executor = StreamExecutor::default();
+        let mut streams = Streams::new(executor.clone());
+        executor.execute(async { panic!("of one stream") });
         let (done, is_done) = tokio::sync::oneshot::channel();
-        begun.execute(async move { done.send(()).unwrap() });
+        executor.execute(async move { done.send(()).unwrap() });
         assert_eq!(streams.drive(Box::pin(is_done).as_mut()).await, Ok(()));
     }
 
     #[tokio::test]
     async fn streams_are_dropped_with_their_connection() {
-        let begun = Begun::default();
-        let mut streams = Streams::new(begun.clone());
+        let executor = StreamExecutor::default();
+        let mut streams = Streams::new(executor.clone());
         let (held, given_up) = tokio::sync::oneshot::channel::<()>();
-        begun.execute(async move {
+        executor.execute(async move {
             let _held = held;
             pending::<()>().await
         });
@@ -345,34 +345,34 @@ mod tests {
 
     #[tokio::test]
     async fn streams_that_begin_as_their_connection_ends_are_dropped() {
-        let begun = Begun::default();
-        let streams = Streams::new(begun.clone());
+        let executor = StreamExecutor::default();
+        let streams = Streams::new(executor.clone());
         let (held, given_up) = tokio::sync::oneshot::channel::<()>();
-        let own = begun.clone();
-        begun.execute(async move {
+        let own = executor.clone();
+        executor.execute(async move {
             let _held = (held, own);
             pending::<()>().await
         });
-        drop((streams, begun));
+        drop((streams, executor));
         assert!(given_up.await.is_err());
     }
 
     #[tokio::test]
     async fn ready_stream_is_polled_before_its_connection_ends() {
-        let begun = Begun::default();
-        let mut streams = Streams::new(begun.clone());
+        let executor = StreamExecutor::default();
+        let mut streams = Streams::new(executor.clone());
         let (answer, mut answered) = tokio::sync::oneshot::channel();
-        begun.execute(async move { answer.send(()).unwrap() });
+        executor.execute(async move { answer.send(()).unwrap() });
         streams.drive(Box::pin(std::future::ready(())).as_mut()).await;
         assert_eq!(answered.try_recv(), Ok(()));
     }
 
     #[tokio::test]
     async fn stream_can_be_aborted_without_closing_the_connection() {
-        let begun = Begun::default();
-        let mut streams = Streams::new(begun.clone());
+        let executor = StreamExecutor::default();
+        let mut streams = Streams::new(executor.clone());
         let (tell, told) = tokio::sync::oneshot::channel();
-        begun.execute(async move {
+        executor.execute(async move {
             tell.send(stream().unwrap()).unwrap();
             pending::<()>().await
         });

@@ -73,7 +73,7 @@ pub struct TlsSettings {
     certificates: Arc<CommonCertificates>,
     versions: TlsVersions,
     /// The mutex is locked during each change of the settings.
-    wanted: Mutex<TlsDemand>,
+    inputs: Mutex<TlsInputs>,
     current: ArcSwap<Current>,
 }
 
@@ -85,32 +85,32 @@ struct CommonCertificates {
 }
 
 impl CommonCertificates {
-    fn of_name(&self, asked: Option<&str>) -> Arc<CertifiedKey> {
+    fn find_by_name(&self, asked: Option<&str>) -> Arc<CertifiedKey> {
         let named = self.named.load();
-        asked.and_then(|asked| named.of_name(asked)).map_or_else(|| self.default.current(), Arc::clone)
+        asked.and_then(|asked| named.find_by_name(asked)).map_or_else(|| self.default.current(), Arc::clone)
     }
 }
 
 impl ResolvesServerCert for CommonCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.of_name(hello.server_name()))
+        Some(self.find_by_name(hello.server_name()))
     }
 }
 
 /// Selects the certificate for clients without SNI that connect to this IP address.
 #[derive(Debug)]
-struct CertificateAt(Arc<CommonCertificates>, IpAddr);
+struct CertificateByAddress(Arc<CommonCertificates>, IpAddr);
 
-impl ResolvesServerCert for CertificateAt {
+impl ResolvesServerCert for CertificateByAddress {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let named = self.0.named.load();
-        Some(named.of_address(self.1).map_or_else(|| self.0.default.current(), Arc::clone))
+        Some(named.find_by_address(self.1).map_or_else(|| self.0.default.current(), Arc::clone))
     }
 }
 
 /// The inputs from which the rustls configurations are built.
 #[derive(Debug, Default)]
-struct TlsDemand {
+struct TlsInputs {
     /// The authorities from which client certificates are requested; `None` if none are requested.
     authorities: Option<RequestedAuthorities>,
     hosts: HostTable,
@@ -119,7 +119,7 @@ struct TlsDemand {
 /// The rustls configurations: a common one, and one for each cluster with TLS settings of its own.
 #[derive(Debug)]
 struct Current {
-    elsewhere: Arc<ServerConfig>,
+    common: Arc<ServerConfig>,
     clusters: BTreeMap<ClusterName, (Arc<HostTls>, Arc<ServerConfig>)>,
     hosts: HashMap<HostName, Arc<ServerConfig>>,
 }
@@ -132,21 +132,21 @@ impl TlsSettings {
     /// The crypto provider lacks these versions, which cannot happen with aws-lc-rs.
     pub fn new(certificate: Arc<ServingCertificate>, versions: TlsVersions) -> Result<Self, rustls::Error> {
         let certificates = Arc::new(CommonCertificates { default: certificate, named: ArcSwap::default() });
-        let elsewhere = Arc::new(server_config(Arc::clone(&certificates) as _, versions, None)?);
-        let current = Current { elsewhere, clusters: BTreeMap::new(), hosts: HashMap::new() };
-        let wanted = Mutex::default();
-        Ok(Self { certificates, versions, wanted, current: ArcSwap::from_pointee(current) })
+        let common = Arc::new(server_config(Arc::clone(&certificates) as _, versions, None)?);
+        let current = Current { common, clusters: BTreeMap::new(), hosts: HashMap::new() };
+        let inputs = Mutex::default();
+        Ok(Self { certificates, versions, inputs, current: ArcSwap::from_pointee(current) })
     }
 
     /// Replaces the certificates by name (`--tls-sni-cert-key`) for new connections. A cluster's host with a
     /// certificate of its own is not affected.
-    pub fn show_named(&self, named: NamedCertificates) {
+    pub fn replace_named_certificates(&self, named: NamedCertificates) {
         self.certificates.named.store(Arc::new(named));
     }
 
     /// Returns the certificate of a host without a certificate of its own.
     pub fn certificate_of(&self, host: &HostName) -> Arc<CertifiedKey> {
-        self.certificates.of_name(Some(host.as_str()))
+        self.certificates.find_by_name(Some(host.as_str()))
     }
 
     /// Requests client certificates of these authorities from new connections. Clients may connect without a
@@ -156,13 +156,13 @@ impl TlsSettings {
     ///
     /// # Errors
     /// As [`TlsSettings::new`].
-    pub fn ask_for(&self, authorities: RequestedAuthorities) -> Result<(), rustls::Error> {
-        let mut wanted = self.wanted.lock();
+    pub fn request_client_certificates(&self, authorities: RequestedAuthorities) -> Result<(), rustls::Error> {
+        let mut inputs = self.inputs.lock();
         let names = Some(names([&authorities.clients, &authorities.proxies]));
-        let elsewhere = Arc::new(server_config(Arc::clone(&self.certificates) as _, self.versions, names)?);
-        let next = TlsDemand { authorities: Some(authorities), hosts: wanted.hosts.clone() };
-        self.current.store(Arc::new(self.next(elsewhere, &next, &BTreeMap::new())?));
-        *wanted = next;
+        let common = Arc::new(server_config(Arc::clone(&self.certificates) as _, self.versions, names)?);
+        let next = TlsInputs { authorities: Some(authorities), hosts: inputs.hosts.clone() };
+        self.current.store(Arc::new(self.next(common, &next, &BTreeMap::new())?));
+        *inputs = next;
         Ok(())
     }
 
@@ -172,12 +172,12 @@ impl TlsSettings {
     /// # Errors
     /// As [`TlsSettings::new`]; the settings are then unchanged.
     pub fn serve_hosts(&self, hosts: &HostTable) -> Result<(), rustls::Error> {
-        let mut wanted = self.wanted.lock();
-        let next = TlsDemand { authorities: wanted.authorities.clone(), hosts: hosts.clone() };
+        let mut inputs = self.inputs.lock();
+        let next = TlsInputs { authorities: inputs.authorities.clone(), hosts: hosts.clone() };
         let current = self.current.load();
-        let next_current = self.next(Arc::clone(&current.elsewhere), &next, &current.clusters)?;
+        let next_current = self.next(Arc::clone(&current.common), &next, &current.clusters)?;
         self.current.store(Arc::new(next_current));
-        *wanted = next;
+        *inputs = next;
         Ok(())
     }
 
@@ -185,55 +185,51 @@ impl TlsSettings {
     pub(super) fn config(&self, server_name: Option<&HostName>) -> Arc<ServerConfig> {
         let current = self.current.load();
         let own = server_name.and_then(|name| current.hosts.get(name));
-        Arc::clone(own.unwrap_or(&current.elsewhere))
+        Arc::clone(own.unwrap_or(&current.common))
     }
 
     /// Returns the configuration for a connection without SNI to this IP address.
     pub(super) fn config_at(&self, address: Option<IpAddr>) -> Arc<ServerConfig> {
-        let elsewhere = self.config(None);
-        let is_named = |address: &IpAddr| self.certificates.named.load().of_address(*address).is_some();
-        let Some(address) = address.filter(is_named) else { return elsewhere };
+        let common = self.config(None);
+        let is_named = |address: &IpAddr| self.certificates.named.load().find_by_address(*address).is_some();
+        let Some(address) = address.filter(is_named) else { return common };
         // The cloned configuration shares the session store.
-        let mut config = ServerConfig::clone(&elsewhere);
-        config.cert_resolver = Arc::new(CertificateAt(Arc::clone(&self.certificates), address));
+        let mut config = ServerConfig::clone(&common);
+        config.cert_resolver = Arc::new(CertificateByAddress(Arc::clone(&self.certificates), address));
         Arc::new(config)
     }
 
     /// Builds the configurations. Unchanged configurations of `before` are reused.
     fn next(
         &self,
-        elsewhere: Arc<ServerConfig>,
-        wanted: &TlsDemand,
+        common: Arc<ServerConfig>,
+        inputs: &TlsInputs,
         before: &BTreeMap<ClusterName, (Arc<HostTls>, Arc<ServerConfig>)>,
     ) -> Result<Current, rustls::Error> {
         let (mut clusters, mut hosts) = (BTreeMap::new(), HashMap::new());
-        for (name, cluster, tls) in wanted.hosts.own_tls() {
+        for (name, cluster, tls) in inputs.hosts.own_tls() {
             let (_, config) = match clusters.entry(cluster.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(vacant) => {
                     let config = match before.get(cluster).filter(|(known, _)| Arc::ptr_eq(known, tls)) {
                         Some((_, config)) => Arc::clone(config),
-                        None => Arc::new(self.host_config(tls, wanted.authorities.as_ref())?),
+                        None => Arc::new(self.host_config(tls, inputs.authorities.as_ref())?),
                     };
                     vacant.insert((Arc::clone(tls), config))
                 }
             };
             hosts.insert(name.clone(), Arc::clone(config));
         }
-        Ok(Current { elsewhere, clusters, hosts })
+        Ok(Current { common, clusters, hosts })
     }
 
     /// Returns the configuration of a host: its own certificate and authorities, or else the common ones.
-    fn host_config(
-        &self,
-        tls: &HostTls,
-        elsewhere: Option<&RequestedAuthorities>,
-    ) -> Result<ServerConfig, rustls::Error> {
+    fn host_config(&self, tls: &HostTls, common: Option<&RequestedAuthorities>) -> Result<ServerConfig, rustls::Error> {
         let own = tls.client_authorities.as_ref().map(|authorities| authorities.subjects());
-        let asked = match (&own, elsewhere) {
-            (Some(own), Some(elsewhere)) => Some(names([own, &elsewhere.proxies])),
+        let asked = match (&own, common) {
+            (Some(own), Some(common)) => Some(names([own, &common.proxies])),
             (Some(own), None) => Some(names([own])),
-            (None, Some(elsewhere)) => Some(names([&elsewhere.clients, &elsewhere.proxies])),
+            (None, Some(common)) => Some(names([&common.clients, &common.proxies])),
             (None, None) => None,
         };
         let resolver: Arc<dyn ResolvesServerCert> = match &tls.serving {

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tributary_limiters::FairShare;
 
 use crate::heads::AllHeads;
-use crate::settings::HELD_BYTES_MAX;
+use crate::settings::CONNECTION_UNREAD_BYTES_MAX;
 
 /// The unread bytes that are always allowed on a connection, in bytes. With 64 KiB, four frames, an active reader never
 /// waits for clients that do not read.
@@ -26,7 +26,7 @@ pub(super) struct Unread {
     bytes: Gauge,
     bytes_max: usize,
     /// The number of connections with unread bytes.
-    holders: Arc<AtomicUsize>,
+    unread_connections: Arc<AtomicUsize>,
     /// The heads of requests that wait for capacity.
     pub(super) waiting_heads: AllHeads,
 }
@@ -34,19 +34,23 @@ pub(super) struct Unread {
 impl Unread {
     /// Creates the count of unread bytes. `bytes` is the gauge in the metrics.
     pub(super) fn new(bytes: Gauge, bytes_max: usize) -> Self {
-        Self { bytes, bytes_max, holders: Arc::default(), waiting_heads: AllHeads::default() }
+        Self { bytes, bytes_max, unread_connections: Arc::default(), waiting_heads: AllHeads::default() }
     }
 
     pub(super) fn load(&self) -> UnreadLoad {
         let bytes = usize::try_from(self.bytes.get()).unwrap_or(0);
-        UnreadLoad { bytes, bytes_max: self.bytes_max, holders: self.holders.load(Ordering::Relaxed) }
+        UnreadLoad {
+            bytes,
+            bytes_max: self.bytes_max,
+            unread_connections: self.unread_connections.load(Ordering::Relaxed),
+        }
     }
 
     /// Adds unread bytes of a connection, which had `before` unread bytes.
     pub(super) fn add(&self, before: usize, bytes: usize) {
         self.bytes.inc_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         if before == 0 && bytes > 0 {
-            self.holders.fetch_add(1, Ordering::Relaxed);
+            self.unread_connections.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -54,7 +58,7 @@ impl Unread {
     pub(super) fn remove(&self, left: usize, bytes: usize) {
         self.bytes.dec_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         if left == 0 && bytes > 0 {
-            self.holders.fetch_sub(1, Ordering::Relaxed);
+            self.unread_connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -64,21 +68,22 @@ impl Unread {
 pub(super) struct UnreadLoad {
     bytes: usize,
     bytes_max: usize,
-    holders: usize,
+    unread_connections: usize,
 }
 
 impl UnreadLoad {
     /// Returns whether a connection with `own` unread bytes may get more of an answer.
-    pub(super) fn has_room(self, own: usize) -> bool {
+    pub(super) fn has_capacity(self, own: usize) -> bool {
         let others = self.bytes.saturating_sub(own);
-        own < OWN_BYTES || (own < HELD_BYTES_MAX && own <= FairShare::without_reserve(self.bytes_max).room(others))
+        own < OWN_BYTES
+            || (own < CONNECTION_UNREAD_BYTES_MAX && own <= FairShare::without_reserve(self.bytes_max).capacity(others))
     }
 
     /// Returns whether a connection with `own` unread bytes blocks other connections. Two conditions must hold: few
     /// bytes are free, and `own` is at least a fair share among all connections and one more.
-    pub(super) fn is_in_the_way(self, own: usize) -> bool {
-        let little = HELD_BYTES_MAX.min(self.bytes_max / 4);
-        self.left() < little && own >= self.bytes_max / (self.holders + 1)
+    pub(super) fn blocks_others(self, own: usize) -> bool {
+        let little = CONNECTION_UNREAD_BYTES_MAX.min(self.bytes_max / 4);
+        self.left() < little && own >= self.bytes_max / (self.unread_connections + 1)
     }
 
     fn left(self) -> usize {
@@ -94,7 +99,7 @@ mod tests {
 
     #[test]
     fn unread_bytes_limit_of_a_connection_depends_on_free_bytes() {
-        for (own, bytes, holders, has_room, is_in_the_way) in [
+        for (own, bytes, unread_connections, has_capacity, blocks_others) in [
             // A connection may have 16 MiB, even if more is free.
             (0, 0, 0, true, false),
             (15 * MIB, 15 * MIB, 1, true, false),
@@ -114,8 +119,12 @@ mod tests {
             (8 * MIB, 248 * MIB, 31, true, true),
             (9 * MIB, 250 * MIB, 28, false, true),
         ] {
-            let load = UnreadLoad { bytes, bytes_max: 256 * MIB, holders };
-            assert_eq!((load.has_room(own), load.is_in_the_way(own)), (has_room, is_in_the_way), "{own} of {load:?}");
+            let load = UnreadLoad { bytes, bytes_max: 256 * MIB, unread_connections };
+            assert_eq!(
+                (load.has_capacity(own), load.blocks_others(own)),
+                (has_capacity, blocks_others),
+                "{own} of {load:?}"
+            );
         }
     }
 
@@ -127,9 +136,9 @@ mod tests {
             let load = |own| UnreadLoad {
                 bytes: held.iter().sum::<usize>() + own,
                 bytes_max: 256 * MIB,
-                holders: held.len() + 1,
+                unread_connections: held.len() + 1,
             };
-            while load(own).has_room(own) {
+            while load(own).has_capacity(own) {
                 own += OWN_BYTES;
             }
             held.push(own);
@@ -138,8 +147,8 @@ mod tests {
         assert_eq!((held[0], held[14]), (16 * MIB, 16 * MIB));
         assert!(held[16] >= 4 * MIB, "{held:?}");
         // When a new connection has only one frame, some connections with many bytes can always be closed.
-        let load = UnreadLoad { bytes: held.iter().sum(), bytes_max: 256 * MIB, holders: held.len() };
-        let in_the_way: Vec<_> = held.iter().filter(|own| load.is_in_the_way(**own)).collect();
+        let load = UnreadLoad { bytes: held.iter().sum(), bytes_max: 256 * MIB, unread_connections: held.len() };
+        let in_the_way: Vec<_> = held.iter().filter(|own| load.blocks_others(**own)).collect();
         assert!(!in_the_way.is_empty() && in_the_way.len() < held.len(), "{held:?}");
     }
 
@@ -148,10 +157,10 @@ mod tests {
         let unread = Unread::new(Gauge::default(), 10);
         unread.add(0, 3);
         unread.add(3, 2);
-        assert_eq!((unread.load().bytes, unread.load().holders), (5, 1));
+        assert_eq!((unread.load().bytes, unread.load().unread_connections), (5, 1));
         unread.remove(2, 3);
-        assert_eq!((unread.load().left(), unread.load().holders), (8, 1));
+        assert_eq!((unread.load().left(), unread.load().unread_connections), (8, 1));
         unread.remove(0, 2);
-        assert_eq!((unread.load().bytes, unread.load().holders), (0, 0));
+        assert_eq!((unread.load().bytes, unread.load().unread_connections), (0, 0));
     }
 }

@@ -5,52 +5,52 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use tributary_limiters::{FairSemaphore, Portion, ShareHolder, ShareMetrics};
+use tributary_limiters::{FairPermit, FairSemaphore, GroupedShareKey, ShareMetrics};
 
 use crate::service::ConnectionUser;
-use crate::settings::CONNECTIONS_PART;
+use crate::settings::UNAUTHENTICATED_DIVISOR;
 
 #[derive(Debug)]
 pub(super) struct UserConnections {
     /// Hashes user names with a random key, so that a user cannot choose a name that collides with another user's name.
     hasher: RandomState,
-    semaphore: Arc<FairSemaphore<ConnectionHolder>>,
+    semaphore: Arc<FairSemaphore<ConnectionShareKey>>,
 }
 
 /// The user of a connection and the member of that user, as hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ConnectionHolder {
+pub(super) struct ConnectionShareKey {
     user: u64,
     /// The member that alone authenticates the user; `None` for other users.
     member: Option<u64>,
 }
 
-impl ShareHolder for ConnectionHolder {
+impl GroupedShareKey for ConnectionShareKey {
     fn group(self) -> Option<u64> {
         self.member
     }
 }
 
 /// The permit that counts a connection for its user. Released when dropped.
-pub(super) type UserConnection = Portion<ConnectionHolder>;
+pub(super) type UserConnectionPermit = FairPermit<ConnectionShareKey>;
 
 impl UserConnections {
     /// Creates the permits, without the part for unauthenticated connections. Otherwise, users of members and
     /// unauthenticated clients together could use all connections.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
-        let of_users = connections - connections / CONNECTIONS_PART;
-        let semaphore = FairSemaphore::new("connections (--max-connections)", of_users, ShareMetrics::default());
+        let user_slots = connections - connections / UNAUTHENTICATED_DIVISOR;
+        let semaphore = FairSemaphore::new("connections (--max-connections)", user_slots, ShareMetrics::default());
         Arc::new(Self { hasher: RandomState::new(), semaphore })
     }
 
     /// Counts a new connection of a user. Returns `None` if the user, or all users of the user's member together, have
     /// too many connections.
-    pub(super) fn acquire(&self, user: ConnectionUser<'_>) -> Option<UserConnection> {
-        let holder = ConnectionHolder {
+    pub(super) fn acquire(&self, user: ConnectionUser<'_>) -> Option<UserConnectionPermit> {
+        let share_key = ConnectionShareKey {
             user: self.hasher.hash_one((user.authority.verifier.as_str(), user.username)),
             member: user.authority.vouching_member().map(|member| self.hasher.hash_one(member)),
         };
-        self.semaphore.acquire(holder, 1).ok()
+        self.semaphore.acquire(share_key, 1).ok()
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
             Self { authority, username: username.to_owned() }
         }
 
-        fn acquire(&self, all: &UserConnections) -> Option<UserConnection> {
+        fn acquire(&self, all: &UserConnections) -> Option<UserConnectionPermit> {
             all.acquire(ConnectionUser { authority: &self.authority, username: &self.username })
         }
     }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     /// Opens connections of a user until one is refused.
-    fn open_all(all: &UserConnections, user: &User) -> Vec<UserConnection> {
+    fn open_all(all: &UserConnections, user: &User) -> Vec<UserConnectionPermit> {
         std::iter::from_fn(|| user.acquire(all)).collect()
     }
 

@@ -8,10 +8,10 @@
 //! A request never waits for its line: lines beyond the queue's capacity are dropped and counted. Without
 //! `--access-log-path` there is no [`AccessLog`], and none of this code runs.
 
-mod follow;
 mod line;
 mod log;
+mod record;
 
 pub use log::{AccessLog, AccessLogError, AccessLogSettings};
 
-pub use follow::Followed;
+pub use record::AccessRecord;

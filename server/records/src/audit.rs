@@ -8,6 +8,7 @@
 //!
 //! Without `--audit-policy-file` there is no [`Auditor`], and none of this code runs.
 
+mod audited_request;
 mod auditor;
 mod bodies;
 mod emission;
@@ -15,18 +16,17 @@ mod error;
 mod id;
 mod log;
 mod metrics;
-mod received;
 mod settings;
+mod shared_output;
 mod sinks;
-mod together;
 mod trail;
 mod truncation;
 mod webhook;
 
+pub use audited_request::AuditedRequest;
 pub use auditor::Auditor;
 pub(crate) use auditor::{FORWARDED_FOR, REAL_IP};
 pub use error::AuditError;
-pub use received::AuditedRequest;
 pub use settings::{AuditLogSettings, AuditMode, AuditSettings, AuditWebhookSettings, ThrottleSettings};
 pub use trail::Trail;
 pub use truncation::Truncation;

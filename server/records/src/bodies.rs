@@ -11,13 +11,13 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::{Frame, SizeHint};
-use tributary_apimachinery::body::{BegunBody, Body, BoxError, full};
+use tributary_apimachinery::body::{Body, BoxError, PeekedBody, full};
 
 /// Observes the frames of a body. Dropped together with the body.
 pub(crate) trait BodyObserver: Send + Unpin + 'static {
     /// Reports a frame. `data` is `None` for a frame of trailers and at the end. `is_whole` is true once the body is
     /// complete, and never for a body that fails.
-    fn passed(&mut self, data: Option<&Bytes>, is_whole: bool);
+    fn observed(&mut self, data: Option<&Bytes>, is_whole: bool);
 }
 
 pub(crate) struct ObservedBody<Observer> {
@@ -46,7 +46,7 @@ impl<Observer: BodyObserver> hyper::body::Body for ObservedBody<Observer> {
             Some(Err(_)) => (None, false),
             None => (None, true),
         };
-        self.observer.passed(data, is_whole);
+        self.observer.observed(data, is_whole);
         Poll::Ready(frame)
     }
 
@@ -61,19 +61,19 @@ impl<Observer: BodyObserver> hyper::body::Body for ObservedBody<Observer> {
 
 /// The longest body, in bytes, that counts as sent without an observer. HTTP/2's initial window (65,535 bytes) has room
 /// for a body of this length, so a slow reader cannot delay its end.
-const AT_HAND_BYTES_MAX: u64 = 64_000;
+const IN_MEMORY_BYTES_MAX: u64 = 64_000;
 
 /// Returns a short body that is completely in memory. Returns any other body as the error. Most answers are short, and
 /// need no observer for their end, which saves memory and time.
-pub(crate) fn at_hand(body: Body) -> Result<Body, Body> {
+pub(crate) fn take_in_memory(body: Body) -> Result<Body, Body> {
     if body.is_end_stream() {
         return Ok(body);
     }
     let exact = body.size_hint().exact();
-    if exact.is_none_or(|bytes| bytes > AT_HAND_BYTES_MAX) {
+    if exact.is_none_or(|bytes| bytes > IN_MEMORY_BYTES_MAX) {
         return Err(body);
     }
-    let mut begun = BegunBody::begin(body);
+    let mut begun = PeekedBody::begin(body);
     let is_all = begun.rest_has_ended();
     begun.take_data(|_| is_all).map(full).ok_or_else(|| begun.into_body())
 }
@@ -128,7 +128,7 @@ mod tests {
             ("of no known length", unknown.map_err(|never| match never {}).boxed_unsync(), false),
         ] {
             let length = body.size_hint().exact();
-            let judged = at_hand(body);
+            let judged = take_in_memory(body);
             assert_eq!(judged.is_ok(), is_at_hand, "{name}");
             let (Ok(body) | Err(body)) = judged;
             assert_eq!(body.size_hint().exact(), length, "{name}");
@@ -148,7 +148,7 @@ mod tests {
     struct Notes(Arc<Mutex<Told>>);
 
     impl BodyObserver for Notes {
-        fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {
+        fn observed(&mut self, data: Option<&Bytes>, is_whole: bool) {
             self.0.lock().push((data.cloned(), is_whole));
         }
     }

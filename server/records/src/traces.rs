@@ -10,13 +10,13 @@
 
 mod configuration;
 mod export;
-mod obeyed;
 mod parent;
 mod request;
+mod trace_choice;
 mod tracer;
 
 pub use configuration::{TracingConfiguration, TracingConfigurationError};
 pub use tracer::Tracer;
 
-pub use obeyed::forget_unless_obeyed;
-pub use request::Traced;
+pub use request::TracedRequest;
+pub use trace_choice::remove_untrusted_trace_headers;

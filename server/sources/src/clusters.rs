@@ -27,7 +27,7 @@ struct ConnectedCluster {
     /// The address in the cluster's current description. `setup` contains the address for which the client was created.
     address: ClusterAddress,
     /// The fingerprint of the connection settings without the servers' addresses.
-    beside_endpoints: Option<ClusterAddress>,
+    connection_fingerprint: Option<ClusterAddress>,
     /// The endpoint probe of the client. Changing the probe or the circuit breaker needs a new client.
     probe: Probe,
     breaker: BreakerTuning,
@@ -37,7 +37,7 @@ struct ConnectedCluster {
     /// The token that ends the cluster's streams when the cluster is removed from the configuration.
     shutdown: CancellationToken,
     /// The name of the accepted entry for the same cluster, if this entry is refused as a duplicate.
-    twin: Option<ClusterName>,
+    duplicate_of: Option<ClusterName>,
     /// True if users' bearer tokens are forwarded to the cluster. The client opens separate connections for these
     /// tokens.
     passes_tokens: bool,
@@ -64,9 +64,9 @@ impl Clusters {
                 client.set_drained(&spec.drained_endpoints);
             }
             let entry = match self.known.remove(&spec.name) {
-                Some(same) if same.holds_for(&spec, &names) => same.with_user_of(spec).await,
-                Some(moved) if moved.holds_but_for_endpoints(&spec) => match moved.with_endpoints_of(&spec).await {
-                    Ok(same) => same.with_user_of(spec).await,
+                Some(same) if same.matches_spec(&spec, &names) => same.apply_user(spec).await,
+                Some(moved) if moved.differs_only_in_endpoints(&spec) => match moved.apply_endpoints(&spec).await {
+                    Ok(same) => same.apply_user(spec).await,
                     Err(before) => self.connect(spec, Some(*before)).await,
                 },
                 before => self.connect(spec, before).await,
@@ -89,7 +89,7 @@ impl Clusters {
             probe,
             breaker,
             address,
-            beside_endpoints,
+            connection_fingerprint,
             user_fingerprint,
             index,
             impersonation,
@@ -129,13 +129,13 @@ impl Clusters {
         ConnectedCluster {
             origin,
             address: described,
-            beside_endpoints,
+            connection_fingerprint,
             probe,
             breaker,
             user_fingerprint,
             refused_user: None,
             shutdown,
-            twin: None,
+            duplicate_of: None,
             passes_tokens,
             setup,
         }
@@ -179,16 +179,16 @@ impl Clusters {
 
     /// Returns whether a client could not be created, or could not use its described user, so that a retry may succeed.
     pub fn any_failed(&self) -> bool {
-        let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.twin.is_none();
+        let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.duplicate_of.is_none();
         self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
     }
 
-    /// Refuses a cluster that turned out to be the same cluster as `twin`. The refusal lasts until one of the two
+    /// Refuses a cluster that turned out to be the same cluster as `duplicate_of`. The refusal lasts until one of the two
     /// descriptions changes.
-    pub fn refuse(&mut self, name: &ClusterName, twin: &ClusterName, reason: String) {
+    pub fn refuse(&mut self, name: &ClusterName, duplicate_of: &ClusterName, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
             known.setup.client = Err(reason);
-            known.twin = Some(twin.clone());
+            known.duplicate_of = Some(duplicate_of.clone());
         }
     }
 }
@@ -208,13 +208,13 @@ async fn connected(
     passes_tokens: bool,
 ) -> Result<ClusterClient, ConnectError> {
     let client = ClusterClient::connect_to_all(name, config.clone(), further, tuning.clone()).await?;
-    if passes_tokens { client.passing_tokens(&config, further, tuning).await } else { Ok(client) }
+    if passes_tokens { client.enable_user_tokens(&config, further, tuning).await } else { Ok(client) }
 }
 
 impl ConnectedCluster {
     /// Applies the described user to the client. If the new user is unusable, the client keeps the previous user,
     /// because a certificate and its key may be replaced one after the other.
-    async fn with_user_of(self, spec: ClusterSpec) -> Self {
+    async fn apply_user(self, spec: ClusterSpec) -> Self {
         let (name, origin) = (&self.setup.name, spec.origin);
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };
         if self.user_fingerprint == spec.user_fingerprint && self.refused_user.is_none() {
@@ -244,7 +244,7 @@ impl ConnectedCluster {
     ///
     /// # Errors
     /// The unchanged cluster, if the change needs a new client.
-    async fn with_endpoints_of(mut self, spec: &ClusterSpec) -> Result<Self, Box<Self>> {
+    async fn apply_endpoints(mut self, spec: &ClusterSpec) -> Result<Self, Box<Self>> {
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Err(Box::new(self)) };
         match client.set_addresses(config, &spec.further_endpoints).await {
             Ok(true) => {
@@ -256,18 +256,21 @@ impl ConnectedCluster {
         }
     }
 
-    fn holds_for(&self, spec: &ClusterSpec, names: &[ClusterName]) -> bool {
-        let usable = match &self.twin {
+    fn matches_spec(&self, spec: &ClusterSpec, names: &[ClusterName]) -> bool {
+        let usable = match &self.duplicate_of {
             None => self.setup.client.is_ok(),
-            Some(twin) => names.contains(twin),
+            Some(duplicate_of) => names.contains(duplicate_of),
         };
         usable && self.address == spec.address && self.is_set_up_as(spec)
     }
 
     /// Returns whether only the servers' addresses have changed in the description.
-    fn holds_but_for_endpoints(&self, spec: &ClusterSpec) -> bool {
-        let is_known = self.beside_endpoints.is_some();
-        self.twin.is_none() && is_known && self.beside_endpoints == spec.beside_endpoints && self.is_set_up_as(spec)
+    fn differs_only_in_endpoints(&self, spec: &ClusterSpec) -> bool {
+        let is_known = self.connection_fingerprint.is_some();
+        self.duplicate_of.is_none()
+            && is_known
+            && self.connection_fingerprint == spec.connection_fingerprint
+            && self.is_set_up_as(spec)
     }
 
     fn is_set_up_as(&self, spec: &ClusterSpec) -> bool {
@@ -291,7 +294,7 @@ mod tests {
     }
 
     /// Returns the address of each cluster, and the reason for a missing client.
-    fn told(clusters: &Clusters) -> Vec<(ClusterAddress, Option<String>)> {
+    fn addresses_and_problems(clusters: &Clusters) -> Vec<(ClusterAddress, Option<String>)> {
         clusters.setups().into_iter().map(|setup| (setup.address, setup.client.err())).collect()
     }
 
@@ -343,7 +346,7 @@ mod tests {
         ClusterSpec {
             config: Ok(kube::Config::new(url(&ports[0]))),
             further_endpoints: ports[1..].iter().map(|port| url(port).into()).collect(),
-            beside_endpoints: Some(ClusterAddress::from_description("all")),
+            connection_fingerprint: Some(ClusterAddress::from_description("all")),
             ..spec("a", &format!("{ports:?}"))
         }
     }
@@ -377,7 +380,7 @@ mod tests {
             seen.push(revision);
         }
         let other = ClusterSpec {
-            beside_endpoints: Some(ClusterAddress::from_description("another authority")),
+            connection_fingerprint: Some(ClusterAddress::from_description("another authority")),
             ..at(&[5, 6, 7])
         };
         clusters.update(vec![other]).await;
@@ -469,15 +472,15 @@ mod tests {
         let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
         let [first, second] = ["1", "2"].map(ClusterAddress::from_description);
-        assert_eq!(told(&clusters), [(first.clone(), None), (second.clone(), None)]);
+        assert_eq!(addresses_and_problems(&clusters), [(first.clone(), None), (second.clone(), None)]);
         clusters.refuse(&b, &a, "same".to_owned());
         let refused = clusters.revisions();
-        assert_eq!(told(&clusters), [(first, None), (second.clone(), Some("same".to_owned()))]);
+        assert_eq!(addresses_and_problems(&clusters), [(first, None), (second.clone(), Some("same".to_owned()))]);
         assert!(!clusters.any_failed(), "another try would not help");
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
         assert!(clusters.revisions() == refused, "an unchanged configuration changes nothing");
         clusters.update(vec![spec("b", "2")]).await;
-        assert_eq!(told(&clusters), [(second, None)]);
+        assert_eq!(addresses_and_problems(&clusters), [(second, None)]);
         assert!(clusters.setups()[0].client.is_ok());
     }
 

@@ -27,7 +27,7 @@ pub struct ClusterSpec {
     pub breaker: tributary_proxy::BreakerTuning,
     /// A fingerprint of the connection settings without the servers' addresses. `None` if the source supports only one
     /// address for each cluster.
-    pub beside_endpoints: Option<ClusterAddress>,
+    pub connection_fingerprint: Option<ClusterAddress>,
     /// A fingerprint of the cluster's addresses and authorities, including the content of referenced files.
     pub address: ClusterAddress,
     /// A fingerprint of the cluster's user, including the content of referenced files. A new user does not affect
@@ -62,7 +62,7 @@ impl ClusterSpec {
             drained_endpoints: tributary_proxy::EndpointSubset::default(),
             probe: tributary_proxy::Probe::default(),
             breaker: tributary_proxy::BreakerTuning::default(),
-            beside_endpoints: None,
+            connection_fingerprint: None,
             address: ClusterAddress::from_description(""),
             user_fingerprint: String::new(),
             warnings: Vec::new(),
@@ -105,7 +105,7 @@ pub struct LoadedConfiguration {
 
 impl LoadedConfiguration {
     /// Returns the first cluster whose own hosts have authorities for client certificates.
-    pub fn vouching_cluster(&self) -> Option<&ClusterSpec> {
+    pub fn cluster_with_authorities(&self) -> Option<&ClusterSpec> {
         let vouches = |spec: &&ClusterSpec| spec.hosts.tls.as_ref().is_some_and(|own| own.client_authorities.is_some());
         self.clusters.iter().find(vouches)
     }

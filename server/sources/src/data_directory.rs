@@ -5,8 +5,8 @@
 //! refused, because that user could read the written data, or choose the data that is read. A directory of root is
 //! refused if other users may write into it.
 
-mod kept_file;
 pub mod last_heard;
+mod state_file;
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-pub use kept_file::{EPOCHS, KeptFile, MEMBER_KEYS};
+pub use state_file::{EPOCHS, MEMBER_KEYS, StateFile};
 
 /// The mode of the data directory: only its owner has access.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -26,7 +26,7 @@ const FILE_MODE: u32 = 0o600;
 const LOCK_FILE: &str = "lock";
 /// The time to wait for the lock of another process. Creating all files takes milliseconds; ten seconds suffice for a
 /// slow disk.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between attempts to lock the data directory.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -69,7 +69,7 @@ pub enum DataDirectoryError {
     /// Another process has locked the data directory.
     #[error(
         "{path} has been locked by another process for {} s; end it, or name another directory by --data-dir",
-        LOCK_PATIENCE.as_secs()
+        LOCK_TIMEOUT.as_secs()
     )]
     Locked {
         /// Path of the lock file.
@@ -158,7 +158,7 @@ impl DataDirectory {
     /// [`DataDirectoryError::Locked`]; [`DataDirectoryError::Write`], also for a symbolic link or a different user's
     /// file.
     pub async fn lock(&self) -> Result<File, DataDirectoryError> {
-        let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
+        let deadline = tokio::time::Instant::now() + LOCK_TIMEOUT;
         loop {
             let path = self.file(LOCK_FILE);
             let tried = tokio::task::spawn_blocking(move || try_lock(&path)).await;
@@ -446,7 +446,7 @@ mod tests {
         let error = directory.lock().await.unwrap_err();
         assert!(matches!(error, DataDirectoryError::Locked { .. }), "{error}");
         let (waiting, ()) = tokio::join!(directory.lock(), async move {
-            tokio::time::sleep(LOCK_PATIENCE / 2).await;
+            tokio::time::sleep(LOCK_TIMEOUT / 2).await;
             drop(held);
         });
         waiting.unwrap();

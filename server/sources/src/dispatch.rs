@@ -3,7 +3,7 @@
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Dispatch, DispatchPolicy, UpstreamCluster};
 use tributary_policy::Policy;
-use tributary_router::{DispatchSettings, PlacePolicies};
+use tributary_router::{DispatchSettings, EntryPointPolicies};
 
 /// Converts the dispatch policies of validated objects.
 pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
@@ -11,19 +11,19 @@ pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
     let endpoint = objects.merged_endpoints.first();
     let global = endpoint.map(|endpoint| endpoint.spec.global_dispatch_policies.iter().map(Policy::from).collect());
     let merged = endpoint.map(|endpoint| policies(&endpoint.spec.dispatch_policies, Dispatch::Policies));
-    let clusters = objects.clusters.iter().filter_map(of_cluster).collect();
+    let clusters = objects.clusters.iter().filter_map(convert_cluster).collect();
     DispatchSettings { global: global.unwrap_or_default(), merged: merged.unwrap_or_default(), clusters }
 }
 
 /// Converts the policies of a cluster. A separate check refuses invalid names.
-fn of_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, PlacePolicies)> {
+fn convert_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, EntryPointPolicies)> {
     let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
     Some((name, policies(&cluster.spec.dispatch_policies, cluster.spec.dispatch)))
 }
 
-fn policies(written: &[DispatchPolicy], dispatch: Dispatch) -> PlacePolicies {
+fn policies(written: &[DispatchPolicy], dispatch: Dispatch) -> EntryPointPolicies {
     let policies = written.iter().map(Policy::from).collect();
-    PlacePolicies { policies, denies_all: dispatch == Dispatch::DenyAll }
+    EntryPointPolicies { policies, denies_all: dispatch == Dispatch::DenyAll }
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ spec:
         let settings = dispatch_settings(&tributary_crds::parse(text, Path::new("test.yaml")).unwrap());
         let [eu, us] = ["eu", "us"].map(|name| &settings.clusters[&ClusterName::new(name).unwrap()]);
         assert!(eu.denies_all && eu.policies.len() == 1 && eu.policies[0].mode == Mode::Audit);
-        assert_eq!(us, &PlacePolicies::default());
+        assert_eq!(us, &EntryPointPolicies::default());
         assert_eq!(settings.merged.policies[0].outcome.action, Action::Deny { message: "no".to_owned() });
         assert_eq!(settings.global[0].outcome.action, Action::Deny { message: "nowhere".to_owned() });
         assert!(!settings.merged.denies_all);

@@ -7,25 +7,25 @@ use tributary_crds::{ConfigurationObjects, FlowControlSchema, LimitBy, UpstreamC
 use tributary_flow_control::{
     Deck, Dimension, Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket,
 };
-use tributary_router::{FlowSettings, PlaceSchemas};
+use tributary_router::{EntryPointSchemas, FlowSettings};
 
 /// Converts the flow control of validated objects. Flow control applies only to requests whose policy names a schema.
 pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
     // Validation allows at most one MergedEndpoint.
     let merged = objects.merged_endpoints.first();
     let merged = merged.map(|endpoint| schemas(&endpoint.spec.flow_control.flow_control_schemas));
-    let clusters = objects.clusters.iter().filter_map(of_cluster);
+    let clusters = objects.clusters.iter().filter_map(convert_cluster);
     FlowSettings { merged: merged.unwrap_or_default(), clusters: clusters.collect() }
 }
 
 /// Converts the schemas of a cluster. A separate check refuses invalid names.
-fn of_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, PlaceSchemas)> {
+fn convert_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, EntryPointSchemas)> {
     let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
     Some((name, schemas(&cluster.spec.flow_control.flow_control_schemas)))
 }
 
-fn schemas(written: &[FlowControlSchema]) -> PlaceSchemas {
-    PlaceSchemas { schemas: written.iter().map(schema).collect(), all: None }
+fn schemas(written: &[FlowControlSchema]) -> EntryPointSchemas {
+    EntryPointSchemas { schemas: written.iter().map(schema).collect(), all: None }
 }
 
 fn schema(written: &FlowControlSchema) -> Schema {

@@ -1,7 +1,7 @@
 //! Kubeconfigs: their files, their contexts, and the kubeconfig for clients of this endpoint.
 
 mod chosen;
-mod contexts_of;
+mod context_checks;
 pub mod entries;
 pub mod files;
 mod mark;
@@ -10,7 +10,7 @@ mod referenced;
 pub mod users_file;
 pub mod write;
 
-pub use chosen::{ChosenContext, NotChosen};
-pub use contexts_of::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
+pub use chosen::{ChosenContext, ContextChoiceError};
+pub use context_checks::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
 pub use files::{KubeconfigFiles, NoKubeconfig};
 pub(crate) use referenced::Referenced;

@@ -41,7 +41,7 @@ use watch::FileWatch;
 
 /// The command line's flags that select the configuration.
 #[derive(Clone, Copy, Debug)]
-pub struct ConfigurationPlaces<'a> {
+pub struct ConfigurationFlags<'a> {
     /// The value of `--config`.
     pub config: Option<&'a Path>,
     /// The value of `--kubeconfig`.
@@ -50,7 +50,7 @@ pub struct ConfigurationPlaces<'a> {
     pub contexts: Option<&'a str>,
 }
 
-impl ConfigurationPlaces<'_> {
+impl ConfigurationFlags<'_> {
     /// Returns whether the contexts of a kubeconfig are used as clusters.
     pub fn has_contexts(self) -> bool {
         self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
@@ -69,22 +69,22 @@ impl ConfigurationSources {
     ///
     /// # Errors
     /// `--contexts` has invalid syntax, or no kubeconfig is found although one is required.
-    pub fn new(places: ConfigurationPlaces<'_>) -> anyhow::Result<Self> {
-        let kubeconfig = match places.has_contexts() {
+    pub fn new(flags: ConfigurationFlags<'_>) -> anyhow::Result<Self> {
+        let kubeconfig = match flags.has_contexts() {
             false => None,
             true => Some(KubeconfigSource {
                 files: KubeconfigFiles::resolve(
-                    places.kubeconfig,
+                    flags.kubeconfig,
                     std::env::var_os("KUBECONFIG").as_deref(),
                     std::env::home_dir().as_deref(),
                 )?,
-                selection: match places.contexts {
+                selection: match flags.contexts {
                     Some(text) => ContextSelection::parse(text)?,
                     None => ContextSelection::default(),
                 },
             }),
         };
-        let files = places.config.map(Path::to_owned).map(FileSource::new);
+        let files = flags.config.map(Path::to_owned).map(FileSource::new);
         Ok(Self { kubeconfig, files, watch: FileWatch::new() })
     }
 
@@ -126,9 +126,9 @@ impl ConfigurationSources {
             configuration.files.extend(files);
             configuration = LoadedConfiguration { dispatch, flow_control, logging, ..configuration };
         }
-        different_names(&configuration.clusters)?;
+        check_distinct_names(&configuration.clusters)?;
         if configuration.clusters.is_empty() {
-            anyhow::bail!(no_clusters(self.files.as_ref().map(FileSource::path)));
+            anyhow::bail!(no_clusters_message(self.files.as_ref().map(FileSource::path)));
         }
         Ok(configuration)
     }
@@ -145,7 +145,7 @@ impl ConfigurationSources {
 }
 
 /// Returns the message for a configuration without clusters.
-fn no_clusters(config: Option<&Path>) -> String {
+fn no_clusters_message(config: Option<&Path>) -> String {
     match config {
         None => {
             "there are no clusters to serve; add contexts by --kubeconfig, or UpstreamClusters by --config".to_owned()
@@ -158,7 +158,7 @@ fn no_clusters(config: Option<&Path>) -> String {
     }
 }
 
-fn different_names(clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+fn check_distinct_names(clusters: &[ClusterSpec]) -> anyhow::Result<()> {
     for (at, second) in clusters.iter().enumerate() {
         if let Some(first) = clusters[..at].iter().find(|first| first.name == second.name) {
             anyhow::bail!(

@@ -2,12 +2,12 @@
 
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Logging};
-use tributary_policy::{LogMode, LoggingModes, PlaceLogging};
+use tributary_policy::{AccessLogSetting, LogMode, LoggingModes};
 
 /// Returns the access log modes of the merged view and of each cluster. The objects are validated. A cluster without a
 /// mode also gets an entry, because it does not inherit the mode of the merged view.
 pub(super) fn logging_modes(objects: &ConfigurationObjects) -> LoggingModes {
-    let place = |logging: &Logging| PlaceLogging { mode: logging.mode.map(LogMode::from) };
+    let place = |logging: &Logging| AccessLogSetting { mode: logging.mode.map(LogMode::from) };
     let merged = objects.merged_endpoints.first().map(|endpoint| place(&endpoint.spec.logging));
     // A separate check refuses invalid names.
     let clusters = objects.clusters.iter().filter_map(|cluster| {

@@ -64,7 +64,7 @@ fn serving_key(
     key: Option<Vec<u8>>,
 ) -> Result<Option<Arc<rustls::sign::CertifiedKey>>, FieldProblem> {
     let Some((certificate, key)) = certificate.zip(key) else { return Ok(None) };
-    certified_key(&certificate, &key).map(Arc::new).map(Some).map_err(|error| match error.is_of_key() {
+    certified_key(&certificate, &key).map(Arc::new).map(Some).map_err(|error| match error.is_caused_by_key() {
         true => ("secureServing.key", error.to_string(), "give the certificate's own key, as PEM".to_owned()),
         false => ("secureServing.certificate", error.to_string(), "give PEM text with BEGIN CERTIFICATE".to_owned()),
     })

@@ -23,10 +23,10 @@ use crate::secure_serving::cluster_hosts;
 use crate::{ClusterSpec, LoadedConfiguration};
 
 /// The name of the cluster, user and context in a kubeconfig that is built from an UpstreamCluster.
-const PART: &str = "upstream";
+const ENTRY_NAME: &str = "upstream";
 
 /// A placeholder for the server's address in a fingerprint without addresses.
-const ANYWHERE: &str = "https://endpoint.invalid";
+const ADDRESS_PLACEHOLDER: &str = "https://endpoint.invalid";
 
 /// The reason why an UpstreamCluster cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +109,7 @@ impl FileSource {
 }
 
 /// Returns the message for a file or directory without configuration objects.
-pub fn nothing_in(path: &Path) -> String {
+pub fn no_objects_message(path: &Path) -> String {
     let (at, directory) = match path.is_dir() {
         true => (format!("{} has no .yaml, .yml or .json file with a configuration object", path.display()), path),
         false => (format!("{} has no configuration object", path.display()), path.parent().unwrap_or(Path::new("."))),
@@ -168,20 +168,20 @@ pub async fn cluster_spec(
     files.extend(of_hosts);
     let further_endpoints: Vec<Address> = further_endpoints(&cluster.spec)?
         .into_iter()
-        .map(|url| Address { proxy: target.proxies.on_the_way_to(&url), url })
+        .map(|url| Address { proxy: target.proxies.proxy_for(&url), url })
         .collect();
     let (probe, breaker) = (probe(&cluster.spec)?, breaker(&cluster.spec));
     let address = further_endpoints.iter().fold(target.fingerprint, |text, more| format!("{text} {}", more.url));
-    let beside_endpoints = match cluster.spec.endpoints.is_empty() {
+    let connection_fingerprint = match cluster.spec.endpoints.is_empty() {
         true => None,
-        false => Some(ClusterAddress::from_description(&beside_endpoints(&cluster.spec, base).await?)),
+        false => Some(ClusterAddress::from_description(&connection_fingerprint(&cluster.spec, base).await?)),
     };
     let told = &cluster.spec.impersonation;
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
         config: Ok(target.config),
         address: ClusterAddress::from_description(&address),
-        beside_endpoints,
+        connection_fingerprint,
         probe,
         breaker,
         user_fingerprint: target.user_fingerprint,
@@ -224,7 +224,7 @@ async fn referenced(reference: &KubeconfigReference, base: &Path) -> Result<Cont
 /// Returns the client configuration for an UpstreamCluster's first endpoint, checked like a kubeconfig context.
 async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTarget, UpstreamClusterError> {
     let configs = Kubeconfigs::from_parts(PathBuf::new(), as_kubeconfig(spec, base));
-    configs.target(PART).await.map_err(|problem| UpstreamClusterError::Field {
+    configs.target(ENTRY_NAME).await.map_err(|problem| UpstreamClusterError::Field {
         field: field(&problem.field),
         problem: problem.problem,
         remedy: problem.remedy,
@@ -232,8 +232,8 @@ async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTar
 }
 
 /// Returns the fingerprint of an UpstreamCluster's connection settings without the addresses.
-async fn beside_endpoints(spec: &UpstreamClusterSpec, base: &Path) -> Result<String, UpstreamClusterError> {
-    let anywhere = UpstreamClusterSpec { endpoints: vec![ANYWHERE.to_owned()], ..spec.clone() };
+async fn connection_fingerprint(spec: &UpstreamClusterSpec, base: &Path) -> Result<String, UpstreamClusterError> {
+    let anywhere = UpstreamClusterSpec { endpoints: vec![ADDRESS_PLACEHOLDER.to_owned()], ..spec.clone() };
     Ok(described(&anywhere, base).await?.fingerprint)
 }
 
@@ -306,14 +306,21 @@ fn as_kubeconfig(spec: &UpstreamClusterSpec, base: &Path) -> Kubeconfig {
         ..AuthInfo::default()
     };
     let user = spec.credentials.as_ref().map(user);
-    let context =
-        Context { cluster: PART.to_owned(), user: user.as_ref().map(|_| PART.to_owned()), ..Context::default() };
+    let context = Context {
+        cluster: ENTRY_NAME.to_owned(),
+        user: user.as_ref().map(|_| ENTRY_NAME.to_owned()),
+        ..Context::default()
+    };
     Kubeconfig {
-        clusters: vec![NamedCluster { name: PART.to_owned(), cluster: Some(cluster), ..NamedCluster::default() }],
-        contexts: vec![NamedContext { name: PART.to_owned(), context: Some(context), ..NamedContext::default() }],
+        clusters: vec![NamedCluster { name: ENTRY_NAME.to_owned(), cluster: Some(cluster), ..NamedCluster::default() }],
+        contexts: vec![NamedContext { name: ENTRY_NAME.to_owned(), context: Some(context), ..NamedContext::default() }],
         auth_infos: user
             .into_iter()
-            .map(|user| NamedAuthInfo { name: PART.to_owned(), auth_info: Some(user), ..NamedAuthInfo::default() })
+            .map(|user| NamedAuthInfo {
+                name: ENTRY_NAME.to_owned(),
+                auth_info: Some(user),
+                ..NamedAuthInfo::default()
+            })
             .collect(),
         ..Kubeconfig::default()
     }
@@ -451,7 +458,7 @@ mod tests {
     async fn fingerprint_without_addresses_ignores_endpoint_changes() {
         let of = async |fields: serde_json::Value| {
             let (spec, _) = cluster_spec(&upstream(fields), Path::new("")).await.unwrap();
-            (spec.address, spec.beside_endpoints.unwrap())
+            (spec.address, spec.connection_fingerprint.unwrap())
         };
         let both = of(serde_json::json!({"endpoints": ["https://a", "https://b"], "insecureSkipVerify": true})).await;
         let other = of(serde_json::json!({"endpoints": ["https://c"], "insecureSkipVerify": true})).await;

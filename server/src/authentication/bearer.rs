@@ -8,7 +8,7 @@ use tributary_proxy::headers::BEARER_SUBPROTOCOL;
 
 /// Removes the tokens from a request's head, so that later stages never see them. Returns first the token of
 /// `Authorization`, then the token of the WebSocket subprotocols: the order in which kube-apiserver tries them.
-pub(super) fn take_tokens(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
+pub(super) fn remove_tokens(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
     let presented = [bearer_header(headers), bearer_subprotocol(headers)];
     headers.remove(AUTHORIZATION);
     remove_bearer_subprotocols(headers);

@@ -14,20 +14,20 @@ use super::unauthenticated::subject;
 #[derive(Debug, Default)]
 pub struct ClientChain {
     certificates: Vec<CertificateDer<'static>>,
-    user: Mutex<Option<Remembered<UserInfo>>>,
-    proxy: Mutex<Option<Remembered<()>>>,
+    user: Mutex<Option<CachedVerification<UserInfo>>>,
+    proxy: Mutex<Option<CachedVerification<()>>>,
 }
 
 /// A cached verification result of a connection's certificates.
 #[derive(Debug)]
-struct Remembered<T> {
+struct CachedVerification<T> {
     found: T,
     /// The generation of the authorities that were used for the verification.
     generation: u64,
     until: UnixTime,
 }
 
-impl<T: Clone> Remembered<T> {
+impl<T: Clone> CachedVerification<T> {
     fn at(&self, generation: u64, now: UnixTime) -> Option<(T, UnixTime)> {
         (self.generation == generation && now <= self.until).then(|| (self.found.clone(), self.until))
     }
@@ -60,32 +60,36 @@ impl ClientChain {
         now: UnixTime,
     ) -> Result<(UserInfo, UnixTime), CertificateError> {
         let verify = || authorities.user(&self.certificates, now);
-        remembered(&self.user, authorities.generation(), now, verify)
+        cached(&self.user, authorities.generation(), now, verify)
     }
 
     /// Verifies that the client is a front proxy. Returns the end of the certificates' validity.
     ///
     /// # Errors
     /// [`FrontProxyError`].
-    pub(super) fn is_of_proxy(&self, proxy: &RequestHeaders, now: UnixTime) -> Result<UnixTime, FrontProxyError> {
+    pub(super) fn verify_front_proxy(
+        &self,
+        proxy: &RequestHeaders,
+        now: UnixTime,
+    ) -> Result<UnixTime, FrontProxyError> {
         let verify = || proxy.verify_proxy(&self.certificates, now).map(|until| ((), until));
-        remembered(&self.proxy, proxy.authorities.generation(), now, verify).map(|((), until)| until)
+        cached(&self.proxy, proxy.authorities.generation(), now, verify).map(|((), until)| until)
     }
 }
 
 /// Returns the cached result, or verifies and caches a new result. `generation` is read before the verification, so
 /// that a result of replaced authorities is never reused.
-fn remembered<T: Clone, E>(
-    memory: &Mutex<Option<Remembered<T>>>,
+fn cached<T: Clone, E>(
+    memory: &Mutex<Option<CachedVerification<T>>>,
     generation: u64,
     now: UnixTime,
     find: impl FnOnce() -> Result<(T, UnixTime), E>,
 ) -> Result<(T, UnixTime), E> {
-    if let Some(found) = memory.lock().as_ref().and_then(|remembered| remembered.at(generation, now)) {
+    if let Some(found) = memory.lock().as_ref().and_then(|cached| cached.at(generation, now)) {
         return Ok(found);
     }
     let (found, until) = find()?;
-    *memory.lock() = Some(Remembered { found: found.clone(), generation, until });
+    *memory.lock() = Some(CachedVerification { found: found.clone(), generation, until });
     Ok((found, until))
 }
 
@@ -101,7 +105,7 @@ mod tests {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let (memory, asked) = (Mutex::new(None), Cell::new(0));
         let find = |generation, now| {
-            remembered(&memory, generation, at(now), || {
+            cached(&memory, generation, at(now), || {
                 asked.set(asked.get() + 1);
                 if now > 30 { Err("expired") } else { Ok((generation, at(20))) }
             })

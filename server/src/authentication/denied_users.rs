@@ -34,7 +34,7 @@ pub(crate) struct DeniedUsersFile {
     path: PathBuf,
     denied: BTreeSet<String>,
     /// The current problem of the file of denied users, as logged.
-    trouble: Option<String>,
+    problem: Option<String>,
 }
 
 impl DeniedUsersFile {
@@ -43,7 +43,7 @@ impl DeniedUsersFile {
     /// # Errors
     /// [`DeniedUsersFileError`].
     pub(crate) async fn open(path: &Path) -> Result<Self, DeniedUsersFileError> {
-        Ok(Self { denied: read(path).await?, path: path.to_owned(), trouble: None })
+        Ok(Self { denied: read(path).await?, path: path.to_owned(), problem: None })
     }
 
     pub(crate) fn denied(&self) -> &BTreeSet<String> {
@@ -61,7 +61,7 @@ impl DeniedUsersFile {
             look.tick().await;
             match read(&self.path).await {
                 Ok(denied) => {
-                    if self.trouble.take().is_some() {
+                    if self.problem.take().is_some() {
                         tracing::info!(path = %self.path.display(), "the file of denied users can be used again");
                     }
                     if denied != self.denied {
@@ -77,9 +77,9 @@ impl DeniedUsersFile {
 
     fn log_error(&mut self, error: &DeniedUsersFileError) {
         let reason = tributary_apimachinery::explain(error);
-        if self.trouble.as_ref() != Some(&reason) {
+        if self.problem.as_ref() != Some(&reason) {
             tracing::error!(reason, "the file of denied users is refused; who was denied stays denied");
-            self.trouble = Some(reason);
+            self.problem = Some(reason);
         }
     }
 }

@@ -16,7 +16,7 @@ use tributary_hosts::NamedCertificates;
 
 use super::shared::SharedAuthenticator;
 use crate::cli::{SharedArguments, SniCertKey};
-use tributary_hosts::{ServingCertificateError, certified_key, doubts};
+use tributary_hosts::{ServingCertificateError, certificate_warnings, certified_key};
 
 /// The reason why a file of the authentication flags cannot be used. Each message names the flag, the file and the
 /// problem.
@@ -133,7 +133,7 @@ impl AuthenticationFiles {
         });
         let (certificates, front_proxy) = (certificates.map(Arc::new), front_proxy.map(Arc::new));
         let authenticator = SharedAuthenticator { certificates, front_proxy, ..SharedAuthenticator::default() };
-        if authenticator.any_client_may_be_a_proxy() {
+        if authenticator.any_client_counts_as_proxy() {
             return Err(AuthenticationFilesError::AnyClientMayBeAProxy);
         }
         Ok(authenticator)
@@ -218,10 +218,10 @@ fn serving(
 ) -> Result<CertifiedKey, AuthenticationFilesError> {
     let (chain, key) = (read(flags[0], certificate_path)?, read(flags[1], key_path)?);
     let certificate = certified_key(&chain, &key).map_err(|source| {
-        let (flag, path) = if source.is_of_key() { (flags[1], key_path) } else { (flags[0], certificate_path) };
+        let (flag, path) = if source.is_caused_by_key() { (flags[1], key_path) } else { (flags[0], certificate_path) };
         AuthenticationFilesError::Serving { flag, path: path.to_owned(), source }
     })?;
-    for reason in doubts(&certificate, SystemTime::now()) {
+    for reason in certificate_warnings(&certificate, SystemTime::now()) {
         let (flag, path) = (flags[0], certificate_path.display());
         tracing::warn!(flag, %path, reason, "clients will refuse the serving certificate");
     }

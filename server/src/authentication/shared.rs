@@ -13,12 +13,12 @@ use tributary_authentication::{
 };
 use tributary_hosts::Hosts;
 use tributary_listener::tls::RequestedAuthorities;
-use tributary_router::{AuthenticatedSender, AuthenticatedUntil, OwnCredential, StillKnown, User};
+use tributary_router::{AuthenticatedSender, AuthenticatedUntil, CredentialValidity, OwnCredential, User};
 
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
-use crate::authentication::token_review::ReviewTroubles;
+use crate::authentication::token_review::ReviewErrorLog;
 
 /// The authenticator of shared mode. Clones are cheap, and share the authorities, which are replaced in place.
 #[derive(Clone, Debug, Default)]
@@ -30,21 +30,21 @@ pub struct SharedAuthenticator {
     /// The authenticator of bearer tokens.
     pub tokens: Option<Arc<TokenAuthenticator>>,
     /// Limits the log lines about clusters that fail to review tokens.
-    pub troubles: Arc<ReviewTroubles>,
+    pub review_errors: Arc<ReviewErrorLog>,
     /// The hosts of clusters, which may have their own authorities for client certificates.
     pub hosts: Arc<Hosts>,
 }
 
 /// The role of a connection's accepted certificate.
-enum Shown {
+enum AcceptedCertificate {
     /// The certificate of a front proxy. The request's headers contain the user.
     FrontProxy,
     /// The certificate of a user, accepted by these authorities.
-    Certificate(Vouching),
+    Certificate(HostAuthorities),
 }
 
 /// The authorities for client certificates at a host, and the clusters where their users are valid.
-struct Vouching {
+struct HostAuthorities {
     authorities: Arc<ClientCertificates>,
     authority: Authority,
 }
@@ -60,12 +60,12 @@ impl SharedAuthenticator {
     /// Returns whether clients have certificates while front proxies may have any common name. A client could then
     /// count as a front proxy, if its authority is below the front proxies' authority. Comparing the authorities would
     /// not detect this case.
-    pub(super) fn any_client_may_be_a_proxy(&self) -> bool {
-        self.certificates.is_some() && self.any_name_is_a_proxys()
+    pub(super) fn any_client_counts_as_proxy(&self) -> bool {
+        self.certificates.is_some() && self.accepts_any_proxy_name()
     }
 
     /// Returns whether every certificate of the front proxies' authorities is accepted, whatever its common name.
-    pub fn any_name_is_a_proxys(&self) -> bool {
+    pub fn accepts_any_proxy_name(&self) -> bool {
         self.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty())
     }
 
@@ -83,60 +83,71 @@ impl SharedAuthenticator {
         client: IpAddr,
     ) -> Result<AuthenticatedSender, Unauthenticated> {
         let (now, mut refused) = (UnixTime::now(), Unauthenticated::default());
-        let named = self.of_front_proxy(head, chain, now, &mut refused);
+        let named = self.authenticate_front_proxy(head, chain, now, &mut refused);
         if let Some(proxy) = &self.front_proxy {
             // The headers of front proxies are removed from every request, so that later stages cannot trust forged
             // headers.
             proxy.remove_from(&mut head.headers);
         }
-        let ((user, until), shown) = match named {
-            Some(named) => (named, Shown::FrontProxy),
-            None => match self.of_certificate(mount, chain, now, &mut refused) {
-                Some((known, vouching)) => (known, Shown::Certificate(vouching)),
-                None => return self.of_tokens(addressed(mount, head.uri.path()), tokens, client, refused).await,
+        let ((user, until), accepted_certificate) = match named {
+            Some(named) => (named, AcceptedCertificate::FrontProxy),
+            None => match self.authenticate_certificate(mount, chain, now, &mut refused) {
+                Some((known, vouching)) => (known, AcceptedCertificate::Certificate(vouching)),
+                None => {
+                    return self
+                        .authenticate_token(addressed_cluster(mount, head.uri.path()), tokens, client, refused)
+                        .await;
+                }
             },
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
-        let still_known = Some(self.still_known(mount, chain, &shown));
+        let credential_validity = Some(self.credential_validity(mount, chain, &accepted_certificate));
         // A front proxy itself must detect requests for pages of other origins, because browsers know only the proxy's
         // host.
-        let is_ambient = matches!(shown, Shown::Certificate(_));
-        let authority = match shown {
-            Shown::FrontProxy => Authority { verifier: VerifierName::front_proxy(), reach: Reach::Everywhere },
-            Shown::Certificate(vouching) => vouching.authority,
+        let is_ambient = matches!(accepted_certificate, AcceptedCertificate::Certificate(_));
+        let authority = match accepted_certificate {
+            AcceptedCertificate::FrontProxy => {
+                Authority { verifier: VerifierName::front_proxy(), reach: Reach::Everywhere }
+            }
+            AcceptedCertificate::Certificate(vouching) => vouching.authority,
         };
         let (user, until) = (User { info: user.authenticated(), authority }, AuthenticatedUntil::in_duration(left));
         let is_cross_origin = is_ambient && is_cross_origin(head);
-        Ok(AuthenticatedSender { user, until, still_known, own_credential: None, is_cross_origin })
+        Ok(AuthenticatedSender { user, until, credential_validity, own_credential: None, is_cross_origin })
     }
 
     /// Returns the authorities for client certificates at the host of a request. At a cluster's host with authorities
     /// of its own, only those authorities count, and their users are valid in that cluster alone.
-    fn vouching(&self, mount: &Mount) -> Option<Vouching> {
+    fn vouching(&self, mount: &Mount) -> Option<HostAuthorities> {
         if let Mount::Cluster(cluster) = mount
             && let Some(authorities) = self.hosts.authorities(cluster)
         {
             let verifier = VerifierName::client_certificates_of(cluster);
             let authority = Authority { verifier, reach: Reach::Member(cluster.clone()) };
-            return Some(Vouching { authorities, authority });
+            return Some(HostAuthorities { authorities, authority });
         }
         let authority = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
-        Some(Vouching { authorities: Arc::clone(self.certificates.as_ref()?), authority })
+        Some(HostAuthorities { authorities: Arc::clone(self.certificates.as_ref()?), authority })
     }
 
     /// Creates the check whether a connection's certificate is still accepted, because the authorities may be replaced.
-    fn still_known(&self, mount: &Mount, chain: &Arc<ClientChain>, shown: &Shown) -> StillKnown {
+    fn credential_validity(
+        &self,
+        mount: &Mount,
+        chain: &Arc<ClientChain>,
+        accepted_certificate: &AcceptedCertificate,
+    ) -> CredentialValidity {
         let chain = Arc::clone(chain);
-        match shown {
-            Shown::FrontProxy => {
+        match accepted_certificate {
+            AcceptedCertificate::FrontProxy => {
                 let proxy = self.front_proxy.clone();
-                StillKnown::new(move || {
-                    proxy.as_ref().is_some_and(|proxy| chain.is_of_proxy(proxy, UnixTime::now()).is_ok())
+                CredentialValidity::new(move || {
+                    proxy.as_ref().is_some_and(|proxy| chain.verify_front_proxy(proxy, UnixTime::now()).is_ok())
                 })
             }
-            Shown::Certificate(then) => {
+            AcceptedCertificate::Certificate(then) => {
                 let (own, mount, reach) = (self.clone(), mount.clone(), then.authority.reach.clone());
-                StillKnown::new(move || {
+                CredentialValidity::new(move || {
                     let now = own.vouching(&mount).filter(|now| now.authority.reach == reach);
                     now.is_some_and(|now| chain.user(&now.authorities, UnixTime::now()).is_ok())
                 })
@@ -144,7 +155,7 @@ impl SharedAuthenticator {
         }
     }
 
-    fn of_front_proxy(
+    fn authenticate_front_proxy(
         &self,
         head: &Parts,
         chain: &ClientChain,
@@ -153,10 +164,11 @@ impl SharedAuthenticator {
     ) -> Option<(UserInfo, UnixTime)> {
         let proxy = self.front_proxy.as_ref()?;
         // Without a certificate or without user headers, the client authenticates with its own credentials.
-        if chain.is_empty() || !proxy.name_a_user(&head.headers) {
+        if chain.is_empty() || !proxy.has_user_header(&head.headers) {
             return None;
         }
-        let named = chain.is_of_proxy(proxy, now).and_then(|until| Ok(proxy.read(&head.headers)?.zip(Some(until))));
+        let named =
+            chain.verify_front_proxy(proxy, now).and_then(|until| Ok(proxy.read(&head.headers)?.zip(Some(until))));
         let named = named.inspect_err(|error| {
             tracing::debug!(%error, "headers that name a user are not believed");
             refused.front_proxy = Some(format!("headers that name a user are not believed: {error}"));
@@ -165,9 +177,9 @@ impl SharedAuthenticator {
     }
 
     /// Authenticates a token. The origin is not checked, because a page of another origin cannot send a token.
-    async fn of_tokens(
+    async fn authenticate_token(
         &self,
-        addressed: Option<ClusterName>,
+        addressed_cluster: Option<ClusterName>,
         tokens: &[Vec<u8>],
         client: IpAddr,
         mut refused: Unauthenticated,
@@ -177,13 +189,13 @@ impl SharedAuthenticator {
             return Err(refused);
         };
         for token in tokens {
-            match authenticator.authenticate(token, addressed.as_ref(), client).await {
+            match authenticator.authenticate(token, addressed_cluster.as_ref(), client).await {
                 Ok(known) => {
                     let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
-                    let own_credential = match (&authority.reach, &addressed) {
+                    let own_credential = match (&authority.reach, &addressed_cluster) {
                         // The cluster's configuration decides later whether the token is forwarded to the cluster.
-                        (Reach::Member(vouching), Some(addressed)) if vouching == addressed => {
+                        (Reach::Member(vouching), Some(addressed_cluster)) if vouching == addressed_cluster => {
                             Some(OwnCredential::new(vouching.clone(), token))
                         }
                         _ => None,
@@ -191,7 +203,7 @@ impl SharedAuthenticator {
                     return Ok(AuthenticatedSender {
                         user: User { info, authority },
                         until: left.and_then(AuthenticatedUntil::in_duration),
-                        still_known: Some(still_known_by_token(authenticator, &known, token)),
+                        credential_validity: Some(still_known_by_token(authenticator, &known, token)),
                         own_credential,
                         is_cross_origin: false,
                     });
@@ -201,7 +213,7 @@ impl SharedAuthenticator {
                     match error {
                         // This log line is a warning, because an administrator can fix the cause.
                         TokenAuthenticationError::NotReviewed { cluster, problem }
-                            if self.troubles.is_news(&cluster) =>
+                            if self.review_errors.is_line_due(&cluster) =>
                         {
                             tracing::warn!(%cluster, %problem, "the cluster does not review tokens: requests with a token are refused");
                         }
@@ -213,13 +225,13 @@ impl SharedAuthenticator {
         Err(refused)
     }
 
-    fn of_certificate(
+    fn authenticate_certificate(
         &self,
         mount: &Mount,
         chain: &ClientChain,
         now: UnixTime,
         refused: &mut Unauthenticated,
-    ) -> Option<((UserInfo, UnixTime), Vouching)> {
+    ) -> Option<((UserInfo, UnixTime), HostAuthorities)> {
         if chain.is_empty() {
             return None;
         }
@@ -241,10 +253,14 @@ impl SharedAuthenticator {
 /// Creates the check whether a token is still accepted: its issuer's configuration may change, and its cluster may
 /// revoke the token. Only long-running requests call this check, so reviews of the token are repeated only after the
 /// first call.
-fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authenticated>, token: &[u8]) -> StillKnown {
+fn still_known_by_token(
+    tokens: &Arc<TokenAuthenticator>,
+    known: &Arc<Authenticated>,
+    token: &[u8],
+) -> CredentialValidity {
     let (tokens, known, token) = (Arc::clone(tokens), Arc::clone(known), token.to_vec());
     let followed = OnceLock::new();
-    StillKnown::new(move || {
+    CredentialValidity::new(move || {
         let followed: &Option<_> = followed.get_or_init(|| tokens.follow(&token, &known));
         tokens.is_verifier_unchanged(&known) && followed.as_ref().is_none_or(|followed| followed.is_known())
     })
@@ -252,7 +268,7 @@ fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authentica
 
 /// Returns the cluster whose own API a request addresses, by its path or by its host. Returns `None` for an invalid
 /// path, for which no cluster reviews a token.
-fn addressed(mount: &Mount, path: &str) -> Option<ClusterName> {
+fn addressed_cluster(mount: &Mount, path: &str) -> Option<ClusterName> {
     mount.split(path).ok()?.0
 }
 
@@ -317,11 +333,11 @@ mod tests {
         let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
         let known = authenticator.authenticate(&mut head, &Mount::Merged, &chain, &[], IpAddr::from([127, 0, 0, 1]));
         let sender = known.now_or_never().unwrap().unwrap();
-        let still_known = sender.still_known.unwrap();
+        let credential_validity = sender.credential_validity.unwrap();
         for (bundle, expected) in [(pem.clone(), true), (format!("{others}{pem}"), true), (others, false), (pem, true)]
         {
             certificates.reload(bundle.as_bytes()).unwrap();
-            assert_eq!(still_known.is_known(), expected);
+            assert_eq!(credential_validity.is_known(), expected);
         }
     }
 
@@ -368,13 +384,13 @@ mod tests {
         };
         assert!(!minute().await);
         assert_eq!(asked(), 1, "nothing lasts by it");
-        let still_known = sender.still_known.unwrap();
-        assert!(still_known.is_known());
-        assert!(!minute().await && still_known.is_known());
+        let credential_validity = sender.credential_validity.unwrap();
+        assert!(credential_validity.is_known());
+        assert!(!minute().await && credential_validity.is_known());
         assert_eq!(asked(), 2);
         hub.forgets.store(true, Ordering::Relaxed);
-        assert!(minute().await && !still_known.is_known());
-        drop(still_known);
+        assert!(minute().await && !credential_validity.is_known());
+        drop(credential_validity);
         assert!(!minute().await);
         assert_eq!(asked(), 3, "it has ended");
     }
@@ -400,7 +416,7 @@ mod tests {
         ] {
             let certificates = certificates.cloned();
             let own = SharedAuthenticator { certificates, front_proxy, ..SharedAuthenticator::default() };
-            assert_eq!(own.any_client_may_be_a_proxy(), expected, "{own:?}");
+            assert_eq!(own.any_client_counts_as_proxy(), expected, "{own:?}");
         }
     }
 
@@ -431,7 +447,7 @@ mod tests {
             let mount = hosts.mount(&head, Some(&host.parse().unwrap())).unwrap();
             let asked = authenticator.authenticate(&mut head, &mount, chain, &[], IpAddr::from([127, 0, 0, 1]));
             let sender = asked.now_or_never().unwrap().ok()?;
-            Some((sender.user.authority, sender.still_known.unwrap()))
+            Some((sender.user.authority, sender.credential_validity.unwrap()))
         };
         let everywhere = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
         let of_eu = Authority { verifier: VerifierName::client_certificates_of(&eu), reach: Reach::Member(eu.clone()) };
@@ -467,9 +483,9 @@ mod tests {
             ("/api/v1/clusters/a", None),
             ("/clusters", None),
         ] {
-            assert_eq!(addressed(&Mount::Merged, path).as_ref().map(ClusterName::as_str), expected, "{path}");
+            assert_eq!(addressed_cluster(&Mount::Merged, path).as_ref().map(ClusterName::as_str), expected, "{path}");
             let own = Mount::Cluster("own".parse().unwrap());
-            assert_eq!(addressed(&own, path).as_ref().map(ClusterName::as_str), Some("own"), "{path}");
+            assert_eq!(addressed_cluster(&own, path).as_ref().map(ClusterName::as_str), Some("own"), "{path}");
         }
     }
 }

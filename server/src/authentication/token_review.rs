@@ -18,16 +18,16 @@ use tributary_router::{Router, Unanswered};
 use tributary_sources::data_directory::{DataDirectory, MEMBER_KEYS};
 
 /// The interval of checks for due keys and due reviews. The keys of a new cluster are known after one interval.
-const ROUND: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The age at which a cluster's keys are fetched again. A cluster signs with a new key only hours after publishing the
 /// key, because otherwise it would refuse its own clients.
 const KEYS_AGE: Duration = Duration::from_secs(300);
 /// The age at which keys are fetched again while tokens with unknown keys arrive, and after a failed fetch.
 const KEYS_AGE_WANTED: Duration = Duration::from_secs(30);
 /// The least interval between two log lines about one cluster.
-const SILENCE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The most concurrent fetches, and the time limit of each fetch.
-const AT_ONCE: usize = 16;
+const FETCHES_MAX: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends TokenReviews to clusters, with the endpoint's own credentials.
@@ -53,49 +53,49 @@ impl TokenReviewer for ClusterReviewer {
 /// Limits the log lines about clusters that fail to review tokens, because clients with invalid tokens must not fill
 /// the log.
 #[derive(Debug, Default)]
-pub struct ReviewTroubles(Mutex<BTreeMap<ClusterName, Instant>>);
+pub struct ReviewErrorLog(Mutex<BTreeMap<ClusterName, Instant>>);
 
-impl ReviewTroubles {
+impl ReviewErrorLog {
     /// Returns whether a log line about the cluster is due, and counts the line as written. A line is due after a
     /// minute without one.
-    pub fn is_news(&self, cluster: &ClusterName) -> bool {
-        let mut told = self.0.lock();
-        let is_news = told.get(cluster).is_none_or(|at| at.elapsed() >= SILENCE);
-        if is_news {
-            told.insert(cluster.clone(), Instant::now());
+    pub fn is_line_due(&self, cluster: &ClusterName) -> bool {
+        let mut logged = self.0.lock();
+        let is_line_due = logged.get(cluster).is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
+        if is_line_due {
+            logged.insert(cluster.clone(), Instant::now());
         }
-        is_news
+        is_line_due
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum SaidKeys {
+enum MemberKeysAnswer {
     Served(JsonWebKeySet),
     /// The cluster serves no keys (404), or refuses them to this endpoint's account (403).
     None,
 }
 
 #[derive(Default)]
-struct Fetched {
-    asked: Option<Instant>,
+struct MemberKeyFetch {
+    last_fetch: Option<Instant>,
     /// The reason why the last fetch of a cluster's keys failed.
     problem: Option<String>,
 }
 
-impl Fetched {
+impl MemberKeyFetch {
     /// Returns whether a cluster's keys should be fetched now.
     fn is_due(&self, wanted: bool) -> bool {
         let age = if wanted || self.problem.is_some() { KEYS_AGE_WANTED } else { KEYS_AGE };
-        self.asked.is_none_or(|asked| asked.elapsed() >= age)
+        self.last_fetch.is_none_or(|last_fetch| last_fetch.elapsed() >= age)
     }
 
     /// Records a cluster's answer to a request for its keys. Returns `None` if the cluster did not answer.
-    fn note_keys(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<SaidKeys> {
-        self.asked = Some(Instant::now());
+    fn record_keys(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<MemberKeysAnswer> {
+        self.last_fetch = Some(Instant::now());
         let (problem, is_answer) = match answer.as_deref().map(JsonWebKeySet::parse) {
             Ok(Ok(keys)) => {
                 self.problem = None;
-                return Some(SaidKeys::Served(keys));
+                return Some(MemberKeysAnswer::Served(keys));
             }
             // A proxy before the cluster may have sent this answer.
             Ok(Err(_)) => ("it serves no key set".to_owned(), false),
@@ -112,7 +112,7 @@ impl Fetched {
             tracing::info!(%cluster, problem, "the keys of the cluster's ServiceAccounts cannot be read; {outcome}");
         }
         self.problem = Some(problem);
-        is_answer.then_some(SaidKeys::None)
+        is_answer.then_some(MemberKeysAnswer::None)
     }
 }
 
@@ -120,7 +120,7 @@ impl Fetched {
 /// safe.
 pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthenticator>) {
     loop {
-        sleep(ROUND).await;
+        sleep(CHECK_INTERVAL).await;
         if tokens.review_followed().await {
             router.authentication_changed();
         }
@@ -132,8 +132,8 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
     let forgotten = forget_clusters(&router, &tokens);
     let mut keys = MEMBER_KEYS.read(&directory);
-    let mut fetched: BTreeMap<ClusterName, Fetched> = BTreeMap::new();
-    let mut sharing = BTreeSet::new();
+    let mut fetched: BTreeMap<ClusterName, MemberKeyFetch> = BTreeMap::new();
+    let mut members_with_shared_keys = BTreeSet::new();
     let mut changes = router.cluster_changes();
     keys.follow(&router.cluster_names());
     tokens.set_member_keys(keys.clone());
@@ -160,14 +160,14 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         }
         if std::mem::take(&mut are_others) {
             tokens.set_member_keys(keys.clone());
-            tell_of_sharing(&keys, &mut sharing);
+            log_shared_keys(&keys, &mut members_with_shared_keys);
             let (directory, keys) = (directory.clone(), keys.clone());
             // `spawn_blocking` fails only at the end of the runtime.
             let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
         // The next round of fetching keys begins early for a new cluster, and for a name that passed to a different
         // cluster.
-        let _ = timeout(ROUND, async {
+        let _ = timeout(CHECK_INTERVAL, async {
             tokio::select! {
                 () = forgotten.wake.notified() => {}
                 () = until_clusters_differ(&router, &mut changes, &followed) => {}
@@ -195,7 +195,7 @@ struct ForgottenClusters {
 
 impl ForgottenClusters {
     /// Removes the keys of these names. Returns whether there were any names.
-    fn forget(&self, keys: &mut MemberKeys, fetched: &mut BTreeMap<ClusterName, Fetched>) -> bool {
+    fn forget(&self, keys: &mut MemberKeys, fetched: &mut BTreeMap<ClusterName, MemberKeyFetch>) -> bool {
         let names = std::mem::take(&mut *self.names.lock());
         for cluster in &names {
             keys.forget(cluster);
@@ -223,17 +223,18 @@ fn forget_clusters(router: &Arc<Router>, tokens: &Arc<TokenAuthenticator>) -> Ar
 }
 
 /// Logs pairs of clusters that begin or cease to share a key.
-fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterName)>) {
-    let now: BTreeSet<_> = keys.sharing().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
-    for (one, other) in now.difference(told) {
+fn log_shared_keys(keys: &MemberKeys, logged: &mut BTreeSet<(ClusterName, ClusterName)>) {
+    let now: BTreeSet<_> =
+        keys.members_with_shared_keys().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
+    for (one, other) in now.difference(logged) {
         tracing::warn!(%one, %other, "two clusters serve the same key of ServiceAccounts, so it identifies neither; the \
             tokens that it signs are good on the clusters' own paths alone, until one of the two is taken out or has \
             another key");
     }
-    for (one, other) in told.difference(&now) {
+    for (one, other) in logged.difference(&now) {
         tracing::info!(%one, %other, "the two clusters share no key of ServiceAccounts any more");
     }
-    *told = now;
+    *logged = now;
 }
 
 /// Fetches the keys that are due. If one of them is new, the keys of all other clusters are fetched, too: a key that
@@ -241,16 +242,16 @@ fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterN
 async fn fetch_due(
     router: &Router,
     names: Vec<ClusterName>,
-    fetched: &mut BTreeMap<ClusterName, Fetched>,
+    fetched: &mut BTreeMap<ClusterName, MemberKeyFetch>,
     keys: &mut MemberKeys,
     wanted: bool,
 ) -> bool {
     let is_due = |name: &ClusterName| fetched.get(name).is_none_or(|fetched| fetched.is_due(wanted));
     let (due, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_due);
     let mut said = fetch(router, due, fetched).await;
-    let is_new = |(name, said): &(ClusterName, SaidKeys)| match said {
-        SaidKeys::Served(own) => keys.differ(name, own),
-        SaidKeys::None => false,
+    let is_new = |(name, said): &(ClusterName, MemberKeysAnswer)| match said {
+        MemberKeysAnswer::Served(own) => keys.differ(name, own),
+        MemberKeysAnswer::None => false,
     };
     if said.iter().any(is_new) {
         said.extend(fetch(router, others, fetched).await);
@@ -258,8 +259,8 @@ async fn fetch_due(
     let mut changed = false;
     for (name, said) in said {
         changed |= match said {
-            SaidKeys::Served(own) => keys.set(name, own),
-            SaidKeys::None => keys.set_without_keys(name),
+            MemberKeysAnswer::Served(own) => keys.set(name, own),
+            MemberKeysAnswer::None => keys.set_without_keys(name),
         };
     }
     changed
@@ -269,18 +270,18 @@ async fn fetch_due(
 async fn fetch(
     router: &Router,
     names: Vec<ClusterName>,
-    fetched: &mut BTreeMap<ClusterName, Fetched>,
-) -> Vec<(ClusterName, SaidKeys)> {
+    fetched: &mut BTreeMap<ClusterName, MemberKeyFetch>,
+) -> Vec<(ClusterName, MemberKeysAnswer)> {
     let mut answers = stream::iter(names)
         .map(|name| async move {
             let answer = timeout(TIMEOUT, router.service_account_keys(&name)).await;
             let late = |_| Err(Unanswered::silent(format!("no answer within {} s", TIMEOUT.as_secs())));
             (name, answer.unwrap_or_else(late))
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(FETCHES_MAX);
     let mut all = Vec::new();
     while let Some((name, answer)) = answers.next().await {
-        let said = fetched.entry(name.clone()).or_default().note_keys(&name, answer);
+        let said = fetched.entry(name.clone()).or_default().record_keys(&name, answer);
         all.extend(said.map(|said| (name, said)));
     }
     all
@@ -294,11 +295,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn token_review_failure_is_logged_once_a_minute_per_cluster() {
-        let (troubles, a) = (ReviewTroubles::default(), ClusterName::new("a").unwrap());
-        assert!(troubles.is_news(&a) && !troubles.is_news(&a));
-        assert!(troubles.is_news(&ClusterName::new("b").unwrap()));
-        advance(SILENCE).await;
-        assert!(troubles.is_news(&a) && !troubles.is_news(&a));
+        let (review_errors, a) = (ReviewErrorLog::default(), ClusterName::new("a").unwrap());
+        assert!(review_errors.is_line_due(&a) && !review_errors.is_line_due(&a));
+        assert!(review_errors.is_line_due(&ClusterName::new("b").unwrap()));
+        advance(LOG_INTERVAL).await;
+        assert!(review_errors.is_line_due(&a) && !review_errors.is_line_due(&a));
     }
 
     const SET: &str = r#"{"keys": []}"#;
@@ -307,9 +308,9 @@ mod tests {
     async fn member_keys_are_requested_when_due_and_sooner_after_a_failure() {
         let name = ClusterName::new("a").unwrap();
         let set = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
-        let mut fetched = Fetched::default();
+        let mut fetched = MemberKeyFetch::default();
         assert!(fetched.is_due(false));
-        assert!(matches!(fetched.note_keys(&name, set(SET)), Some(SaidKeys::Served(_))));
+        assert!(matches!(fetched.record_keys(&name, set(SET)), Some(MemberKeysAnswer::Served(_))));
         assert!(!fetched.is_due(true));
         advance(KEYS_AGE_WANTED).await;
         assert_eq!((fetched.is_due(true), fetched.is_due(false)), (true, false));
@@ -324,11 +325,11 @@ mod tests {
             (refused(404), true),
             (set("[]"), false),
         ] {
-            assert_eq!(fetched.note_keys(&name, answer), is_answer.then_some(SaidKeys::None));
+            assert_eq!(fetched.record_keys(&name, answer), is_answer.then_some(MemberKeysAnswer::None));
         }
         advance(KEYS_AGE_WANTED).await;
         assert!(fetched.is_due(false), "it is asked again sooner");
-        assert!(fetched.note_keys(&name, set(SET)).is_some());
+        assert!(fetched.record_keys(&name, set(SET)).is_some());
         assert_eq!(fetched.problem, None);
     }
 }

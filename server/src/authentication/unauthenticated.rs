@@ -12,7 +12,7 @@ use x509_parser::prelude::FromDer;
 
 /// The least interval between two log lines of one kind, because anybody can send any number of unauthenticated
 /// requests.
-const LOGGED_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest subject in the log, in characters. Common names have some dozens, but a client chooses the name in its
 /// own certificate.
 const SUBJECT_MAX: usize = 200;
@@ -36,7 +36,7 @@ pub(super) struct RefusedCertificate {
 
 /// The kinds of log lines about unauthenticated connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnknownClient {
+pub(crate) enum AuthenticationFailureKind {
     /// A TLS handshake that failed because of the client's certificate.
     Handshake,
     Certificate,
@@ -52,12 +52,12 @@ impl Unauthenticated {
         self.certificate.as_deref().map(|certificate| &*certificate.why)
     }
 
-    fn kind(&self) -> UnknownClient {
+    fn kind(&self) -> AuthenticationFailureKind {
         match self {
-            Self { certificate: Some(_), .. } => UnknownClient::Certificate,
-            Self { front_proxy: Some(_), .. } => UnknownClient::FrontProxy,
-            Self { token: Some(_), .. } => UnknownClient::Token,
-            _ => UnknownClient::NoCredential,
+            Self { certificate: Some(_), .. } => AuthenticationFailureKind::Certificate,
+            Self { front_proxy: Some(_), .. } => AuthenticationFailureKind::FrontProxy,
+            Self { token: Some(_), .. } => AuthenticationFailureKind::Token,
+            _ => AuthenticationFailureKind::NoCredential,
         }
     }
 
@@ -79,40 +79,40 @@ pub(super) fn subject(certificate: Option<&CertificateDer<'_>>) -> String {
 
 /// Limits the log lines about unauthenticated clients to one line of each kind in a minute.
 #[derive(Debug, Default)]
-pub(crate) struct UnknownClients([Mutex<Lines>; 5]);
+pub(crate) struct AuthenticationFailureLog([Mutex<Lines>; 5]);
 
 #[derive(Debug, Default)]
 struct Lines {
     last: Option<Instant>,
     /// The number of omitted lines since the last written line.
-    left_out: u64,
+    omitted: u64,
 }
 
-impl UnknownClients {
+impl AuthenticationFailureLog {
     /// Logs a request that gets a 401.
     pub(crate) fn log_request(&self, client: SocketAddr, why: &Unauthenticated) {
-        if let Some(others) = self.draw(why.kind(), Instant::now()) {
+        if let Some(others) = self.admit_line(why.kind(), Instant::now()) {
             tracing::info!(%client, reason = why.reason(), others, "a request is answered 401");
         }
     }
 
     /// Logs a TLS handshake that failed because of the client's certificate.
     pub(crate) fn log_handshake(&self, client: SocketAddr, reason: &str) {
-        if let Some(others) = self.draw(UnknownClient::Handshake, Instant::now()) {
+        if let Some(others) = self.admit_line(AuthenticationFailureKind::Handshake, Instant::now()) {
             tracing::info!(%client, reason, others, "a client's certificate ends its TLS handshake");
         }
     }
 
     /// Decides whether a line is written. Returns the number of omitted lines of the kind, or `None` if this line must
     /// be omitted.
-    fn draw(&self, kind: UnknownClient, now: Instant) -> Option<u64> {
+    fn admit_line(&self, kind: AuthenticationFailureKind, now: Instant) -> Option<u64> {
         let mut lines = self.0[kind as usize].lock();
-        if lines.last.is_some_and(|last| now < last + LOGGED_EVERY) {
-            lines.left_out += 1;
+        if lines.last.is_some_and(|last| now < last + LOG_INTERVAL) {
+            lines.omitted += 1;
             return None;
         }
         lines.last = Some(now);
-        Some(std::mem::take(&mut lines.left_out))
+        Some(std::mem::take(&mut lines.omitted))
     }
 }
 
@@ -122,13 +122,20 @@ mod tests {
 
     #[test]
     fn authentication_failures_are_logged_once_a_minute_per_kind() {
-        let (clients, begin) = (UnknownClients::default(), Instant::now());
-        let draw = |kind, seconds| clients.draw(kind, begin + Duration::from_secs(seconds));
-        assert_eq!(draw(UnknownClient::Token, 0), Some(0));
-        assert_eq!((draw(UnknownClient::Token, 1), draw(UnknownClient::Token, 59)), (None, None));
-        assert_eq!(draw(UnknownClient::Certificate, 1), Some(0), "a flood of one kind hides no other");
-        assert_eq!(draw(UnknownClient::Token, 60), Some(2));
-        assert_eq!(draw(UnknownClient::Token, 200), Some(0));
+        let (clients, begin) = (AuthenticationFailureLog::default(), Instant::now());
+        let admit_line = |kind, seconds| clients.admit_line(kind, begin + Duration::from_secs(seconds));
+        assert_eq!(admit_line(AuthenticationFailureKind::Token, 0), Some(0));
+        assert_eq!(
+            (admit_line(AuthenticationFailureKind::Token, 1), admit_line(AuthenticationFailureKind::Token, 59)),
+            (None, None)
+        );
+        assert_eq!(
+            admit_line(AuthenticationFailureKind::Certificate, 1),
+            Some(0),
+            "a flood of one kind hides no other"
+        );
+        assert_eq!(admit_line(AuthenticationFailureKind::Token, 60), Some(2));
+        assert_eq!(admit_line(AuthenticationFailureKind::Token, 200), Some(0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tributary_records::line_log::{MEGABYTE, Rotation};
 use super::boolean::boolean;
 use super::bytes::parse_bytes;
 use super::duration::parse_duration_above_zero;
-use super::words;
+use super::flag_values;
 
 /// The audit policy, and the destinations of audit events.
 #[derive(Args, Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct AuditLogArguments {
     #[arg(long, value_enum, value_name = "VERSION", default_value = "audit.k8s.io/v1")]
     pub audit_log_version: AuditVersion,
     /// The time at which events are written
-    #[arg(long, value_name = "MODE", default_value = "blocking", value_parser = words::audit_mode())]
+    #[arg(long, value_name = "MODE", default_value = "blocking", value_parser = flag_values::audit_mode())]
     pub audit_log_mode: AuditMode,
     /// Maximum number of events that wait to be written; batch mode only
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
@@ -82,7 +82,7 @@ pub struct AuditWebhookArguments {
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     pub audit_webhook_config_file: Option<PathBuf>,
     /// As --audit-log-mode
-    #[arg(long, value_name = "MODE", default_value = "batch", value_parser = words::audit_mode())]
+    #[arg(long, value_name = "MODE", default_value = "batch", value_parser = flag_values::audit_mode())]
     pub audit_webhook_mode: AuditMode,
     /// As --audit-log-batch-buffer-size
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]

@@ -39,7 +39,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 fn loopback(text: &str) -> Result<ListenAddress, String> {
     let address = text.parse::<ListenAddress>().map_err(|error| error.to_string())?;
     let port = address.socket_address().port();
-    address.for_one_person().map_err(|_| {
+    address.without_client_authentication().map_err(|_| {
         format!(
             "{address} is not a loopback address, and only this machine can use the demo; listen on 127.0.0.1:{port}, and \
              connect from a different machine with `ssh -L {port}:127.0.0.1:{port} HOST`"

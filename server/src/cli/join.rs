@@ -131,7 +131,7 @@ const TOKEN_LIFETIME_MIN: Duration = Duration::from_secs(10 * 60);
 #[serde(into = "String", try_from = "String")]
 pub enum TokenLifetime {
     /// The token does not expire.
-    Lasting,
+    Permanent,
     /// The token expires after this time.
     Ends(Duration),
 }
@@ -143,7 +143,7 @@ impl std::str::FromStr for TokenLifetime {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == NEVER {
-            return Ok(Self::Lasting);
+            return Ok(Self::Permanent);
         }
         match parse_duration(text)? {
             lifetime if lifetime < TOKEN_LIFETIME_MIN => Err("must be at least 10m".to_owned()),
@@ -155,7 +155,7 @@ impl std::str::FromStr for TokenLifetime {
 impl std::fmt::Display for TokenLifetime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lasting => f.write_str(NEVER),
+            Self::Permanent => f.write_str(NEVER),
             Self::Ends(lifetime) => write!(f, "{}s", lifetime.as_secs()),
         }
     }
@@ -183,7 +183,7 @@ mod tests {
     fn token_lifetime_is_at_least_10_minutes_or_never() {
         let ends = |seconds| Ok(TokenLifetime::Ends(Duration::from_secs(seconds)));
         for (text, expected) in [
-            ("never", Ok(TokenLifetime::Lasting)),
+            ("never", Ok(TokenLifetime::Permanent)),
             ("10m", ends(600)),
             ("3600", ends(3_600)),
             ("8760h", ends(8_760 * 3_600)),

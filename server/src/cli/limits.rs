@@ -23,7 +23,7 @@ const TOTAL_COLLECTION_BYTES_MIN: u64 = 64 << 20;
 /// The divisor for the default limit of one collection: half of the limit for all objects. After a restart, the first
 /// listed collection must not use the capacity of all previously cached collections. The pods of a large cluster may be
 /// most of the objects.
-const COLLECTIONS_OF_ALL: u64 = 2;
+const COLLECTION_DIVISOR: u64 = 2;
 
 /// The bytes of memory for each byte of unread answers of clusters: these answers get a quarter of the memory. With 2
 /// GiB of memory, 2,048 answers fit. A single client gets three eighths, 768 answers, which slightly exceeds the
@@ -156,7 +156,7 @@ fn total_collection_bytes(memory: u64) -> u64 {
 
 /// Returns the default limit of one collection, if all objects are limited to `total` bytes.
 fn collection_bytes_of(total: u64) -> u64 {
-    (total / COLLECTIONS_OF_ALL).clamp(1, COLLECTION_BYTES)
+    (total / COLLECTION_DIVISOR).clamp(1, COLLECTION_BYTES)
 }
 
 /// Returns the default limit of unread answers of clusters, in bytes.

@@ -67,7 +67,7 @@ pub struct PluginCli {
 
 impl PluginCli {
     /// Returns whether the program was started under the name of the plugin.
-    pub fn is_meant(program: Option<&OsStr>) -> bool {
+    pub fn is_plugin_name(program: Option<&OsStr>) -> bool {
         program.and_then(|program| Path::new(program).file_stem()) == Some(OsStr::new(PROGRAM))
     }
 }
@@ -221,8 +221,8 @@ mod tests {
             ("kubectl", false),
             ("", false),
         ] {
-            assert_eq!(PluginCli::is_meant(Some(OsStr::new(program))), expected, "{program}");
+            assert_eq!(PluginCli::is_plugin_name(Some(OsStr::new(program))), expected, "{program}");
         }
-        assert!(!PluginCli::is_meant(None));
+        assert!(!PluginCli::is_plugin_name(None));
     }
 }

@@ -37,7 +37,7 @@ pub struct ReplicaArguments {
 
 impl ReplicaArguments {
     /// Returns whether the flags configure several replicas.
-    pub fn are_several(&self) -> bool {
+    pub fn has_several(&self) -> bool {
         self.count() > NonZeroU32::MIN || self.replica_dns_name.is_some()
     }
 
@@ -58,7 +58,7 @@ impl ReplicaArguments {
             );
         }
         ensure!(
-            !is_one || !self.are_several(),
+            !is_one || !self.has_several(),
             "--replicas One contradicts --replica-count and --replica-dns-name, which mean several replicas; remove one \
              of the two"
         );

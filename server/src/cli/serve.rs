@@ -6,17 +6,17 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tributary_apimachinery::{ClusterName, Host, ItemResourceVersions, Partial};
 use tributary_listener::{GoawayChance, ListenAddress};
-use tributary_sources::ConfigurationPlaces;
+use tributary_sources::ConfigurationFlags;
 use tributary_sources::policies::PolicyFlags;
 
 use super::access_log::AccessLogArguments;
 use super::audit::AuditArguments;
 use super::duration::parse_duration;
+use super::flag_values;
 use super::kubeconfig::MergeArguments;
 use super::limits::LimitArguments;
 use super::replicas::ReplicaArguments;
 use super::shared::SharedArguments;
-use super::words;
 
 /// The text below the flags in `tributary serve --help`.
 pub(super) const HELP: &str = "Examples:
@@ -103,12 +103,12 @@ pub struct ServeArguments {
     #[arg(long, value_name = "CLUSTER")]
     pub create_in: Option<ClusterName>,
     /// The answer to a list or watch while a cluster has never been read [default: Allow; Deny with --config alone]
-    #[arg(long, value_parser = words::partial(), ignore_case = true, value_name = "Deny|Allow")]
+    #[arg(long, value_parser = flag_values::partial(), ignore_case = true, value_name = "Deny|Allow")]
     pub partial: Option<Partial>,
     /// The form of the resourceVersions of single objects. A ResourceRegistry overrides it for its resources
     #[arg(
         long,
-        value_parser = words::item_resource_versions(),
+        value_parser = flag_values::item_resource_versions(),
         ignore_case = true,
         value_name = "Composite|Integer",
         default_value = "Composite"
@@ -157,14 +157,14 @@ pub struct ServeArguments {
 impl ServeArguments {
     /// Returns whether contexts of a kubeconfig are served: always, unless `--config` is the only source.
     pub fn serves_contexts(&self) -> bool {
-        self.configuration_places().has_contexts()
+        self.configuration_flags().has_contexts()
     }
 
     /// Returns the flags that select the configuration.
-    pub fn configuration_places(&self) -> ConfigurationPlaces<'_> {
+    pub fn configuration_flags(&self) -> ConfigurationFlags<'_> {
         let Self { config, kubeconfig, contexts, .. } = self;
         let [config, kubeconfig] = [config, kubeconfig].map(Option::as_deref);
-        ConfigurationPlaces { config, kubeconfig, contexts: contexts.as_deref() }
+        ConfigurationFlags { config, kubeconfig, contexts: contexts.as_deref() }
     }
 
     /// Returns the flags for resources. By default, personal mode omits a cluster that was never reachable, and adds a
@@ -180,10 +180,10 @@ impl ServeArguments {
     }
 
     /// Returns whether this process is the only replica. With `--config` alone, several replicas are the default.
-    pub fn is_alone(&self) -> bool {
+    pub fn is_only_replica(&self) -> bool {
         match self.replicas {
             Some(replicas) => replicas == Replicas::One,
-            None => self.serves_contexts() && !self.sharing.are_several(),
+            None => self.serves_contexts() && !self.sharing.has_several(),
         }
     }
 }

@@ -4,8 +4,8 @@
 //! Findings and explanation go to standard output. Only `--as` sends requests to clusters.
 
 mod row;
-mod seen;
 mod served;
+mod user_rights;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::path::Path;
 use tributary_apimachinery::{Consistency, Filtered, ItemResourceVersions, Names, explain};
 use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severity, UpstreamCluster};
 use tributary_sources::policies::{KnownClusters, PolicyFlags, policies};
-use tributary_sources::upstream_clusters::{FileSource, cluster_spec, nothing_in};
+use tributary_sources::upstream_clusters::{FileSource, cluster_spec, no_objects_message};
 
 use crate::authentication::read_issuers;
 use crate::cli::CheckArguments;
@@ -57,7 +57,7 @@ pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
         return Err(Failure::usage(anyhow::anyhow!("{}: {counted}", files.join(", "))));
     }
     match &arguments.as_user {
-        Some(user) => seen::print_rights(user, &arguments).await,
+        Some(user) => user_rights::print_rights(user, &arguments).await,
         None => Ok(()),
     }
 }
@@ -71,7 +71,7 @@ async fn examine(path: &Path) -> Findings {
         }
     };
     if objects.is_empty() {
-        return Findings { errors: vec![nothing_in(path)], ..Findings::default() };
+        return Findings { errors: vec![no_objects_message(path)], ..Findings::default() };
     }
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     for problem in objects.validate() {

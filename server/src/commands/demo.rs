@@ -60,7 +60,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         tracing_config_file: None,
         is_demo: true,
     };
-    let served = serve(serve_arguments, |ready| print(&lines_to_try(&arguments, ready, &written))).await;
+    let served = serve(serve_arguments, |ready| print(&example_commands(&arguments, ready, &written))).await;
     // After a second signal, the demo does not wait for the clusters, but still removes its files.
     if served.is_ok() {
         for member in members {
@@ -99,7 +99,7 @@ fn member_config(arguments: &DemoArguments, number: u16) -> SimulatorConfig {
 
 /// Returns commands for the user to paste. The commands read the token from files, because other users can read command
 /// lines.
-fn lines_to_try(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path) -> String {
+fn example_commands(arguments: &DemoArguments, ready: &Ready<'_>, kubeconfig: &Path) -> String {
     let DemoArguments { clusters, pods, churn, .. } = arguments;
     let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
     let curl = format!(

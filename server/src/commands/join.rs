@@ -44,7 +44,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let mut known = KnownResources::from_discovery(&discovered);
     known.has_roles().with_context(|| member.url.clone()).map_err(Failure::runtime)?;
     let role = member.role(&arguments.account).await.map_err(Failure::runtime)?;
-    let before = Before::from_role(role.as_ref());
+    let before = AccountState::from_role(role.as_ref());
     let purpose = purpose::read_purpose(&arguments, before.recorded(), minor).map_err(Failure::usage)?;
     let account = Account { name: arguments.account.clone(), namespace: arguments.namespace.clone(), purpose };
     let (user, uid) = futures::try_join!(member.user(), member.uid()).map_err(Failure::runtime)?;
@@ -52,7 +52,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     // has its own environment.
     let proxy = proxies.explicit();
     let written = WrittenFiles::plan(&arguments, &uid, &config, proxy, &account.purpose).map_err(Failure::usage)?;
-    known.take_from(role.as_ref().unwrap_or(&Value::Null));
+    known.add_rules_of(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
     // `leaves_token` is also true if the user may not read Secrets.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
@@ -72,13 +72,13 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     if arguments.dry_run {
         return Ok(());
     }
-    if !arguments.yes && !is_agreed()? {
+    if !arguments.yes && !confirm_plan()? {
         return Err(Failure::usage(anyhow!("nothing was done")));
     }
-    let token = carry_out(&member, &account, &steps).await.map_err(Failure::runtime)?;
+    let token = apply_steps(&member, &account, &steps).await.map_err(Failure::runtime)?;
     let mut own = config;
     own.auth_info = kube::config::AuthInfo { token: Some(token.clone()), ..Default::default() };
-    ClusterAccess::new(own).map_err(Failure::runtime)?.may_all(&account).await.map_err(Failure::runtime)?;
+    ClusterAccess::new(own).map_err(Failure::runtime)?.wait_for_rights(&account).await.map_err(Failure::runtime)?;
     written.write(&token).map_err(Failure::runtime)?;
     print(&format!(
         "Done. It was tried: the account reads, asks what users may do, and acts as users.\nServe it: tributary serve --config {}; \
@@ -89,7 +89,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
 }
 
 /// The state of an account before `join` runs.
-enum Before {
+enum AccountState {
     /// The account does not exist.
     Nothing,
     /// The account exists, but its role has no stored purpose.
@@ -98,7 +98,7 @@ enum Before {
     Recorded(Purpose),
 }
 
-impl Before {
+impl AccountState {
     fn from_role(role: Option<&Value>) -> Self {
         match role.map(Purpose::recorded) {
             None => Self::Nothing,
@@ -116,7 +116,7 @@ impl Before {
 
     /// Returns whether a Secret with a permanent token of the account may remain in the cluster.
     fn may_leave_token(&self, account: &Account) -> bool {
-        let lasting = TokenLifetime::Lasting;
+        let lasting = TokenLifetime::Permanent;
         self.recorded().is_some_and(|before| before.token_lifetime == lasting)
             && account.purpose.token_lifetime != lasting
     }
@@ -167,7 +167,11 @@ async fn steps(
     Ok(steps)
 }
 
-async fn carry_out(member: &ClusterAccess, account: &Account, steps: &[(Step, Value)]) -> anyhow::Result<SecretString> {
+async fn apply_steps(
+    member: &ClusterAccess,
+    account: &Account,
+    steps: &[(Step, Value)],
+) -> anyhow::Result<SecretString> {
     for (_, object) in steps.iter().filter(|(step, _)| *step != Step::Keep) {
         member.apply(object, true).await?;
     }
@@ -175,13 +179,13 @@ async fn carry_out(member: &ClusterAccess, account: &Account, steps: &[(Step, Va
         Ok(token) => return Ok(token),
         Err(error) => error,
     };
-    let stays = plan::stays(account);
+    let remaining_objects = plan::remaining_objects(account);
     // A new Secret without a token is useless, so it is deleted again.
     let made = steps.iter().find(|(step, object)| *step == Step::Create && object["kind"] == "Secret");
-    let Some((_, secret)) = made else { return Err(anyhow!("{error:#}; {stays}")) };
+    let Some((_, secret)) = made else { return Err(anyhow!("{error:#}; {remaining_objects}")) };
     Err(match member.delete(secret).await {
-        Ok(()) => anyhow!("{error:#}; the Secret for its token was deleted again; {stays}"),
-        Err(left) => anyhow!("{error:#}; the Secret for its token is left behind: {left:#}; {stays}"),
+        Ok(()) => anyhow!("{error:#}; the Secret for its token was deleted again; {remaining_objects}"),
+        Err(left) => anyhow!("{error:#}; the Secret for its token is left behind: {left:#}; {remaining_objects}"),
     })
 }
 
@@ -195,7 +199,7 @@ struct JoinPlan<'a> {
     /// The name of the kubeconfig's user in the cluster.
     user: &'a str,
     /// The state of the account before `join` runs.
-    before: &'a Before,
+    before: &'a AccountState,
     /// The account as `join` will create or change it.
     account: &'a Account,
     /// True if a Secret with a permanent token remains.
@@ -266,7 +270,7 @@ fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = S
 ///
 /// # Errors
 /// A usage failure without a terminal.
-fn is_agreed() -> Result<bool, Failure> {
+fn confirm_plan() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::usage(anyhow!("nobody can be asked, and so nothing was done; say --yes, or --dry-run")));
     }
@@ -312,7 +316,7 @@ pub fn manifests() -> Result<Vec<(String, String)>, serde_saphyr::SerializeError
                 profile.as_str()
             );
             let name = || "tributary".to_owned();
-            let token_lifetime = TokenLifetime::Lasting;
+            let token_lifetime = TokenLifetime::Permanent;
             let purpose =
                 Purpose { profile, impersonation, uid: false, extra: Vec::new(), tokens: false, token_lifetime };
             let account = Account { name: name(), namespace: name(), purpose };
@@ -341,11 +345,11 @@ mod tests {
         };
         let name = || "tributary".to_owned();
         for (before, after, may_leave) in [
-            (Before::Recorded(of(TokenLifetime::Lasting)), minutes, true),
-            (Before::Recorded(of(TokenLifetime::Lasting)), TokenLifetime::Lasting, false),
-            (Before::Recorded(of(minutes)), minutes, false),
-            (Before::Nothing, minutes, false),
-            (Before::Unrecorded, minutes, false),
+            (AccountState::Recorded(of(TokenLifetime::Permanent)), minutes, true),
+            (AccountState::Recorded(of(TokenLifetime::Permanent)), TokenLifetime::Permanent, false),
+            (AccountState::Recorded(of(minutes)), minutes, false),
+            (AccountState::Nothing, minutes, false),
+            (AccountState::Unrecorded, minutes, false),
         ] {
             let account = Account { name: name(), namespace: name(), purpose: of(after) };
             assert_eq!(before.may_leave_token(&account), may_leave);

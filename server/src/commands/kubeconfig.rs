@@ -25,7 +25,7 @@ pub async fn remove(arguments: RemoveArguments) -> Result<(), Failure> {
         }
     };
     for path in paths {
-        match users_file::take_out_of(path.clone()).await {
+        match users_file::remove_entries(path.clone()).await {
             Ok(removal) => print(&describe_removal(&path, removal)),
             Err(UsersFileError::Missing(_)) if may_be_missing => {}
             Err(error) => return Err(error.into()),

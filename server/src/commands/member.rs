@@ -13,7 +13,7 @@ use tributary_apimachinery::explain;
 use tributary_apimachinery::text::printable;
 
 /// The time limit of a cluster's answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client for a cluster, with credentials.
 pub(super) struct ClusterAccess {
@@ -53,7 +53,7 @@ impl ClusterAccess {
     pub(super) fn new(mut config: kube::Config) -> anyhow::Result<Self> {
         // The user at the terminal needs the error at once, without retries.
         config.default_retry = false;
-        config.read_timeout = Some(ANSWER_WITHIN);
+        config.read_timeout = Some(ANSWER_TIMEOUT);
         take_token(&mut config.auth_info)?;
         let url = config.cluster_url.to_string();
         Ok(Self { client: kube::Client::try_from(config)?, url })

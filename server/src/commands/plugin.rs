@@ -13,7 +13,7 @@ use crate::cli::{DiffArguments, ObjectArguments, PluginCommand, RvCommand, Which
 use crate::exit::{self, Failure};
 use crate::output::print;
 use endpoint::PluginEndpoint;
-use found::{Found, NamedObject};
+use found::{ClusterObject, NamedObject};
 use tributary_apimachinery::text::printable;
 
 /// The exit code of `diff` if there are differences.
@@ -55,14 +55,14 @@ async fn which(arguments: &WhichArguments) -> Result<(), Failure> {
 
 async fn diff(arguments: &DiffArguments) -> Result<u8, Failure> {
     let (wanted, found) = find(&arguments.object).await?;
-    let compared = diff::chosen(&wanted, &found, &arguments.clusters).map_err(Failure::usage)?;
+    let compared = diff::compared_objects(&wanted, &found, &arguments.clusters).map_err(Failure::usage)?;
     let text = diff::render(&wanted, &compared, arguments.all_fields).map_err(Failure::runtime)?;
     print(&printable(&text));
     Ok(if text.is_empty() { exit::OK } else { DIFFERENT })
 }
 
 /// Fetches all objects with this name from the merged view. Returns at least one.
-async fn find(arguments: &ObjectArguments) -> Result<(NamedObject, Vec<Found>), Failure> {
+async fn find(arguments: &ObjectArguments) -> Result<(NamedObject, Vec<ClusterObject>), Failure> {
     let (kind, name) = found::type_and_name(&arguments.object).map_err(Failure::usage)?;
     let endpoint = PluginEndpoint::open(&arguments.endpoint).await?;
     let (core, named) = endpoint.discovery().await.map_err(Failure::Runtime)?;

@@ -1,7 +1,7 @@
 //! `tributary policy test`: shows the rule that matches a request, and the reasons. The policies come from
 //! configuration files, or from a running server.
 
-mod doubts;
+mod checks;
 
 use tributary_crds::{ConfigurationObjects, Severity};
 use tributary_sources::dispatch_settings;
@@ -9,7 +9,7 @@ use tributary_sources::dispatch_settings;
 use super::running_server::{Page, RunningServer};
 use crate::cli::PolicyTestArguments;
 use crate::exit::Failure;
-use crate::front::policy_question::{self, PolicyQuestion, QuestionResource, QuestionTarget};
+use crate::front::policy_test::{self, PolicyTestRequest, PolicyTestResource, PolicyTestTarget};
 use crate::output::terminal::plain_json;
 
 /// Returns the rule that matches the request. Begins with a warning about a resource that Kubernetes does not have.
@@ -17,40 +17,43 @@ use crate::output::terminal::plain_json;
 /// # Errors
 /// A usage failure for invalid files, flags or kubeconfigs, and a runtime failure if the server does not answer.
 pub async fn test(arguments: &PolicyTestArguments) -> Result<String, Failure> {
-    let question = question(arguments);
-    doubts::check_verb(&question).map_err(Failure::usage)?;
-    let told = evaluate_policies(arguments, &question).await?;
-    Ok(doubts::warning(&question).unwrap_or_default() + &told)
+    let test_request = test_request(arguments);
+    checks::check_verb(&test_request).map_err(Failure::usage)?;
+    let told = evaluate_policies(arguments, &test_request).await?;
+    Ok(checks::warning(&test_request).unwrap_or_default() + &told)
 }
 
-async fn evaluate_policies(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
-    let Some(config) = &arguments.config else { return of_server(arguments, question).await };
+async fn evaluate_policies(
+    arguments: &PolicyTestArguments,
+    test_request: &PolicyTestRequest,
+) -> Result<String, Failure> {
+    let Some(config) = &arguments.config else { return fetch_verdict(arguments, test_request).await };
     let objects = tributary_crds::load(config).map_err(Failure::usage)?;
     let errors: Vec<_> = objects.validate().into_iter().filter(|problem| problem.severity == Severity::Error).collect();
     if !errors.is_empty() {
         let lines = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         return Err(Failure::usage(anyhow::anyhow!("{} has errors:\n{lines}", config.display())));
     }
-    told_of(&objects, question).map_err(Failure::usage)
+    explain_objects(&objects, test_request).map_err(Failure::usage)
 }
 
-fn told_of(objects: &ConfigurationObjects, question: &PolicyQuestion) -> anyhow::Result<String> {
-    question.evaluate(&dispatch_settings(objects))
+fn explain_objects(objects: &ConfigurationObjects, test_request: &PolicyTestRequest) -> anyhow::Result<String> {
+    test_request.evaluate(&dispatch_settings(objects))
 }
 
 /// Fetches the verdict of a running server's policies.
-async fn of_server(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
+async fn fetch_verdict(arguments: &PolicyTestArguments, test_request: &PolicyTestRequest) -> Result<String, Failure> {
     let server = RunningServer::from_kubeconfig(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
-    let page = Page { path: policy_question::PATH, query: question.to_query(), called: "what its policies say" };
+    let page = Page { path: policy_test::PATH, query: test_request.to_query(), label: "what its policies say" };
     // Names and messages were written by others, and may contain control characters.
     Ok(plain_json(&server.fetch_page(&page).await?))
 }
 
 /// Converts the command's flags into the described request.
-fn question(arguments: &PolicyTestArguments) -> PolicyQuestion {
+fn test_request(arguments: &PolicyTestArguments) -> PolicyTestRequest {
     let target = match (&arguments.path, &arguments.resource) {
-        (Some(path), _) => QuestionTarget::Path(path.clone()),
-        (None, resource) => QuestionTarget::Resource(QuestionResource {
+        (Some(path), _) => PolicyTestTarget::Path(path.clone()),
+        (None, resource) => PolicyTestTarget::Resource(PolicyTestResource {
             group: resource.as_ref().map(|of| of.resource.group.clone()).unwrap_or_default(),
             resource: resource.as_ref().map(|of| of.resource.resource.clone()).unwrap_or_default(),
             subresource: resource.as_ref().map(|of| of.subresource.clone()).unwrap_or_default(),
@@ -58,7 +61,7 @@ fn question(arguments: &PolicyTestArguments) -> PolicyQuestion {
             name: arguments.name.clone(),
         }),
     };
-    PolicyQuestion {
+    PolicyTestRequest {
         user: arguments.user.clone(),
         groups: arguments.groups.clone(),
         user_agent: arguments.user_agent.clone(),
@@ -96,7 +99,7 @@ mod tests {
             panic!("{line}")
         };
         let objects = tributary_crds::parse(FILES, Path::new("x")).unwrap();
-        told_of(&objects, &question(&arguments)).map_err(|error| format!("{error:#}"))
+        explain_objects(&objects, &test_request(&arguments)).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
@@ -163,7 +166,7 @@ mod tests {
             let line = format!("tributary policy test --config x --verb list --resource pods --user {who}");
             let parsed = Cli::try_parse_from(line.split_whitespace()).unwrap();
             let Command::Policy(PolicyCommand::Test(arguments)) = parsed.command else { panic!("{line}") };
-            let told = told_of(&objects, &question(&arguments)).unwrap();
+            let told = explain_objects(&objects, &test_request(&arguments)).unwrap();
             assert!(told.contains(&format!("userGroups: none of \"none\" matches {groups}\n")), "{told}");
         }
     }
@@ -180,7 +183,7 @@ mod tests {
         let parsed = Cli::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Policy(PolicyCommand::Test(arguments)) = parsed.command else { panic!("{line}") };
         let objects = tributary_crds::parse(MERGED, Path::new("x")).unwrap();
-        told_of(&objects, &question(&arguments)).unwrap()
+        explain_objects(&objects, &test_request(&arguments)).unwrap()
     }
 
     /// As in a Role, a request for a Namespace object counts as a request in that namespace.
@@ -213,7 +216,7 @@ mod tests {
             let parsed = Cli::try_parse_from(line.split_whitespace()).unwrap();
             let Command::Policy(PolicyCommand::Test(arguments)) = parsed.command else { panic!("{line}") };
             let objects = tributary_crds::parse(text, Path::new("x")).unwrap();
-            let told = told_of(&objects, &question(&arguments)).unwrap();
+            let told = explain_objects(&objects, &test_request(&arguments)).unwrap();
             told.split_once("Verdict:\n").unwrap().1.to_owned()
         };
         let delete = "--verb delete --resource pods --name web --namespace shop";

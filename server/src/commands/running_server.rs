@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::output::terminal::plain;
 
 /// The time limit of an answer. An answer takes milliseconds, plus the latency to a server on a different continent.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The size limit of an answer, in bytes. The report of a thousand clusters with a hundred outdated collections each
 /// fits into 64 MiB.
@@ -35,7 +35,7 @@ pub(super) struct Page {
     /// The query of the server's page, or empty.
     pub(super) query: String,
     /// The page's name in messages, for example `its report`.
-    pub(super) called: &'static str,
+    pub(super) label: &'static str,
 }
 
 /// A client for a running server.
@@ -67,11 +67,11 @@ impl RunningServer {
     /// # Errors
     /// A runtime failure with the address and the remedy, and a usage failure for an invalid query.
     pub(super) async fn fetch_page(&self, page: &Page) -> Result<String, Failure> {
-        let timed_out = |_| Failure::runtime(anyhow!("{} does not answer within {ANSWER_WITHIN:?}", self.named));
-        tokio::time::timeout(ANSWER_WITHIN, self.ask_patiently(page)).await.map_err(timed_out)?
+        let timed_out = |_| Failure::runtime(anyhow!("{} does not answer within {ANSWER_TIMEOUT:?}", self.named));
+        tokio::time::timeout(ANSWER_TIMEOUT, self.request_with_retries(page)).await.map_err(timed_out)?
     }
 
-    async fn ask_patiently(&self, page: &Page) -> Result<String, Failure> {
+    async fn request_with_retries(&self, page: &Page) -> Result<String, Failure> {
         let uri = format!("{}?{}", page.path, page.query);
         let request = Request::get(uri.trim_end_matches('?')).body(body::empty()).map_err(Failure::runtime)?;
         let answer = self.client.forward(request, RequestIdentity::Member).await;
@@ -133,7 +133,7 @@ fn forbidden(named: &str, page: &Page, said: &str) -> String {
     format!(
         "{named} does not let you see {}: {}; each of its clusters has to let you get {} (docs/shared-mode.md); where it \
          is no Tributary, name its kubeconfig by --kubeconfig, or its context by --context",
-        page.called,
+        page.label,
         plain(said),
         page.path
     )
@@ -151,14 +151,14 @@ pub(super) fn merged_view(url: &Uri) -> Uri {
 
 #[cfg(test)]
 mod tests {
-    use tributary_proxy::Obstacle;
+    use tributary_proxy::FailureClass;
 
     use super::*;
 
     #[test]
     fn forbidden_report_error_names_the_missing_permission() {
         let said = "forbidden: User \"ann\" cannot get path \"/tributary/status\"";
-        let page = Page { path: "/tributary/status", query: String::new(), called: "its report" };
+        let page = Page { path: "/tributary/status", query: String::new(), label: "its report" };
         let told = forbidden("https://host/ (context \"fleet\" of k)", &page, said);
         assert_eq!(
             told,
@@ -176,7 +176,7 @@ mod tests {
             server_name: "127.0.0.1".into(),
             source: std::sync::Arc::new(std::io::Error::other("CaUsedAsEndEntity")),
             remedy: "the server shows a certificate authority's own certificate",
-            obstacle: Obstacle::Trust,
+            failure_class: FailureClass::Trust,
         };
         assert_eq!(
             unanswered("https://127.0.0.1:7443/ (context \"all\" of k)", &error).to_string(),

@@ -61,6 +61,6 @@ async fn serve_until(
     let mut answering = endpoint.begin_answering(leaving, &stop)?;
     answering.running.write_kubeconfigs().await?;
     answering.running.announce(on_ready);
-    stop.run_until_cancelled(answering.running.keep_up(reload)).await;
+    stop.run_until_cancelled(answering.running.follow_changes(reload)).await;
     answering.shut_down().await
 }

@@ -46,7 +46,7 @@ pub async fn status(arguments: StatusArguments) -> Result<(), Failure> {
 }
 
 fn page() -> Page {
-    Page { path: report::PATH, query: String::new(), called: "its report" }
+    Page { path: report::PATH, query: String::new(), label: "its report" }
 }
 
 fn read(server: &RunningServer, text: &str) -> Result<Report, Failure> {

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use http::Response;
 use http::header::CONTENT_TYPE;
 use tokio_util::sync::CancellationToken;
-use tributary_router::{Ending, ended_by};
+use tributary_router::{EarlyEnd, end_early};
 
 use crate::handler::Body;
 
@@ -21,9 +21,9 @@ pub(crate) fn end_with(stop: CancellationToken, response: Response<Body>) -> Res
     }
     let stopped = async move {
         stop.cancelled_owned().await;
-        Ending::AfterLine
+        EarlyEnd::AfterLine
     };
-    response.map(|body| ended_by(body, true, stopped.boxed()))
+    response.map(|body| end_early(body, true, stopped.boxed()))
 }
 
 #[cfg(test)]

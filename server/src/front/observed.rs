@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Request, Response};
-use tributary_records::access_log::{AccessLog, Followed};
-use tributary_records::traces::{Traced, Tracer};
+use tributary_records::access_log::{AccessLog, AccessRecord};
+use tributary_records::traces::{TracedRequest, Tracer};
 use tributary_router::{RequestArrival, User};
 
 use crate::handler::Body;
@@ -20,36 +20,36 @@ pub struct Observers {
 }
 
 #[derive(Default)]
-pub(crate) struct Observed {
-    followed: Option<Box<Followed>>,
-    traced: Option<Box<Traced>>,
+pub(crate) struct RequestRecords {
+    access_record: Option<Box<AccessRecord>>,
+    traced: Option<Box<TracedRequest>>,
 }
 
 impl Observers {
     /// Starts the records of a new request. `peer` is the client's address.
-    pub(crate) fn begin<B>(&self, request: &Request<B>, peer: SocketAddr) -> Observed {
-        Observed {
-            followed: self.access_log.as_ref().map(|log| log.begin(request, peer)),
+    pub(crate) fn begin<B>(&self, request: &Request<B>, peer: SocketAddr) -> RequestRecords {
+        RequestRecords {
+            access_record: self.access_log.as_ref().map(|log| log.begin(request, peer)),
             traced: self.tracer.as_ref().and_then(|tracer| tracer.begin(request)),
         }
     }
 }
 
-impl Observed {
+impl RequestRecords {
     /// Records the host, the path, and the audit ID of an audited request.
-    pub(crate) fn placed(&mut self, arrival: &RequestArrival) {
+    pub(crate) fn record_target(&mut self, arrival: &RequestArrival) {
         if let Some(traced) = &mut self.traced {
-            traced.placed(arrival);
+            traced.record_target(arrival);
         }
-        if let Some(followed) = &mut self.followed {
-            followed.placed(arrival);
+        if let Some(access_record) = &mut self.access_record {
+            access_record.record_target(arrival);
         }
     }
 
     /// Records the authenticated user. The user determines whether the request is traced.
     pub(crate) fn set_user(&mut self, user: &User) {
-        if let Some(followed) = &mut self.followed {
-            followed.set_user(user);
+        if let Some(access_record) = &mut self.access_record {
+            access_record.set_user(user);
         }
         self.traced = self.traced.take().and_then(|traced| traced.set_user(user));
     }
@@ -59,8 +59,8 @@ impl Observed {
         if let Some(traced) = self.traced {
             traced.finish(&response);
         }
-        match self.followed {
-            Some(followed) => followed.finish(response),
+        match self.access_record {
+            Some(access_record) => access_record.finish(response),
             None => response,
         }
     }
@@ -85,7 +85,7 @@ mod tests {
         let request = Request::get("/version").body(()).unwrap();
         let mut observed = observers.begin(&request, ([127, 0, 0, 1], 1).into());
         let read = http::Uri::from_static("/api/v1/namespaces/n/pods/p");
-        observed.placed(&RequestArrival::new(Mount::Merged, &http::Method::DELETE, &read));
+        observed.record_target(&RequestArrival::new(Mount::Merged, &http::Method::DELETE, &read));
         drop(observed.finish(Response::new(empty())));
         access_log.shut_down().await;
         let line: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

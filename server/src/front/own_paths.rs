@@ -9,7 +9,7 @@ use http::{HeaderValue, Method, Response};
 use tributary_apimachinery::Mount;
 use tributary_router::report;
 
-use crate::front::policy_question::{self, PolicyQuestion};
+use crate::front::policy_test::{self, PolicyTestRequest};
 use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, ServerMetrics};
 use crate::status;
@@ -31,10 +31,10 @@ impl OwnPath {
     /// cluster.
     pub(crate) fn from_head(head: &Parts, mount: &Mount) -> Option<Self> {
         match head.uri.path() {
-            _ if tributary_hosts::is_of_cluster(mount) => None,
+            _ if tributary_hosts::is_cluster_host(mount) => None,
             METRICS_PATH => Some(Self::Metrics),
             report::PATH => Some(Self::Report),
-            policy_question::PATH => Some(Self::PolicyTest),
+            policy_test::PATH => Some(Self::PolicyTest),
             _ => None,
         }
     }
@@ -51,13 +51,13 @@ impl OwnPath {
         }
         match self {
             Self::Metrics => scrape(Arc::clone(handler)).await,
-            Self::Report => tell_status(&**handler, own).await,
-            Self::PolicyTest => ask_policies(Arc::clone(handler), head.uri.query().unwrap_or_default()).await,
+            Self::Report => report_status(&**handler, own).await,
+            Self::PolicyTest => test_policies(Arc::clone(handler), head.uri.query().unwrap_or_default()).await,
         }
     }
 }
 
-async fn tell_status(handler: &impl Handler, own: &ServerMetrics) -> Response<Body> {
+async fn report_status(handler: &impl Handler, own: &ServerMetrics) -> Response<Body> {
     let mut report = handler.report().await;
     own.add_to(&mut report);
     let Ok(text) = serde_json::to_vec(&report) else { return status::internal_error() };
@@ -78,18 +78,18 @@ async fn scrape(handler: Arc<impl Handler>) -> Response<Body> {
 
 /// Returns the verdict of the current policies, evaluated on a blocking thread, because there may be thousands of
 /// rules.
-async fn ask_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body> {
-    let question = match PolicyQuestion::of_query(query) {
-        Ok(question) => question,
-        Err(error) => return status::bad_question(&format!("{error:#}")),
+async fn test_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body> {
+    let test_request = match PolicyTestRequest::from_query(query) {
+        Ok(test_request) => test_request,
+        Err(error) => return status::invalid_policy_test(&format!("{error:#}")),
     };
-    match tokio::task::spawn_blocking(move || question.evaluate(&handler.dispatch_settings())).await {
+    match tokio::task::spawn_blocking(move || test_request.evaluate(&handler.dispatch_settings())).await {
         Ok(Ok(text)) => {
             let mut response = Response::new(full(text));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
             response
         }
-        Ok(Err(error)) => status::bad_question(&format!("{error:#}")),
+        Ok(Err(error)) => status::invalid_policy_test(&format!("{error:#}")),
         Err(_) => status::internal_error(),
     }
 }

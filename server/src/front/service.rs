@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use http::{Request, Response};
 use tributary_listener::{
-    AuthenticationOutcome, Handshake, ListenerRefusal, RequestService, Room, RoomForAnswer, ServiceAnswer,
+    AnswerCapacity, AuthenticationOutcome, Handshake, LimitCheck, ListenerRefusal, RequestService, ServiceAnswer,
 };
 use tributary_router::{Answer, RememberedActor};
 
@@ -24,7 +24,7 @@ impl<H: Handler> RequestService for Front<H> {
     }
 
     fn report_refused_certificate(&self, peer: SocketAddr, reason: &str) {
-        self.unknown_clients.log_handshake(peer, reason);
+        self.authentication_failures.log_handshake(peer, reason);
     }
 
     // An `async fn` would reserve a second slot for the request in each stream.
@@ -32,10 +32,10 @@ impl<H: Handler> RequestService for Front<H> {
         &self,
         request: Request<Body>,
         client: &Client,
-        note: impl FnOnce(AuthenticationOutcome<'_>) -> Room + Send,
-        answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
+        record_outcome: impl FnOnce(AuthenticationOutcome<'_>) -> LimitCheck + Send,
+        answer_capacity: AnswerCapacity<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
     ) -> impl Future<Output = ServiceAnswer> + Send {
-        self.call(request, client, note, answer_room)
+        self.call(request, client, record_outcome, answer_capacity)
             .map(|Answer { response, class, .. }| ServiceAnswer { response, class })
     }
 

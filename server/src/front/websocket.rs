@@ -37,9 +37,9 @@ use crate::handler::{Body, BoxError, empty, full};
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
 /// The time limit for a client to read written data, a frame of events or a pong. The limit is the same as for a watch
 /// over HTTP.
-const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for the last messages after the end of the watch, because the client may not read them.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client's handshake, stored until the watch has been opened.
 pub(crate) struct Handshake {
@@ -58,7 +58,7 @@ struct HandshakeError(StatusCode, &'static str);
 
 /// Removes the WebSocket handshake from a request's head, so that the handler receives a plain watch. Returns `None`
 /// for every other request. A watch of a cluster's own view is forwarded with its handshake.
-pub(crate) fn take_handshake(head: &mut Parts, arrival: &mut RequestArrival) -> Option<Handshake> {
+pub(crate) fn remove_handshake(head: &mut Parts, arrival: &mut RequestArrival) -> Option<Handshake> {
     if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
         return None;
     }
@@ -180,14 +180,14 @@ async fn serve(client: OnUpgrade, mut events: WatchEvents) {
         }
     };
     let farewell = socket.close(Some(CloseFrame { code, reason: Utf8Bytes::default() }));
-    let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, farewell).await;
 }
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Returns whether the client reads the written data within the time limit.
 async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungstenite::Error>>) -> bool {
-    let Ok(written) = tokio::time::timeout(TAKEN_WITHIN, written).await else {
+    let Ok(written) = tokio::time::timeout(READ_TIMEOUT, written).await else {
         tracing::debug!("the client reads nothing; its watch over WebSocket is closed");
         return false;
     };
@@ -281,7 +281,7 @@ mod tests {
 
     fn take(head: &mut Parts) -> Option<Handshake> {
         let mut arrival = RequestArrival::new(Mount::Merged, &head.method, &head.uri);
-        take_handshake(head, &mut arrival)
+        remove_handshake(head, &mut arrival)
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
         head.version = Version::HTTP_11;
         let read = Uri::from_static("/api/v1/pods?watch=1");
         let mut arrival = RequestArrival::new(Mount::Merged, &Method::GET, &read);
-        assert!(take_handshake(&mut head, &mut arrival).is_some());
+        assert!(remove_handshake(&mut head, &mut arrival).is_some());
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub fn raise_limit() {
 
 /// Returns the limit of client connections: the requested number, but at most half of the file descriptors. The other
 /// half is for connections to clusters.
-pub fn for_clients(asked: usize) -> usize {
+pub fn limit_connections(asked: usize) -> usize {
     let Rlimit { current, .. } = getrlimit(Resource::Nofile);
     let half = current.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX).max(1);
     if half < asked {
@@ -37,9 +37,9 @@ mod tests {
 
     #[test]
     fn client_connections_get_at_most_half_of_the_descriptors() {
-        assert_eq!((for_clients(1), for_clients(2)), (1, 2));
+        assert_eq!((limit_connections(1), limit_connections(2)), (1, 2));
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        assert!(for_clients(usize::MAX) as u64 <= limit / 2 || limit == u64::MAX);
+        assert!(limit_connections(usize::MAX) as u64 <= limit / 2 || limit == u64::MAX);
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl fmt::Display for MemoryBound {
 impl Memory {
     /// Returns the memory of this process: the least limit of its cgroups, or the machine's memory if that is less.
     /// Reads small files of the kernel.
-    pub fn of_this_process() -> Self {
+    pub fn detect() -> Self {
         Self::found(Path::new("/"), machine_bytes())
     }
 
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn memory_limit_of_this_process_is_detected() {
-        let memory = Memory::of_this_process();
+        let memory = Memory::detect();
         assert!(memory.bytes > 16 << 20, "{memory:?}");
         // On Linux, the memory must be detected, not assumed.
         #[cfg(target_os = "linux")]

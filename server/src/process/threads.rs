@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 /// The time limit for the end of a runtime. Tasks are dropped within a millisecond. A blocking thread, for example with
 /// an answer of a hundred thousand objects, needs some tenths of a second.
-const END_WITHIN: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the number of cores for this process; one if the system reports none.
 pub fn cores() -> usize {
@@ -49,7 +49,7 @@ impl Threads {
     pub async fn end(mut self) {
         if let Some(runtime) = self.runtime.take() {
             // `spawn_blocking` fails only if the caller's runtime ends.
-            let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(END_WITHIN)).await;
+            let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(END_TIMEOUT)).await;
         }
     }
 

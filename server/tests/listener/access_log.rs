@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tributary_apimachinery::body::{Body, empty, full};
-use tributary_policy::{LoggingModes, PlaceLogging};
+use tributary_policy::{AccessLogSetting, LoggingModes};
 use tributary_records::access_log::{AccessLog, AccessLogSettings};
 use tributary_records::line_log::Rotation;
 use tributary_router::{Answer, Report, RequestContext};
@@ -57,7 +57,11 @@ impl Handler for StandIn {
         self.respond(request, context).await.into()
     }
 
-    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
+    async fn may_get_non_resource_url(
+        &self,
+        _head: &Parts,
+        _context: &RequestContext,
+    ) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 
@@ -211,7 +215,7 @@ async fn changed_access_log_mode_applies_to_later_requests() {
     let logged = Logged::start().await;
     logged.get("/api/v1/namespaces/n/pods/one").await;
     logged.lines(1).await;
-    let merged = Some(PlaceLogging::default());
+    let merged = Some(AccessLogSetting::default());
     logged.file.log.set_modes(LoggingModes { merged, ..LoggingModes::default() });
     logged.get("/api/v1/namespaces/n/pods/two").await;
     logged.get("/clusters/eu/api/v1/namespaces/n/pods/three").await;

@@ -85,7 +85,11 @@ impl Handler for StandIn {
         self.respond(request, context).await.into()
     }
 
-    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
+    async fn may_get_non_resource_url(
+        &self,
+        _head: &Parts,
+        _context: &RequestContext,
+    ) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

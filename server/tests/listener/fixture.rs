@@ -82,7 +82,7 @@ pub(crate) async fn start_behind(
 }
 
 /// Starts a listener like [`start`] that closes HTTP/2 connections by GOAWAY with this probability per request.
-pub(crate) async fn start_sending_away(chance: GoawayChance, handler: impl Handler) -> Server {
+pub(crate) async fn start_with_goaway(chance: GoawayChance, handler: impl Handler) -> Server {
     start_with(Settings { goaway_chance: chance, ..Settings::default() }, handler, |front| front).await
 }
 
@@ -92,9 +92,12 @@ pub(crate) async fn start_observed(handler: impl Handler, observers: Observers) 
     start_with(Settings::default(), handler, observed).await
 }
 
-/// Starts a listener like [`start`], and changes its [`Front`] by `furnish`.
-pub(crate) async fn start_furnished<H: Handler>(handler: H, furnish: impl FnOnce(Front<H>) -> Front<H>) -> Server {
-    start_with(Settings::default(), handler, furnish).await
+/// Starts a listener like [`start`], and changes its [`Front`] by `configure_front`.
+pub(crate) async fn start_with_front<H: Handler>(
+    handler: H,
+    configure_front: impl FnOnce(Front<H>) -> Front<H>,
+) -> Server {
+    start_with(Settings::default(), handler, configure_front).await
 }
 
 /// The settings of a listener that tests can choose.
@@ -105,7 +108,11 @@ struct Settings {
     goaway_chance: GoawayChance,
 }
 
-async fn start_with<H: Handler>(settings: Settings, handler: H, furnish: impl FnOnce(Front<H>) -> Front<H>) -> Server {
+async fn start_with<H: Handler>(
+    settings: Settings,
+    handler: H,
+    configure_front: impl FnOnce(Front<H>) -> Front<H>,
+) -> Server {
     let parent = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
     let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
@@ -116,7 +123,7 @@ async fn start_with<H: Handler>(settings: Settings, handler: H, furnish: impl Fn
     let tls = TlsSettings::new(ServingCertificate::new(made.certified_key().unwrap()), TLS_1_2).unwrap();
     let stop = CancellationToken::new();
     let authenticator = Authenticator::Personal(token.digest());
-    let front = Arc::new(furnish(Front::new(Arc::new(handler), authenticator, stop.clone())));
+    let front = Arc::new(configure_front(Front::new(Arc::new(handler), authenticator, stop.clone())));
     let metrics = Arc::clone(&front.own_metrics().listener);
     let connections = metrics.connections.clone();
     let unread = metrics.unread_bytes.clone();
@@ -146,11 +153,11 @@ impl Server {
         version: &'static rustls::SupportedProtocolVersion,
         alpn: &str,
     ) -> std::io::Result<TlsStream<TcpStream>> {
-        self.asking_for("127.0.0.1", stream, version, alpn).await
+        self.connect_with_sni("127.0.0.1", stream, version, alpn).await
     }
 
     /// Performs the TLS handshake with `host` as SNI. For an IP address, the client sends no SNI.
-    async fn asking_for(
+    async fn connect_with_sni(
         &self,
         host: &str,
         stream: TcpStream,
@@ -178,13 +185,13 @@ impl Server {
     }
 
     pub(crate) async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
-        self.http2_asking_for("127.0.0.1").await
+        self.http2_with_sni("127.0.0.1").await
     }
 
     /// Opens an HTTP/2 connection with `host` as SNI. For an IP address, the client sends no SNI.
-    pub(crate) async fn http2_asking_for(&self, host: &str) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
+    pub(crate) async fn http2_with_sni(&self, host: &str) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
         let stream = TcpStream::connect(self.address).await.unwrap();
-        let stream = self.asking_for(host, stream, &rustls::version::TLS13, "h2").await.unwrap();
+        let stream = self.connect_with_sni(host, stream, &rustls::version::TLS13, "h2").await.unwrap();
         let executor = TokioExecutor::new();
         let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);

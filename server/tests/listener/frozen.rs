@@ -9,17 +9,17 @@ use http_body_util::Empty;
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
 use tributary_hosts::{ClusterHosts, HostTable, Hosts};
-use tributary_router::{DispatchSettings, PlacePolicies, Router, RouterConfig};
+use tributary_router::{DispatchSettings, EntryPointPolicies, Router, RouterConfig};
 
 use crate::access_log::LogFile;
-use crate::fixture::{router_over, start, start_furnished, start_observed, text};
+use crate::fixture::{router_over, start, start_observed, start_with_front, text};
 
 /// Requests for a cluster with `dispatch: DenyAll` must be refused even without credentials, as users of KubeGateway
 /// expect.
 #[tokio::test]
 async fn request_to_a_deny_all_cluster_is_refused_before_authentication() {
     let router = Router::new(RouterConfig::default());
-    let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
+    let frozen = EntryPointPolicies { denies_all: true, ..EntryPointPolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();
     let server = start(Arc::clone(&router)).await;
     let get = async |request: http::request::Builder| {
@@ -60,11 +60,11 @@ async fn deny_all_cluster_refuses_requests_at_its_own_host() {
     let table = HostTable::new(&merged, Vec::new(), [(&eu, &of_eu), (&us, &of_us)], &HostTable::default());
     let hosts = Arc::<Hosts>::default();
     hosts.replace(table.unwrap());
-    let server = start_furnished(Arc::clone(&router), |front| front.at(hosts)).await;
+    let server = start_with_front(Arc::clone(&router), |front| front.at(hosts)).await;
     let authorization = format!("Bearer {}", server.token);
     let ask = async |server_name: &str, url: &str, authorization: &str| {
         let request = Request::get(url).header("authorization", authorization).body(Empty::<Bytes>::new()).unwrap();
-        server.http2_asking_for(server_name).await.send_request(request).await.unwrap()
+        server.http2_with_sni(server_name).await.send_request(request).await.unwrap()
     };
     let sent = || member.control().request_log().iter().filter(|line| line.contains("/pods")).count();
     let address = format!("https://{}", server.address);
@@ -76,7 +76,7 @@ async fn deny_all_cluster_refuses_requests_at_its_own_host() {
     }
     let before = sent();
     assert!(before >= own.len());
-    let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
+    let frozen = EntryPointPolicies { denies_all: true, ..EntryPointPolicies::default() };
     router.set_dispatch(DispatchSettings { clusters: [(eu, frozen)].into(), ..DispatchSettings::default() });
     for (server_name, origin) in &own {
         for (path, authorization) in
@@ -110,7 +110,7 @@ async fn deny_all_cluster_refuses_requests_at_its_own_host() {
 #[tokio::test]
 async fn request_to_a_deny_all_cluster_is_logged_as_denied() {
     let (_member, router) = router_over("eu").await;
-    let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
+    let frozen = EntryPointPolicies { denies_all: true, ..EntryPointPolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();
     router.set_dispatch(DispatchSettings { clusters, ..DispatchSettings::default() });
     let file = LogFile::open();

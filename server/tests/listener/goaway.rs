@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::StandIn;
-use crate::fixture::{SOON, Server, start, start_sending_away, text};
+use crate::fixture::{SOON, Server, start, start_with_goaway, text};
 use crate::frames::{self, Frame};
 
 /// The largest stream identifier (RFC 9113 §6.8). A GOAWAY with this identifier refuses no request.
@@ -158,7 +158,7 @@ async fn random_goaway_after_a_long_running_request_keeps_open_streams() {
 async fn one_of_these_is_the_last(path: &str) {
     // With 1,900 requests, the probability of no GOAWAY is 10^-16. A connection allows 2,000 concurrent requests.
     const REQUESTS: usize = 1_900;
-    let server = start_sending_away("0.02".parse().unwrap(), StandIn::default()).await;
+    let server = start_with_goaway("0.02".parse().unwrap(), StandIn::default()).await;
     let mut client = server.http2().await;
     let watch = client.send_request(server.request("/watch").body(Empty::new()).unwrap()).await.unwrap();
     let mut answered = Vec::new();

@@ -88,7 +88,7 @@ impl Endpoint {
         let hosts = Arc::<Hosts>::default();
         let (certificates, known) = (Some(people.vouches()), Arc::clone(&hosts));
         let authenticator = SharedAuthenticator { certificates, hosts: known, ..SharedAuthenticator::default() };
-        tls.ask_for(authenticator.subjects()).unwrap();
+        tls.request_client_certificates(authenticator.subjects()).unwrap();
         let socket = tributary_listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
         let front = Front::new(Arc::new(handler), Authenticator::Shared(authenticator), CancellationToken::new());
@@ -289,7 +289,7 @@ async fn certificate_is_selected_by_the_requested_name() {
             let names = names.split(' ').map(|name| name.parse().unwrap()).collect();
             (Arc::new(certified_key(chain.as_bytes(), key.as_bytes()).unwrap()), names)
         });
-        endpoint.tls.show_named(NamedCertificates::new(&given.collect::<Vec<_>>()));
+        endpoint.tls.replace_named_certificates(NamedCertificates::new(&given.collect::<Vec<_>>()));
     };
     let (one, two, three) = (pair("one"), pair("two"), pair("three"));
     show(&[(&one, "one.test us.test eu.test"), (&two, "*.wild.test 127.0.0.1 one.test")]);
@@ -313,7 +313,7 @@ async fn certificate_is_selected_by_the_requested_name() {
     assert!(open.who("us.test").await.starts_with("ann"), "what is open stays");
     // New client authorities do not change the named certificates.
     let (people, none) = (endpoint.people.vouches().subjects(), Vec::new());
-    endpoint.tls.ask_for(RequestedAuthorities { clients: people, proxies: none }).unwrap();
+    endpoint.tls.request_client_certificates(RequestedAuthorities { clients: people, proxies: none }).unwrap();
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
 }
 
@@ -335,6 +335,6 @@ async fn tls_sessions_of_a_host_end_with_its_authorities() {
     assert_eq!(kind("eu.test").await, HandshakeKind::Full);
     assert_eq!(kind("us.test").await, HandshakeKind::Resumed, "nothing has changed there");
     let (people, none) = (endpoint.people.vouches().subjects(), Vec::new());
-    endpoint.tls.ask_for(RequestedAuthorities { clients: people, proxies: none }).unwrap();
+    endpoint.tls.request_client_certificates(RequestedAuthorities { clients: people, proxies: none }).unwrap();
     assert_eq!(kind("us.test").await, HandshakeKind::Full, "authorities that count there were exchanged");
 }

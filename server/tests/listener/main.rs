@@ -5,11 +5,11 @@
 
 mod access_log;
 mod audit;
+mod cancelled_requests;
 mod early_answers;
 mod fixture;
 mod frames;
 mod frozen;
-mod given_up;
 mod goaway;
 mod hosts;
 mod lost_member;
@@ -17,11 +17,11 @@ mod many_clients;
 mod precedents;
 mod proxy_protocol;
 mod refused;
+mod refused_answers;
 mod slow_readers;
 mod spread;
 mod traces;
 mod tunnels;
-mod withheld;
 
 use std::time::Duration;
 
@@ -86,12 +86,16 @@ impl Handler for StandIn {
     async fn handle(&self, request: Request<Body>, context: &RequestContext) -> Answer {
         let path = request.uri().path();
         let is_log = path == "/clusters/a/api/v1/namespaces/n/pods/p/log";
-        let class = if is_log { RequestClass::Opaque } else { RequestClass::Short };
+        let class = if is_log { RequestClass::Streamed } else { RequestClass::Short };
         let is_forwarded_watch = path == "/clusters/a/api/v1/pods";
         Answer { class, is_forwarded_watch, ..self.respond(request, context).await.into() }
     }
 
-    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
+    async fn may_get_non_resource_url(
+        &self,
+        _head: &Parts,
+        _context: &RequestContext,
+    ) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

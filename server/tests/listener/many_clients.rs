@@ -143,7 +143,7 @@ async fn call(server: &Server, client: &mut SendRequest<Empty<Bytes>>, path: &st
 /// Returns the maximum number of clients within this process's limit of open files.
 fn room() -> usize {
     descriptors::raise_limit();
-    descriptors::for_clients(usize::MAX).saturating_sub(OTHER_DESCRIPTORS / 2)
+    descriptors::limit_connections(usize::MAX).saturating_sub(OTHER_DESCRIPTORS / 2)
 }
 
 /// Each client connects, gets one object, and watches a collection.

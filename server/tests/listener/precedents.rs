@@ -67,7 +67,7 @@ impl Member {
 
     /// Returns the received requests with `part` in their request line, in order. Tributary's own requests do not
     /// contain `part`.
-    pub(crate) fn asked(&self, part: &str) -> Vec<Seen> {
+    pub(crate) fn recorded_requests(&self, part: &str) -> Vec<Seen> {
         let seen = self.seen.lock().unwrap();
         seen.iter().filter(|seen| seen.line.contains(part)).cloned().collect()
     }
@@ -181,20 +181,20 @@ async fn request_smuggling_by_two_framings_closes_the_connection() {
         ("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(), &within, &*smuggled),
         ("Transfer-Encoding: chunked\r\nContent-Length: 0\r\nContent-Length: 9\r\n".to_owned(), &behind, BODY),
     ] {
-        let before = member.asked(ASKED).len();
+        let before = member.recorded_requests(ASKED).len();
         let answers = exchange(&server, format!("{}{framing}\r\n{sent}", head(&server, "POST")).as_bytes()).await;
         assert_eq!(codes(&answers), ["200"], "{framing}: {answers}");
-        let asked = member.asked(ASKED);
-        assert_eq!(asked.len() - before, 1, "{framing}");
-        assert_eq!(asked[before].body, body, "{framing}");
+        let recorded_requests = member.recorded_requests(ASKED);
+        assert_eq!(recorded_requests.len() - before, 1, "{framing}");
+        assert_eq!(recorded_requests[before].body, body, "{framing}");
         let framed: Vec<_> = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING]
             .iter()
-            .filter(|name| asked[before].headers.contains_key(*name))
+            .filter(|name| recorded_requests[before].headers.contains_key(*name))
             .cloned()
             .collect();
         assert_eq!(framed.len(), 1, "{framing}: {framed:?}");
     }
-    assert!(member.asked("smuggled").is_empty());
+    assert!(member.recorded_requests("smuggled").is_empty());
 }
 
 /// Tributary answers ambiguous framing with 400, and the member receives no byte of the request.
@@ -231,7 +231,7 @@ async fn request_smuggling_by_ambiguous_headers_is_400() {
     let old = head(&server, "POST").replace("HTTP/1.1", "HTTP/1.0");
     let answers = exchange(&server, format!("{old}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n").as_bytes()).await;
     assert!(answers.contains(" 400 "), "{answers}");
-    assert!(member.asked(ASKED).is_empty() && member.asked("smuggled").is_empty());
+    assert!(member.recorded_requests(ASKED).is_empty() && member.recorded_requests("smuggled").is_empty());
 }
 
 /// Tributary aborts a request whose chunks two servers could delimit differently. The member may receive the head, but
@@ -254,8 +254,8 @@ async fn request_smuggling_by_malformed_chunks_aborts_the_request() {
         let answers = exchange(&server, bytes.as_bytes()).await;
         assert!(codes(&answers).iter().all(|code| *code != "200"), "{chunks:?}: {answers}");
     }
-    assert!(member.asked(ASKED).iter().all(|seen| seen.body.is_empty()));
-    assert!(member.asked("smuggled").is_empty());
+    assert!(member.recorded_requests(ASKED).iter().all(|seen| seen.body.is_empty()));
+    assert!(member.recorded_requests("smuggled").is_empty());
 }
 
 /// A bare line feed ends a line: RFC 9112 §2.2 allows it, and Go's net/textproto in kube-apiserver accepts it. The line
@@ -268,15 +268,19 @@ async fn request_smuggling_by_bare_line_feeds_is_one_request() {
     let bare =
         format!("{}Traceparent: a\nContent-Length: {}\nConnection: close\n\n{BODY}", head(&server, "POST"), BODY.len());
     for bytes in [bare.clone(), bare.replace("\r\n", "\n")] {
-        let before = member.asked(ASKED).len();
+        let before = member.recorded_requests(ASKED).len();
         let answers = exchange(&server, bytes.as_bytes()).await;
         assert_eq!(codes(&answers), ["200"], "{answers}");
-        let asked = member.asked(ASKED);
+        let recorded_requests = member.recorded_requests(ASKED);
         assert_eq!(
-            (asked.len() - before, &asked[before].headers["traceparent"], &asked[before].body[..]),
+            (
+                recorded_requests.len() - before,
+                &recorded_requests[before].headers["traceparent"],
+                &recorded_requests[before].body[..]
+            ),
             (1, &"a".parse().unwrap(), BODY.as_bytes())
         );
-        assert!(!asked[before].headers.contains_key(header::AUTHORIZATION));
+        assert!(!recorded_requests[before].headers.contains_key(header::AUTHORIZATION));
     }
 }
 
@@ -289,13 +293,13 @@ async fn request_smuggling_by_absolute_targets_reaches_no_other_server() {
     let bytes =
         head(&server, "GET").replacen(&format!("/clusters/one{ASKED}"), &target, 1) + "Connection: close\r\n\r\n";
     assert_eq!(codes(&exchange(&server, bytes.as_bytes()).await), ["200"]);
-    let asked = member.asked("");
-    let seen = asked.iter().find(|seen| seen.line.contains(ASKED)).unwrap();
+    let recorded_requests = member.recorded_requests("");
+    let seen = recorded_requests.iter().find(|seen| seen.line.contains(ASKED)).unwrap();
     assert_eq!(
         (&*seen.line, &seen.headers["host"]),
         (&*format!("GET {ASKED}"), &member.address.to_string().parse().unwrap())
     );
-    assert!(asked.iter().all(|seen| !format!("{seen:?}").contains("evil")), "{asked:?}");
+    assert!(recorded_requests.iter().all(|seen| !format!("{seen:?}").contains("evil")), "{recorded_requests:?}");
     // Tributary refuses paths that leave the cluster's prefix.
     for target in
         ["//evil.example/api", "/clusters/one/../two/api", "/clusters/one/%2e%2e/two", "/clusters/one//api", "*"]
@@ -307,7 +311,7 @@ async fn request_smuggling_by_absolute_targets_reaches_no_other_server() {
         let answers = exchange(&server, bytes.as_bytes()).await;
         assert!(matches!(codes(&answers)[..], ["400" | "404" | "405"]), "{target}: {answers}");
     }
-    assert!(member.asked("evil").is_empty() && member.asked("two").is_empty());
+    assert!(member.recorded_requests("evil").is_empty() && member.recorded_requests("two").is_empty());
 }
 
 /// An HTTP/2 connection on which a test sends raw frames.
@@ -399,8 +403,8 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
     let answer =
         client.until(|frame| matches!(frame.kind, frames::RST_STREAM | frames::GOAWAY | frames::HEADERS)).await;
     assert!(answer.is_none_or(|frame| frames::status(&frame) != Some(200)));
-    assert!(member.asked(ASKED).iter().all(|seen| seen.body.is_empty()));
-    assert!(member.asked("smuggled").is_empty());
+    assert!(member.recorded_requests(ASKED).iter().all(|seen| seen.body.is_empty()));
+    assert!(member.recorded_requests("smuggled").is_empty());
 }
 
 /// A handler that answers immediately, and counts requests other than health checks.
@@ -421,7 +425,11 @@ impl Handler for Counting {
         self.respond(request).await.into()
     }
 
-    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
+    async fn may_get_non_resource_url(
+        &self,
+        _head: &Parts,
+        _context: &RequestContext,
+    ) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 
@@ -707,13 +715,13 @@ async fn kubernikus_996_exec_by_get_is_never_answered_from_memory() {
         let mut begin = [0; 12];
         tokio::time::timeout(SOON, stream.read_exact(&mut begin)).await.expect("an answer").unwrap();
         assert_eq!(&begin, b"HTTP/1.1 101");
-        let asked = member.asked("/exec");
-        assert_eq!(asked.len(), round);
-        assert_eq!(asked[round - 1].line, format!("GET {exec}"));
+        let recorded_requests = member.recorded_requests("/exec");
+        assert_eq!(recorded_requests.len(), round);
+        assert_eq!(recorded_requests[round - 1].line, format!("GET {exec}"));
         assert_eq!(
-            (&asked[round - 1].headers["upgrade"], &asked[round - 1].headers["connection"]),
+            (&recorded_requests[round - 1].headers["upgrade"], &recorded_requests[round - 1].headers["connection"]),
             (&"websocket".parse().unwrap(), &"Upgrade".parse().unwrap())
         );
-        assert!(!asked[round - 1].headers.contains_key(header::AUTHORIZATION), "the token is ours");
+        assert!(!recorded_requests[round - 1].headers.contains_key(header::AUTHORIZATION), "the token is ours");
     }
 }

@@ -15,7 +15,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_hosts::{HostTable, Hosts};
 use tributary_listener::ListenerRefusal;
 use tributary_records::audit::AuditMode;
-use tributary_router::{DispatchSettings, PlacePolicies, RememberedActor};
+use tributary_router::{DispatchSettings, EntryPointPolicies, RememberedActor};
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::BearerToken;
 use tributary_server::front::{Client, Front};
@@ -24,7 +24,7 @@ use tributary_sources::data_directory::DataDirectory;
 use crate::StandIn;
 use crate::access_log::LogFile;
 use crate::audit::auditor;
-use crate::fixture::{Server, router_over, start, start_furnished, start_observed, text};
+use crate::fixture::{Server, router_over, start, start_observed, start_with_front, text};
 
 /// Returns a request with more headers than the listener allows.
 fn laden(builder: http::request::Builder) -> Request<Empty<Bytes>> {
@@ -112,14 +112,14 @@ async fn request_refused_before_authentication_has_no_audit_event() {
     let (path, file) = (folder.path().join("audit.log"), LogFile::open());
     let audit = auditor(folder.path(), path.clone(), AuditMode::Blocking).await;
     let (_member, router) = router_over("eu").await;
-    let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
+    let frozen = EntryPointPolicies { denies_all: true, ..EntryPointPolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();
     router.set_dispatch(DispatchSettings { clusters, ..DispatchSettings::default() });
     let hosts = Arc::<Hosts>::default();
     let merged = ["all.test".parse().unwrap()];
     hosts.replace(HostTable::new(&merged, Vec::new(), [], &HostTable::default()).unwrap());
     let observers = file.observers();
-    let server = start_furnished(router, |front| front.audited(audit).observed(observers).at(hosts)).await;
+    let server = start_with_front(router, |front| front.audited(audit).observed(observers).at(hosts)).await;
     let get = |path: &str| Request::get(format!("https://all.test{path}"));
     let empty = |builder: http::request::Builder| builder.body(Empty::<Bytes>::new()).unwrap();
     for (request, expected) in [

@@ -230,11 +230,15 @@ impl Talker {
 impl Handler for Talker {
     async fn handle(&self, request: Request<Body>, _context: &RequestContext) -> Answer {
         let is_opaque = matches!(request.uri().path(), "/log" | "/silent");
-        let class = if is_opaque { RequestClass::Opaque } else { RequestClass::Short };
+        let class = if is_opaque { RequestClass::Streamed } else { RequestClass::Short };
         Answer { class, ..self.respond(request).await.into() }
     }
 
-    async fn may_visit(&self, _head: &Parts, _context: &RequestContext) -> Result<(), Box<Response<Body>>> {
+    async fn may_get_non_resource_url(
+        &self,
+        _head: &Parts,
+        _context: &RequestContext,
+    ) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

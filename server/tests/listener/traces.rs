@@ -22,7 +22,7 @@ async fn trace_headers_of_untrusted_users_are_not_forwarded_to_members() {
             .header("tracestate", "vendor=1");
         let answer = ann.sender.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
         assert_eq!(answer.status(), 200, "{path}");
-        let asked = member.asked(path);
+        let asked = member.recorded_requests(path);
         let told: Vec<_> = asked
             .iter()
             .map(|seen| ["traceparent", "tracestate"].map(|name| seen.headers.contains_key(name)))

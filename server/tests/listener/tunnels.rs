@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
-use tributary_proxy::{ClientTuning, ClusterClient, Places, Probe};
+use tributary_proxy::{ClientTuning, ClusterClient, PermitPool, Probe};
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
 
 use crate::fixture::{SOON, Server, start};
@@ -261,14 +261,14 @@ async fn silent_or_half_closed_tunnel_stays_open_for_a_day() {
 /// connection for the request.
 #[tokio::test]
 async fn tunnel_above_the_limit_gets_a_429() {
-    let tuning = ClientTuning { tunnel_places: Places::new(1), ..ClientTuning::default() };
+    let tuning = ClientTuning { tunnel_permits: PermitPool::new(1), ..ClientTuning::default() };
     let mut whole = Whole::with(tuning).await;
     let (client, member) = whole.open(&TLS13).await;
     let (_refused, answer) = whole.ask(&TLS13).await;
     assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("retry-after: "), "{answer}");
     assert!(whole.opened.try_recv().is_err(), "the member was asked");
     drop((client, member));
-    until(|| whole.tuning.tunnel_places.taken() == 0).await;
+    until(|| whole.tuning.tunnel_permits.taken() == 0).await;
     let (mut client, mut member) = whole.open(&TLS13).await;
     says(&mut client, &mut member, b"now it is my turn").await;
 }

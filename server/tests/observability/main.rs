@@ -29,7 +29,7 @@ use tributary_records::access_log::AccessLog;
 use tributary_records::audit::Auditor;
 use tributary_records::traces::{Tracer, TracingConfiguration};
 use tributary_router::report::NEAR_PERCENT;
-use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Router, RouterConfig};
+use tributary_router::{DispatchSettings, EntryPointPolicies, EntryPointSchemas, FlowSettings, Router, RouterConfig};
 use tributary_server::cli::access_log::AccessLogArguments;
 use tributary_server::cli::audit::AuditArguments;
 use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
@@ -173,11 +173,11 @@ async fn everything() -> String {
     let limit = MaxRequestsInflight { max: 1, count_long_running: false };
     let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
     let schema = tributary_flow_control::Schema { name: "one".into(), kind };
-    let merged = PlaceSchemas { all: Some(schema.name.clone()), schemas: vec![schema] };
+    let merged = EntryPointSchemas { all: Some(schema.name.clone()), schemas: vec![schema] };
     router.set_flow_control(FlowSettings { merged, ..FlowSettings::default() }).unwrap();
     let rule = Rule { verbs: vec!["*".to_owned()], non_resource_urls: vec!["*".to_owned()], ..Rule::default() };
     let policy = Policy { rules: vec![rule], mode: Mode::Enforce, outcome: Outcome::default() };
-    let merged = PlacePolicies { policies: vec![policy], ..PlacePolicies::default() };
+    let merged = EntryPointPolicies { policies: vec![policy], ..EntryPointPolicies::default() };
     router.set_dispatch(DispatchSettings { merged, ..DispatchSettings::default() });
     let user = tributary_router::User::named("test", "ann");
     for path in ["/api/v1/pods", "/version", "/%zz"] {

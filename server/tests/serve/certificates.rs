@@ -26,7 +26,7 @@ fn replace(path: &Path, text: &str) {
 }
 
 /// Waits for a log line that contains all parts.
-async fn told(program: &Program, parts: &[&str]) {
+async fn wait_for_log_line(program: &Program, parts: &[&str]) {
     let is_told = || {
         let log = program.log.lock().unwrap();
         log.lines().any(|line| parts.iter().all(|part| line.contains(*part)))
@@ -71,20 +71,28 @@ async fn certificate_warnings_are_logged_at_start_and_reload() {
     ];
     let mut program = Program::start(&arguments.each_ref().map(String::as_str), directory.path());
     program.ready().await;
-    told(&program, &[VOUCHES_FOR_NOBODY, "--client-ca-file", "clients.crt", "CN=ann", "do not say CA:TRUE"]).await;
-    told(&program, &[CLIENTS_REFUSE, "--tls-cert-file", "serving.crt", "names no host"]).await;
-    told(&program, &[CLIENTS_REFUSE, "--tls-sni-cert-key", "named.crt", "lacks serverAuth"]).await;
+    wait_for_log_line(
+        &program,
+        &[VOUCHES_FOR_NOBODY, "--client-ca-file", "clients.crt", "CN=ann", "do not say CA:TRUE"],
+    )
+    .await;
+    wait_for_log_line(&program, &[CLIENTS_REFUSE, "--tls-cert-file", "serving.crt", "names no host"]).await;
+    wait_for_log_line(&program, &[CLIENTS_REFUSE, "--tls-sni-cert-key", "named.crt", "lacks serverAuth"]).await;
     assert!(!program.log.lock().unwrap().contains("CN=authority"), "of what can do all nothing is said");
 
     replace(&file("clients.crt"), &beside("ben"));
     replace(&file("serving.crt"), &serving(Some("all.test"), ClientAuth));
     program.signal("HUP");
-    told(&program, &[VOUCHES_FOR_NOBODY, "CN=ben", "do not say CA:TRUE"]).await;
-    told(&program, &[CLIENTS_REFUSE, "--tls-cert-file", "lacks serverAuth"]).await;
+    wait_for_log_line(&program, &[VOUCHES_FOR_NOBODY, "CN=ben", "do not say CA:TRUE"]).await;
+    wait_for_log_line(&program, &[CLIENTS_REFUSE, "--tls-cert-file", "lacks serverAuth"]).await;
 
     replace(&file("clients.crt"), "no certificate");
     program.signal("HUP");
-    told(&program, &["the new authorities or certificates are refused; the old ones stay", "--client-ca-file"]).await;
+    wait_for_log_line(
+        &program,
+        &["the new authorities or certificates are refused; the old ones stay", "--client-ca-file"],
+    )
+    .await;
     program.signal("TERM");
     assert_eq!(program.end().await.code(), Some(0));
 }
@@ -107,7 +115,7 @@ async fn damaged_serving_certificate_is_replaced_with_a_warning() {
         program.ready().await;
         assert_eq!(get(&written, "all", "/readyz").await.unwrap(), "ok");
         if is_damaged {
-            told(&program, &[damaged, "serving-certificate.json"]).await;
+            wait_for_log_line(&program, &[damaged, "serving-certificate.json"]).await;
         }
         program.signal("TERM");
         assert_eq!(program.end().await.code(), Some(0));

@@ -13,7 +13,10 @@ use crate::fixture::{Program, config, member, write_upstream_cluster};
 ///
 /// # Errors
 /// The handshake fails.
-async fn asked_by(kubeconfig: &Path, version: &'static rustls::SupportedProtocolVersion) -> std::io::Result<u16> {
+async fn request_with_version(
+    kubeconfig: &Path,
+    version: &'static rustls::SupportedProtocolVersion,
+) -> std::io::Result<u16> {
     let config = config(kubeconfig, "all").await;
     let mut roots = rustls::RootCertStore::empty();
     for authority in config.root_cert.unwrap() {
@@ -51,8 +54,8 @@ async fn clients_with_only_older_tls_are_refused() {
         let arguments: Vec<&str> = serve.into_iter().chain(flag.as_deref()).collect();
         let mut program = Program::start(&arguments, directory.path());
         program.ready().await;
-        assert_eq!(asked_by(&written, &TLS13).await.unwrap(), 200, "{oldest:?}");
-        match asked_by(&written, &TLS12).await {
+        assert_eq!(request_with_version(&written, &TLS13).await.unwrap(), 200, "{oldest:?}");
+        match request_with_version(&written, &TLS12).await {
             Ok(status) => assert!(takes_tls_1_2 && status == 200, "{oldest:?}: {status}"),
             Err(error) => {
                 let told = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());

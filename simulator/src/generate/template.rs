@@ -7,7 +7,7 @@ pub(crate) struct Template {
 
 enum Piece {
     Literal(String),
-    Place(&'static str),
+    Placeholder(&'static str),
 }
 
 impl Template {
@@ -19,7 +19,7 @@ impl Template {
         while let Some((literal, after)) = rest.split_once("{{") {
             pieces.push(Piece::Literal(minify(literal, &mut in_string)));
             let (name, after) = after.split_once("}}").unwrap_or((after, ""));
-            pieces.push(Piece::Place(name));
+            pieces.push(Piece::Placeholder(name));
             rest = after;
         }
         pieces.push(Piece::Literal(minify(rest, &mut in_string)));
@@ -31,7 +31,7 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(text) => out.push_str(text),
-                Piece::Place(name) => value(name, out),
+                Piece::Placeholder(name) => value(name, out),
             }
         }
     }

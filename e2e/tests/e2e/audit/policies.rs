@@ -36,7 +36,7 @@ impl Person {
     }
 }
 
-struct Question<'a> {
+struct AuditedCase<'a> {
     id: String,
     person: &'a Person,
     method: Method,
@@ -64,15 +64,15 @@ pub(super) async fn audit_policy_selects_the_same_levels_as_in_kube_apiserver(
     let questions: Vec<_> = (0..COUNT)
         .map(|number| {
             let (method, target) = generated::request(&mut random);
-            Question { id: format!("question-{number}"), person: &people[number % people.len()], method, target }
+            AuditedCase { id: format!("question-{number}"), person: &people[number % people.len()], method, target }
         })
         .collect();
-    let sent = questions.iter().map(|question| send(&member, question));
+    let sent = questions.iter().map(|case| send(&member, case));
     stream::iter(sent.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
 
     let (policy, warnings) = AuditPolicy::parse(&text)?;
     ensure!(warnings.is_empty(), "{warnings:?}");
-    let expected: Vec<_> = questions.iter().map(|question| expected(&policy, question)).collect::<Result<_, _>>()?;
+    let expected: Vec<_> = questions.iter().map(|case| expected(&policy, case)).collect::<Result<_, _>>()?;
     for level in [Level::Metadata, Level::Request, Level::RequestResponse] {
         let of_level = expected.iter().filter(|(own, _)| *own == level).count();
         ensure!(of_level > COUNT / 20, "only {of_level} of {COUNT} requests are written at {level:?}");
@@ -83,9 +83,9 @@ pub(super) async fn audit_policy_selects_the_same_levels_as_in_kube_apiserver(
             let (id, one) = event_of(&event)?;
             written.entry(id).or_default().insert(one);
         }
-        for (question, (_, expected)) in questions.iter().zip(&expected) {
-            let there = written.remove(&question.id).unwrap_or_default();
-            let Question { person, method, target, .. } = question;
+        for (case, (_, expected)) in questions.iter().zip(&expected) {
+            let there = written.remove(&case.id).unwrap_or_default();
+            let AuditedCase { person, method, target, .. } = case;
             ensure!(there == *expected, "{method} {target} of {:?}: {there:?} there, {expected:?} here", person.user);
         }
         Ok(())
@@ -117,22 +117,22 @@ async fn people(http: &HttpClient) -> anyhow::Result<[Person; 4]> {
     ])
 }
 
-async fn send(member: &TestCluster, question: &Question<'_>) -> anyhow::Result<()> {
+async fn send(member: &TestCluster, case: &AuditedCase<'_>) -> anyhow::Result<()> {
     // A kube-apiserver closes the connection of an unauthenticated client, so these clients do not share the
     // connection.
-    let is_known = question.person.is_known();
+    let is_known = case.person.is_known();
     let client = match is_known {
         true => member.http().anonymous(),
         false => HttpClient::from_access(&member.access()).await?.anonymous(),
     };
-    let mut request = client.request(question.method.clone(), &question.target);
-    if let Some(token) = &question.person.credential {
+    let mut request = client.request(case.method.clone(), &case.target);
+    if let Some(token) = &case.person.credential {
         request = request.header("authorization", &format!("Bearer {token}"));
     }
-    if matches!(question.method, Method::POST | Method::PUT | Method::PATCH) {
+    if matches!(case.method, Method::POST | Method::PUT | Method::PATCH) {
         request = request.body("application/json", "{}");
     }
-    match request.header("audit-id", &question.id).send().await {
+    match request.header("audit-id", &case.id).send().await {
         Err(error) if is_known => Err(error),
         // The connection may be closed before the answer arrives.
         _ => Ok(()),
@@ -140,14 +140,14 @@ async fn send(member: &TestCluster, question: &Question<'_>) -> anyhow::Result<(
 }
 
 /// The events that the crate `audit` expects for a request.
-fn expected(policy: &AuditPolicy, question: &Question<'_>) -> anyhow::Result<(Level, Written)> {
-    let (path, query) = match question.target.split_once('?') {
+fn expected(policy: &AuditPolicy, case: &AuditedCase<'_>) -> anyhow::Result<(Level, Written)> {
+    let (path, query) = match case.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
-        None => (question.target.as_str(), None),
+        None => (case.target.as_str(), None),
     };
-    let info = RequestInfo::parse(question.method.as_str(), path, query)
+    let info = RequestInfo::parse(case.method.as_str(), path, query)
         .map_err(|status| anyhow::anyhow!("{path}: {}", status.message))?;
-    let user = question.person.user.as_ref().map(|(name, groups)| (*name, groups.as_slice()));
+    let user = case.person.user.as_ref().map(|(name, groups)| (*name, groups.as_slice()));
     let decision = policy.decide(&AuditAttributes::from_request(&info, user));
     let stages: &[Stage] = match (user, info.class().is_long_running()) {
         // An unauthenticated request has only one event.

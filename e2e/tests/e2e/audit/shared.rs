@@ -96,7 +96,7 @@ impl Who {
 
 /// A request, and the fields of its events that may differ.
 #[derive(Clone, Debug)]
-struct Question {
+struct AuditCase {
     who: Who,
     method: Method,
     target: String,
@@ -108,7 +108,7 @@ struct Question {
     unlike: &'static [&'static str],
 }
 
-impl Question {
+impl AuditCase {
     /// Allows these fields of the events to differ, because the answers differ.
     fn but(self, unlike: &'static [&'static str]) -> Self {
         Self { unlike, ..self }
@@ -149,11 +149,11 @@ pub(super) async fn audit_events_of_many_users_match_kube_apiservers_events(
 ) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let audited = Audited::start(&context).await?;
-    let questions = questions();
-    let asked = questions.iter().enumerate().map(|(at, question)| audited.ask(at, question));
+    let audit_cases = audit_cases();
+    let asked = audit_cases.iter().enumerate().map(|(at, case)| audited.ask(at, case));
     stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     let unlike = eventually(SOON, async || {
-        let unlike = audited.compare(&questions)?;
+        let unlike = audited.compare(&audit_cases)?;
         ensure!(unlike.is_empty(), "{}", unlike.join("\n"));
         Ok(())
     });
@@ -238,35 +238,35 @@ impl Audited {
         here.get(MAPS).header("Impersonate-User", "bob").send().await?.expect(200).map(drop)
     }
 
-    async fn ask(&self, at: usize, question: &Question) -> anyhow::Result<()> {
-        for (http, name) in self.clients[&question.who].iter().zip(["ours", "theirs"]) {
-            let http = match question.who {
+    async fn ask(&self, at: usize, case: &AuditCase) -> anyhow::Result<()> {
+        for (http, name) in self.clients[&case.who].iter().zip(["ours", "theirs"]) {
+            let http = match case.who {
                 // A kube-apiserver closes the connection of an unauthenticated client, so each request has a new
                 // client.
                 Who::Nobody | Who::Guesser => {
-                    HttpClient::from_kubeconfig(&kubeconfig_of(self.folder.path(), question.who, name), None).await?
+                    HttpClient::from_kubeconfig(&kubeconfig_of(self.folder.path(), case.who, name), None).await?
                 }
-                _ => http.below(if question.below_cluster && name == "ours" { CLUSTER } else { "" }),
+                _ => http.below(if case.below_cluster && name == "ours" { CLUSTER } else { "" }),
             };
-            let sent = question.send(&http, &format!("{name}-{at}")).await;
+            let sent = case.send(&http, &format!("{name}-{at}")).await;
             // The connection of an unauthenticated client may be closed before the answer arrives.
-            if question.who != Who::Guesser {
-                sent.with_context(|| format!("{question:?} of {name}"))?;
+            if case.who != Who::Guesser {
+                sent.with_context(|| format!("{case:?} of {name}"))?;
             }
         }
         Ok(())
     }
 
-    fn compare(&self, questions: &[Question]) -> anyhow::Result<Vec<String>> {
+    fn compare(&self, audit_cases: &[AuditCase]) -> anyhow::Result<Vec<String>> {
         let (ours, theirs) = (self.by_id("ours")?, self.by_id("theirs")?);
         let (mut unlike, mut bodies, mut through_endpoint) = (Vec::new(), 0, 0);
-        for (at, question) in questions.iter().enumerate() {
+        for (at, case) in audit_cases.iter().enumerate() {
             let of = |all: &BTreeMap<String, Vec<Value>>, id: &str| {
                 all.get(&format!("{id}-{at}")).cloned().unwrap_or_default()
             };
             let (here, there) = (of(&ours, "ours"), of(&theirs, "theirs"));
             let stages = |events: &[Value]| events.iter().map(|event| event["stage"].clone()).collect::<Vec<_>>();
-            let asked = format!("{:?} {} {} {:?}", question.who, question.method, question.target, question.headers);
+            let asked = format!("{:?} {} {} {:?}", case.who, case.method, case.target, case.headers);
             if stages(&here) != stages(&there) {
                 unlike.push(format!("{asked}: {:?} here, {:?} there", stages(&here), stages(&there)));
                 continue;
@@ -274,7 +274,7 @@ impl Audited {
             for (here, there) in here.iter().zip(&there) {
                 // Every field that the client sent must be in the event. Additional fields in the kube-apiserver's
                 // event do not count.
-                let sent = serde_json::from_str::<Value>(&question.body);
+                let sent = serde_json::from_str::<Value>(&case.body);
                 if let (Some(object), Ok(sent)) = (here.get("requestObject"), sent) {
                     bodies += 1;
                     differences("/requestObject", object, &sent, &mut |_, what| {
@@ -283,7 +283,7 @@ impl Audited {
                 }
                 let (here, there) = (comparable(here, Some(there)), comparable(there, None));
                 differences("", &here, &there, &mut |place, what| {
-                    if !question.unlike.iter().any(|unlike| place.starts_with(unlike)) {
+                    if !case.unlike.iter().any(|unlike| place.starts_with(unlike)) {
                         unlike.push(format!("{asked} at {}: {what}", here["stage"]));
                     }
                 });
@@ -292,9 +292,9 @@ impl Audited {
             let through = of(&theirs, "ours");
             if let (Some(through), Some(direct)) = (through.last(), there.last()) {
                 through_endpoint += 1;
-                let own = if question.acts_as_another() { "impersonatedUser" } else { "user" };
+                let own = if case.acts_as_another() { "impersonatedUser" } else { "user" };
                 let (seen, mut direct) = (as_seen(&through["impersonatedUser"]), as_seen(&direct[own]));
-                if question.who == Who::OfIssuer && own == "user" {
+                if case.who == Who::OfIssuer && own == "user" {
                     // Tributary sends a uid only for the member's own users.
                     direct.as_object_mut().map(|fields| fields.remove("uid"));
                 }
@@ -317,9 +317,9 @@ impl Audited {
     }
 }
 
-fn sends(who: Who, method: &str, target: impl Into<String>) -> Question {
+fn sends(who: Who, method: &str, target: impl Into<String>) -> AuditCase {
     let method = Method::from_bytes(method.as_bytes()).unwrap_or_default();
-    Question {
+    AuditCase {
         who,
         method,
         target: target.into(),
@@ -370,7 +370,7 @@ async fn token_of_robot(member: &TestCluster) -> anyhow::Result<String> {
 }
 
 /// The requests of the test. No request changes an object.
-fn questions() -> Vec<Question> {
+fn audit_cases() -> Vec<AuditCase> {
     let map = |name: &str| {
         json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": {"a": "c"}}).to_string()
     };
@@ -379,9 +379,9 @@ fn questions() -> Vec<Question> {
     let merge = "application/merge-patch+json";
     let apply = "application/apply-patch+yaml";
     let create = format!("{MAPS}?dryRun=All");
-    let mut questions = Vec::new();
+    let mut audit_cases = Vec::new();
     for who in [Who::Ann, Who::OfIssuer, Who::Robot] {
-        questions.extend([
+        audit_cases.extend([
             sends(who, "GET", &made),
             sends(who, "GET", format!("{MAPS}?limit=500&labelSelector=a%3Db&pretty=true")),
             sends(who, "GET", format!("{MAPS}/nowhere")),
@@ -395,7 +395,7 @@ fn questions() -> Vec<Question> {
         ]);
     }
     let ann = Who::Ann;
-    questions.extend([
+    audit_cases.extend([
         sends(ann, "GET", MAPS).header("accept", TABLE).below_cluster(),
         sends(ann, "GET", format!("{MAPS}?watch=true&timeoutSeconds=1")),
         sends(ann, "GET", "/api/v1/configmaps"),
@@ -444,11 +444,11 @@ fn questions() -> Vec<Question> {
     // The endpoint refuses system users and members of `system:masters`.
     let deployments = "/apis/apps/v1/namespaces/one/deployments";
     for who in [Who::Master, Who::KubeProxy] {
-        questions.push(sends(who, "GET", deployments).but(ANSWER));
-        questions.push(sends(who, "DELETE", format!("{deployments}/none?dryRun=All")).but(ANSWER));
+        audit_cases.push(sends(who, "GET", deployments).but(ANSWER));
+        audit_cases.push(sends(who, "DELETE", format!("{deployments}/none?dryRun=All")).but(ANSWER));
     }
     let as_bob = |method: &str, target: &str| sends(ann, method, target).header("Impersonate-User", "bob");
-    questions.extend([
+    audit_cases.extend([
         as_bob("GET", &made),
         as_bob("GET", &made)
             .header("Impersonate-Group", "ops")
@@ -464,7 +464,7 @@ fn questions() -> Vec<Question> {
         sends(Who::OfIssuer, "GET", &made).header("Impersonate-User", "bob"),
         sends(Who::OfIssuer, "GET", format!("{MAPS}?watch=1&timeoutSeconds=1")).header("Impersonate-User", "bob"),
     ]);
-    questions
+    audit_cases
 }
 
 /// Removes the ID of the credential from a user, because a member does not see the credential.

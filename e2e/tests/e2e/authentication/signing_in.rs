@@ -96,13 +96,13 @@ impl SignInIssuer {
     }
 }
 
-pub(super) struct Places<'a> {
+pub(super) struct SignInServers<'a> {
     pub(super) member: &'a TestCluster,
     pub(super) endpoint: &'a Path,
     pub(super) folder: &'a Path,
 }
 
-impl Places<'_> {
+impl SignInServers<'_> {
     /// Writes kubeconfigs of the member and of the endpoint with this `user` entry.
     fn kubeconfigs(&self, user: &Value) -> anyhow::Result<[PathBuf; 2]> {
         let paths = ["there", "here"].map(|name| self.folder.join(format!("{name}.signed-in")));
@@ -126,7 +126,11 @@ impl Places<'_> {
     }
 }
 
-pub(super) async fn people_sign_in(tools: &Tools, issuer: &SignInIssuer, places: &Places<'_>) -> anyhow::Result<()> {
+pub(super) async fn people_sign_in(
+    tools: &Tools,
+    issuer: &SignInIssuer,
+    places: &SignInServers<'_>,
+) -> anyhow::Result<()> {
     for (name, groups) in
         [("ann", vec!["sso:dev", "sso:ops", "system:authenticated"]), ("ben", vec!["system:authenticated"])]
     {

@@ -142,12 +142,12 @@ impl Person {
     }
 }
 
-pub(crate) enum Question {
+pub(crate) enum ReviewRequest {
     Resource([&'static str; 6]),
     Path(&'static str, &'static str),
 }
 
-impl Question {
+impl ReviewRequest {
     pub(crate) fn generate(random: &mut StdRng) -> Self {
         if random.random_bool(0.15) {
             let path = pick(random, &["/healthz", "/healthz/etcd", "/metrics", "/metrics/x", "/a", "/", "/version"]);

@@ -2,7 +2,7 @@
 //! kinds.
 
 use super::harm::Reach::{self, Cluster, Front, Merged, Writes};
-use super::load::Met;
+use super::load::LoadResults;
 use super::scene::{CLUSTERS, Limit, SOON, Scene, VISITOR, compact, revoke_token};
 use crate::context::eventually;
 use anyhow::{Context as _, ensure};
@@ -10,10 +10,10 @@ use futures::future::join_all;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use std::{fmt, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
-use tributary_simulator::Weather;
+use tributary_simulator::RelayMode;
 
 /// Duration of a fault that does not end by itself, in seconds. Tributary notices a silent cluster after 9 s.
-const LASTS: std::ops::Range<u64> = 4..16;
+const FAULT_SECONDS: std::ops::Range<u64> = 4..16;
 
 /// Number of concurrent requests of the user in a storm.
 const STORM: usize = 24;
@@ -123,7 +123,7 @@ impl Deck {
             self.left = if self.only.is_empty() { ALL.to_vec() } else { self.only.clone() };
             self.left.shuffle(&mut self.random);
         }
-        let lasts = Duration::from_secs(self.random.random_range(LASTS));
+        let lasts = Duration::from_secs(self.random.random_range(FAULT_SECONDS));
         (self.left.pop().unwrap_or(Fault::Nothing), lasts)
     }
 }
@@ -162,8 +162,8 @@ impl Fault {
     }
 
     /// Plays the fault. Afterwards the scene is healthy again.
-    pub(super) async fn play(self, scene: &Scene, met: &Met, lasts: Duration) -> anyhow::Result<()> {
-        let _harm = met.harms.begin(self.reaches());
+    pub(super) async fn play(self, scene: &Scene, results: &LoadResults, lasts: Duration) -> anyhow::Result<()> {
+        let _harm = results.harms.begin(self.reaches());
         let (first, second) = (&scene.members[0], &scene.members[1]);
         match self {
             Self::EndpointKilled => {
@@ -199,9 +199,9 @@ impl Fault {
                 sleep(lasts).await;
                 second.thaw_etcd().await
             }
-            Self::CutOff => weather(scene, Weather::Silent, lasts).await,
-            Self::ConnectionsBreak => weather(scene, Weather::Cut { within: 1 << 16 }, lasts).await,
-            Self::SlowWire => weather(scene, Weather::Slow { bytes_per_second: 20_000 }, lasts).await,
+            Self::CutOff => relay_mode(scene, RelayMode::Silent, lasts).await,
+            Self::ConnectionsBreak => relay_mode(scene, RelayMode::Cut { within: 1 << 16 }, lasts).await,
+            Self::SlowWire => relay_mode(scene, RelayMode::Slow { bytes_per_second: 20_000 }, lasts).await,
             Self::LeavesAndJoins => leaves_and_joins(scene, lasts).await,
             Self::LimitChanged => limit_changes(scene, lasts).await,
             Self::PolicyChanged => policy_changes(scene).await,
@@ -248,20 +248,20 @@ impl Fault {
 }
 
 /// Sets the relays to the second cluster to this weather for a time.
-async fn weather(scene: &Scene, weather: Weather, lasts: Duration) -> anyhow::Result<()> {
+async fn relay_mode(scene: &Scene, relay_mode: RelayMode, lasts: Duration) -> anyhow::Result<()> {
     for wire in &scene.wires[1] {
-        wire.set(weather);
+        wire.set(relay_mode);
     }
     sleep(lasts).await;
     for wire in &scene.wires[1] {
-        wire.set(Weather::Clear);
+        wire.set(RelayMode::Clear);
     }
     Ok(())
 }
 
 async fn leaves_and_joins(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("onlooker", false).await?;
-    let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+    let path = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.common);
     let is_there = async |wanted: bool| {
         let list = http.get(&path).send().await?.expect(200)?.text();
         ensure!(list.contains(CLUSTERS[VISITOR]) == wanted, "{} is there: {}", CLUSTERS[VISITOR], !wanted);
@@ -287,7 +287,7 @@ async fn limit_changes(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
 async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
     const DENIED: &str = "denied";
     let http = scene.http(DENIED, false).await?;
-    let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+    let path = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.common);
     let is = async |status: u16| http.get(&path).send().await?.expect(status).map(drop);
     eventually(SOON, || is(200)).await?;
     scene.configuration.lock().await.put_limit(Limit::Usual, Some(DENIED))?;
@@ -299,7 +299,7 @@ async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
 /// Only the storm's user may get 429.
 async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("eve", false).await?;
-    let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+    let path = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.common);
     let over = Instant::now() + lasts;
     let one = async || {
         let mut refused = 0;
@@ -319,7 +319,7 @@ async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
 
 /// Each reader has its own connection, which ends with all unread data.
 async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
-    let large = format!("/api/v1/namespaces/{}/configmaps", scene.places.large);
+    let large = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.large);
     let mut open = Vec::new();
     for number in 0..SLOW_READERS {
         let http = scene.http(&format!("slow-{number}"), false).await?;
@@ -336,7 +336,7 @@ async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
 /// A client cancels requests of all kinds before their responses.
 async fn given_up(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
     let http = scene.http("fickle", false).await?;
-    let maps = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+    let maps = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.common);
     let [at_first, at_second] = [0, 1].map(|number| format!("/clusters/{}{maps}", CLUSTERS[number]));
     let paths = [maps.clone(), at_first.clone(), at_second, format!("{maps}?watch=1"), format!("{at_first}?watch=1")];
     let over = Instant::now() + lasts;

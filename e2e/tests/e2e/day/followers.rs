@@ -4,9 +4,9 @@
 use super::scene::{CLUSTERS, MAPS, SOON, Scene, VISITOR};
 use crate::clients::follower::Follower;
 use crate::oracle::{
+    member_objects,
     observer::{KubeRs, Observer},
-    union,
-    writer::{Place, Writer, Writers, writers},
+    writer::{Writer, WriterNamespace, Writers, writers},
 };
 use anyhow::{Context as _, bail, ensure};
 use kube::runtime::watcher;
@@ -35,7 +35,7 @@ pub(super) struct Followers {
 
 impl Followers {
     pub(super) async fn start(scene: &Scene, tools: &Tools, seed: u64) -> anyhow::Result<Self> {
-        let written = &scene.places.written;
+        let written = &scene.namespaces.written;
         let rules =
             json!([{"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": ["get", "list", "watch"]}]);
         for cluster in 0..VISITOR {
@@ -51,12 +51,12 @@ impl Followers {
         let observers = observers(tools, &straight, &through_front, written).await?;
         let mut informers = Vec::new();
         for (name, watch_list) in [("informer of all with WatchList", true), ("informer of all", false)] {
-            let arguments = ["informer", "--namespace", &scene.places.common, "--resources", "configmaps"];
+            let arguments = ["informer", "--namespace", &scene.namespaces.common, "--resources", "configmaps"];
             let mut follower = Follower::start(&tools.clients(), &straight, &arguments, &client_go(watch_list))?;
             follower.wait_for("synced", SOON).await.with_context(|| format!("wait for {name}"))?;
             informers.push((name, follower));
         }
-        let place = Place { namespace: written.clone(), twins: false };
+        let place = WriterNamespace { namespace: written.clone(), has_duplicates: false };
         let resting = writers(&scene.members[..VISITOR], &place, seed, PACE);
         Ok(Self { observers, informers, writing: None, resting })
     }
@@ -83,12 +83,12 @@ impl Followers {
         for observer in &mut self.observers {
             loop {
                 // The clusters are read again each time, because a frozen cluster may delay an earlier write.
-                let union = union(&scene.members[..VISITOR], &scene.places.written).await?;
+                let member_objects = member_objects(&scene.members[..VISITOR], &scene.namespaces.written).await?;
                 let seen = observer.look().await.with_context(|| observer.name().to_owned())?;
                 if !seen.violations.is_empty() {
                     bail!("{}: {}", observer.name(), seen.violations.join("\n  "));
                 }
-                match seen.is(&union) {
+                match seen.is(&member_objects) {
                     Ok(()) => break,
                     Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(200)).await,
                     Err(error) => {
@@ -101,7 +101,7 @@ impl Followers {
         let all: BTreeSet<_> = CLUSTERS
             .iter()
             .flat_map(|home| (0..MAPS).map(move |number| format!("{home}-{number:02}")))
-            .map(|name| format!("{}/{name}", scene.places.common))
+            .map(|name| format!("{}/{name}", scene.namespaces.common))
             .collect();
         for (name, informer) in &mut self.informers {
             loop {

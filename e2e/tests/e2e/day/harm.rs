@@ -34,10 +34,10 @@ pub(super) struct Needs {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Harms(Mutex<Vec<Harm>>);
+pub(super) struct Harms(Mutex<Vec<FaultPeriod>>);
 
 #[derive(Debug)]
-struct Harm {
+struct FaultPeriod {
     reach: Reach,
     from: Instant,
     /// `None` while the fault lasts.
@@ -45,22 +45,22 @@ struct Harm {
 }
 
 /// An active fault. Dropping the value ends the fault.
-pub(super) struct Lasting<'a> {
+pub(super) struct ActiveFault<'a> {
     harms: &'a Harms,
     numbers: Vec<usize>,
 }
 
 impl Harms {
-    pub(super) fn begin(&self, reaches: &[Reach]) -> Lasting<'_> {
+    pub(super) fn begin(&self, reaches: &[Reach]) -> ActiveFault<'_> {
         let mut all = self.0.lock();
         let first = all.len();
-        all.extend(reaches.iter().map(|reach| Harm { reach: *reach, from: Instant::now(), until: None }));
-        Lasting { harms: self, numbers: (first..all.len()).collect() }
+        all.extend(reaches.iter().map(|reach| FaultPeriod { reach: *reach, from: Instant::now(), until: None }));
+        ActiveFault { harms: self, numbers: (first..all.len()).collect() }
     }
 
     /// Returns whether a fault excuses a request that was sent at this time and has now failed.
     pub(super) fn excuse(&self, needs: Needs, sent: Instant) -> bool {
-        let lasts = |harm: &&Harm| harm.until.is_none_or(|until| until + AFTERMATH >= sent);
+        let lasts = |harm: &&FaultPeriod| harm.until.is_none_or(|until| until + AFTERMATH >= sent);
         self.0.lock().iter().filter(lasts).any(|harm| harm.from <= Instant::now() && harm.reach.has(needs))
     }
 }
@@ -77,7 +77,7 @@ impl Reach {
     }
 }
 
-impl Drop for Lasting<'_> {
+impl Drop for ActiveFault<'_> {
     fn drop(&mut self) {
         let mut all = self.harms.0.lock();
         for number in &self.numbers {

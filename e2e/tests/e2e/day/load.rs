@@ -57,7 +57,7 @@ const IDLE_WATCHES: usize = 3;
 const ENDED_WITHIN: Duration = Duration::from_secs(100);
 
 /// Largest number of printed problems.
-const TOLD: usize = 12;
+const PRINTED_MAX: usize = 12;
 
 #[derive(Debug)]
 pub(super) enum Trouble {
@@ -70,7 +70,7 @@ pub(super) enum Trouble {
 pub(super) type Outcome<T = ()> = Result<T, Trouble>;
 
 #[derive(Default)]
-pub(super) struct Met {
+pub(super) struct LoadResults {
     counts: Mutex<BTreeMap<Kind, Count>>,
     problems: Mutex<Vec<String>>,
     pub(super) harms: Harms,
@@ -87,34 +87,35 @@ struct Count {
 
 /// The running load. Dropping it ends the load.
 pub(super) struct Load {
-    pub(super) met: Arc<Met>,
+    pub(super) results: Arc<LoadResults>,
     running: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
 /// The state that all clients share.
 #[derive(Clone)]
-pub(super) struct Part {
+pub(super) struct LoadContext {
     pub(super) scene: Arc<Scene>,
-    pub(super) met: Arc<Met>,
+    pub(super) results: Arc<LoadResults>,
     running: watch::Receiver<bool>,
 }
 
 /// The times at which a client sends its requests.
 struct Pace {
     pace: Interval,
-    part: Part,
+    part: LoadContext,
 }
 
 /// A request in flight. Dropping it decreases the count.
-struct Busy(Arc<Met>);
+struct Busy(Arc<LoadResults>);
 
 impl Load {
     /// Creates the users, and waits until each has its rights. Does not start the load.
     pub(super) async fn prepare(scene: &Arc<Scene>, seed: u64) -> anyhow::Result<Self> {
-        let met = Arc::<Met>::default();
+        let results = Arc::<LoadResults>::default();
         let running = watch::Sender::new(false);
-        let part = Part { scene: Arc::clone(scene), met: Arc::clone(&met), running: running.subscribe() };
+        let part =
+            LoadContext { scene: Arc::clone(scene), results: Arc::clone(&results), running: running.subscribe() };
         let mut tasks = JoinSet::new();
         let mut people = Vec::new();
         for number in 0..READERS + READERS_AT_FRONT {
@@ -134,7 +135,7 @@ impl Load {
             tasks.spawn(bystander.live(random));
         }
         streams::begin(&part, &mut tasks).await?;
-        Ok(Self { met, running, _tasks: tasks })
+        Ok(Self { results, running, _tasks: tasks })
     }
 
     /// Starts or resumes the requests of all clients.
@@ -148,7 +149,7 @@ impl Load {
         let deadline = Instant::now() + ENDED_WITHIN;
         // A client may have seen the running state, and not have counted its request yet.
         sleep(Duration::from_millis(50)).await;
-        while self.met.busy.load(Ordering::SeqCst) > 0 {
+        while self.results.busy.load(Ordering::SeqCst) > 0 {
             ensure!(Instant::now() < deadline, "requests do not end");
             sleep(Duration::from_millis(20)).await;
         }
@@ -156,7 +157,7 @@ impl Load {
     }
 }
 
-impl Part {
+impl LoadContext {
     /// Makes a schedule of requests with this period.
     fn pace(&self, period: Duration) -> Pace {
         let mut pace = interval(period);
@@ -173,11 +174,11 @@ impl Part {
     async fn ask(&self, kind: Kind, needs: Needs, asked: impl Future<Output = Outcome>) {
         let sent = Instant::now();
         let outcome = asked.await;
-        self.met.note(kind, needs, sent, outcome);
+        self.results.note(kind, needs, sent, outcome);
     }
 }
 
-impl Met {
+impl LoadResults {
     pub(super) fn note(&self, kind: Kind, needs: Needs, sent: Instant, outcome: Outcome) {
         let mut counts = self.counts.lock();
         let (count, kind) = (counts.entry(kind).or_default(), kind.name());
@@ -209,7 +210,7 @@ impl Met {
     pub(super) fn take(&self) -> anyhow::Result<String> {
         let counts = std::mem::take(&mut *self.counts.lock());
         let problems = std::mem::take(&mut *self.problems.lock());
-        let told = &problems[..problems.len().min(TOLD)];
+        let told = &problems[..problems.len().min(PRINTED_MAX)];
         ensure!(problems.is_empty(), "{} problems:\n  {}", problems.len(), told.join("\n  "));
         for kind in Kind::all() {
             counts.get(&kind).copied().unwrap_or_default().fits(kind)?;
@@ -252,8 +253,8 @@ impl Pace {
     async fn turn(&mut self) -> Option<Busy> {
         self.pace.tick().await;
         self.part.running.wait_for(|running| *running).await.ok()?;
-        self.part.met.busy.fetch_add(1, Ordering::SeqCst);
-        Some(Busy(Arc::clone(&self.part.met)))
+        self.part.results.busy.fetch_add(1, Ordering::SeqCst);
+        Some(Busy(Arc::clone(&self.part.results)))
     }
 }
 

@@ -31,14 +31,14 @@ pub(super) struct Sample {
     /// Number of client connections.
     connections: u64,
     /// Number of long-running requests: watches, logs, exec.
-    lasting: u64,
+    long_running: u64,
 }
 
 impl fmt::Display for Sample {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { memory, files, connections, lasting } = self;
+        let Self { memory, files, connections, long_running } = self;
         let memory = *memory as f64 / f64::from(1 << 20);
-        write!(formatter, "{memory:.1} MiB, {files} files, {connections} connections, {lasting} watches")
+        write!(formatter, "{memory:.1} MiB, {files} files, {connections} connections, {long_running} watches")
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn look(pid: u32, http: &HttpClient, log: &str) -> anyhow::Resu
         memory: kilobytes << 10,
         files: fs::read_dir(format!("/proc/{pid}/fd")).context("look at its files")?.count(),
         connections: metrics.sum("tributary_connections") as u64,
-        lasting: metrics.sum("tributary_limit_used{limit=\"long_running_requests\"}") as u64,
+        long_running: metrics.sum("tributary_limit_used{limit=\"long_running_requests\"}") as u64,
     })
 }
 
@@ -116,7 +116,7 @@ pub(super) fn is_flat(samples: &[Sample]) -> anyhow::Result<String> {
     for sample in rest {
         let is_more = sample.files > first.files + FILES_MORE
             || sample.connections > first.connections + CLIENTS_MORE
-            || sample.lasting > first.lasting + CLIENTS_MORE;
+            || sample.long_running > first.long_running + CLIENTS_MORE;
         ensure!(!is_more, "{sample}: once it had warmed up there were {first}");
     }
     let third = samples.len() / 3;

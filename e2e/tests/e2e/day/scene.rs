@@ -59,7 +59,7 @@ rules:
 - {level: Metadata}
 ";
 
-pub(super) struct Places {
+pub(super) struct Namespaces {
     /// Objects that all users may read, in all clusters; they never change.
     pub(super) common: String,
     /// The namespace in which each user has one object.
@@ -79,7 +79,7 @@ pub(super) struct Scene {
     pub(super) ports: [u16; 2],
     /// The relay between some clients and Tributary.
     pub(super) front: Relay,
-    pub(super) places: Places,
+    pub(super) namespaces: Namespaces,
     pub(super) configuration: Mutex<Configuration>,
     people: PeopleAuthority,
     folder: tempfile::TempDir,
@@ -139,15 +139,19 @@ impl Scene {
         let port = tributary.url().rsplit_once(':').and_then(|(_, port)| port.trim_matches('/').parse().ok());
         let front = Relay::start(port.context("the port of Tributary")?, seed ^ 0xf0).await?;
         let name = namespace::unique_name;
-        let places =
-            Places { common: name("common"), private: name("private"), written: name("written"), large: name("large") };
+        let namespaces = Namespaces {
+            common: name("common"),
+            private: name("private"),
+            written: name("written"),
+            large: name("large"),
+        };
         let scene = Self {
             tributary: context.fixture.watch_log(tributary).await,
             members,
             wires,
             ports,
             front,
-            places,
+            namespaces,
             configuration: Mutex::new(configuration),
             people,
             folder,
@@ -158,7 +162,7 @@ impl Scene {
 
     /// Creates the namespaces and objects of the day, and the rights that all users have.
     async fn furnish(&self) -> anyhow::Result<()> {
-        let Places { common, private, written, large } = &self.places;
+        let Namespaces { common, private, written, large } = &self.namespaces;
         for member in &self.members {
             for place in [common, private, written, large] {
                 namespace::create(place, &[member]).await?;

@@ -94,13 +94,13 @@ impl Fleet {
 }
 
 #[derive(Default)]
-struct Met {
+struct ReplicaResults {
     stop: AtomicBool,
     answered: AtomicUsize,
     lost: Mutex<Vec<String>>,
 }
 
-impl Met {
+impl ReplicaResults {
     /// Sends a request that must have one of these statuses. The request is repeated once only after a GOAWAY frame
     /// with NO_ERROR that excludes the request, as Go's client does.
     async fn ask(&self, request: RequestBuilder, due: &[u16]) -> Option<HttpResponse> {
@@ -126,13 +126,18 @@ impl Met {
 }
 
 /// Reads until the end of the test, with a new connection for each read or always with the same connection.
-async fn reads(met: Arc<Met>, kubeconfig: PathBuf, paths: [String; 3], is_new_each_time: bool) -> anyhow::Result<()> {
+async fn reads(
+    results: Arc<ReplicaResults>,
+    kubeconfig: PathBuf,
+    paths: [String; 3],
+    is_new_each_time: bool,
+) -> anyhow::Result<()> {
     let mut client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for path in paths.iter().cycle() {
-        if met.stop.load(Ordering::Relaxed) {
+        if results.stop.load(Ordering::Relaxed) {
             break;
         }
-        met.ask(client.get(path), &[200]).await;
+        results.ask(client.get(path), &[200]).await;
         if is_new_each_time {
             client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
         }
@@ -143,37 +148,37 @@ async fn reads(met: Arc<Met>, kubeconfig: PathBuf, paths: [String; 3], is_new_ea
 
 /// Lists in pages, with a new connection for each page. The balancer chooses a replica for each connection. A replica
 /// answers `continue` with the next page, or with 410 for an old list, after which clients list again.
-async fn pages(met: Arc<Met>, kubeconfig: PathBuf, maps: String) -> anyhow::Result<()> {
-    while !met.stop.load(Ordering::Relaxed) {
+async fn pages(results: Arc<ReplicaResults>, kubeconfig: PathBuf, maps: String) -> anyhow::Result<()> {
+    while !results.stop.load(Ordering::Relaxed) {
         let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
-        let Some(page) = met.ask(client.get(&format!("{maps}?limit=1")), &[200]).await else { continue };
+        let Some(page) = results.ask(client.get(&format!("{maps}?limit=1")), &[200]).await else { continue };
         let page = page.json()?;
         let token = page["metadata"]["continue"].as_str().context("all of it is on one page")?;
         tokio::time::sleep(Duration::from_millis(200)).await;
         let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
-        met.ask(client.get(&format!("{maps}?limit=1&continue={token}")), &[200, 410]).await;
+        results.ask(client.get(&format!("{maps}?limit=1&continue={token}")), &[200, 410]).await;
     }
     Ok(())
 }
 
 /// Writes a new value with each request, through the replicas.
-async fn writes(met: Arc<Met>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
+async fn writes(results: Arc<ReplicaResults>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
     let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
     for step in 0.. {
-        if met.stop.load(Ordering::Relaxed) {
+        if results.stop.load(Ordering::Relaxed) {
             break;
         }
         let patch = json!({"data": {"step": step.to_string()}});
-        met.ask(client.patch(&path, "merge-patch+json", &patch), &[200]).await;
+        results.ask(client.patch(&path, "merge-patch+json", &patch), &[200]).await;
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     Ok(())
 }
 
 /// Changes an object in each member repeatedly, without the replicas.
-async fn changes(met: Arc<Met>, members: [Arc<TestCluster>; 2], maps: String) -> anyhow::Result<()> {
+async fn changes(results: Arc<ReplicaResults>, members: [Arc<TestCluster>; 2], maps: String) -> anyhow::Result<()> {
     for generation in 1.. {
-        if met.stop.load(Ordering::Relaxed) {
+        if results.stop.load(Ordering::Relaxed) {
             break;
         }
         for member in &members {
@@ -248,27 +253,27 @@ pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) 
         let direct = HttpClient::from_kubeconfig(&direct, None).await?;
         eventually(SOON, async || direct.get(&maps).send().await?.expect(200).map(drop)).await?;
     }
-    let (met, mut tasks) = (Arc::new(Met::default()), JoinSet::new());
+    let (results, mut tasks) = (Arc::new(ReplicaResults::default()), JoinSet::new());
     let paths = [maps.clone(), format!("{maps}/of-member1"), format!("/clusters/member2{maps}/of-member2")];
     for index in 0..6 {
-        tasks.spawn(reads(Arc::clone(&met), person.clone(), paths.clone(), index % 3 == 0));
+        tasks.spawn(reads(Arc::clone(&results), person.clone(), paths.clone(), index % 3 == 0));
     }
-    tasks.spawn(writes(Arc::clone(&met), person.clone(), format!("{maps}/of-member2")));
-    tasks.spawn(pages(Arc::clone(&met), person.clone(), maps.clone()));
-    tasks.spawn(changes(Arc::clone(&met), members.clone(), maps.clone()));
+    tasks.spawn(writes(Arc::clone(&results), person.clone(), format!("{maps}/of-member2")));
+    tasks.spawn(pages(Arc::clone(&results), person.clone(), maps.clone()));
+    tasks.spawn(changes(Arc::clone(&results), members.clone(), maps.clone()));
     let mut informer = Informer::new(vec![http], &maps, 500);
     let long = Duration::from_secs(600);
     let rolled = tokio::select! {
         rolled = roll(&fleet, &mut replicas, &balancer, to) => rolled,
         followed = informer.follow(Instant::now() + long, long) => followed,
     };
-    met.stop.store(true, Ordering::Relaxed);
+    results.stop.store(true, Ordering::Relaxed);
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
     rolled?;
-    let lost = met.lost.lock().clone();
-    let answered = met.answered.load(Ordering::Relaxed);
+    let lost = results.lost.lock().clone();
+    let answered = results.answered.load(Ordering::Relaxed);
     ensure!(
         lost.is_empty(),
         "{} of {} requests were lost: {:#?}",

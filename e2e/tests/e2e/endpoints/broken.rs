@@ -53,8 +53,8 @@ async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> an
     let scene = Scene::new(&context, member, &endpoints, authority.pem()).await?;
     let address = format!("127.0.0.1:{}", front.port);
     let requests = async || scene.metric("tributary_endpoint_requests_total", &address).await;
-    let ((errors, reads), met) = scene
-        .under_load(false, async |met| {
+    let ((errors, reads), load_counts) = scene
+        .under_load(false, async |load_counts| {
             sleep(Duration::from_secs(1)).await;
             ensure!(requests().await? > 20, "it has its part while it is well");
             front.is_broken(true);
@@ -64,9 +64,9 @@ async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> an
             })
             .await?;
             sleep_until(front.first_error().context("the first error")? + KNOWN_AFTER).await;
-            let before = (front.errors(), met.reads.load(Ordering::Relaxed));
+            let before = (front.errors(), load_counts.reads.load(Ordering::Relaxed));
             sleep(MEASURED).await;
-            let measured = (front.errors() - before.0, met.reads.load(Ordering::Relaxed) - before.1);
+            let measured = (front.errors() - before.0, load_counts.reads.load(Ordering::Relaxed) - before.1);
             front.is_broken(false);
             let used = requests().await?;
             eventually(SOON, async || {
@@ -80,7 +80,7 @@ async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> an
         .await?;
     ensure!(reads as f64 >= RATE_MIN * MEASURED.as_secs_f64(), "{reads} requests in {MEASURED:?}");
     ensure!(errors * 50 <= reads, "{errors} of {reads} requests");
-    let (lost, all) = (met.lost.lock().len(), met.reads.load(Ordering::Relaxed));
+    let (lost, all) = (load_counts.lost.lock().len(), load_counts.reads.load(Ordering::Relaxed));
     ensure!(lost * 4 < all, "{lost} of {all} requests were not answered 200");
     Ok(())
 }
@@ -89,13 +89,13 @@ async fn endpoint_that_answers_500_gets_few_requests(context: TestContext) -> an
 struct Front {
     port: u16,
     broken: watch::Sender<bool>,
-    met: Arc<FrontMet>,
+    load_counts: Arc<FrontErrors>,
     _accepting: JoinSet<()>,
 }
 
 /// Number of the proxy's 500 answers, and the time of the first.
 #[derive(Default)]
-struct FrontMet {
+struct FrontErrors {
     errors: AtomicUsize,
     first: Mutex<Option<Instant>>,
 }
@@ -112,11 +112,11 @@ impl Front {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        let (broken, met) = (watch::Sender::new(false), Arc::<FrontMet>::default());
+        let (broken, load_counts) = (watch::Sender::new(false), Arc::<FrontErrors>::default());
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, acceptor, to, broken.subscribe(), (Arc::clone(&met), namespace)));
-        Ok(Self { port, broken, met, _accepting: accepting })
+        accepting.spawn(accept(listener, acceptor, to, broken.subscribe(), (Arc::clone(&load_counts), namespace)));
+        Ok(Self { port, broken, load_counts, _accepting: accepting })
     }
 
     /// Switches between forwarding and answering 500, and closes every connection.
@@ -126,11 +126,11 @@ impl Front {
 
     /// Number of 500 answers.
     fn errors(&self) -> usize {
-        self.met.errors.load(Ordering::Relaxed)
+        self.load_counts.errors.load(Ordering::Relaxed)
     }
 
     fn first_error(&self) -> Option<Instant> {
-        *self.met.first.lock()
+        *self.load_counts.first.lock()
     }
 }
 
@@ -139,17 +139,17 @@ async fn accept(
     acceptor: TlsAcceptor,
     to: u16,
     broken: watch::Receiver<bool>,
-    (met, namespace): (Arc<FrontMet>, Bytes),
+    (load_counts, namespace): (Arc<FrontErrors>, Bytes),
 ) {
     let mut connections = JoinSet::new();
     while let Ok((near, _)) = listener.accept().await {
-        let (acceptor, mut broken, met) = (acceptor.clone(), broken.clone(), Arc::clone(&met));
+        let (acceptor, mut broken, load_counts) = (acceptor.clone(), broken.clone(), Arc::clone(&load_counts));
         let namespace = namespace.clone();
         let is_broken = *broken.borrow_and_update();
         connections.spawn(async move {
             let serving = async {
                 match is_broken {
-                    true => answer(near, acceptor, met, namespace).await,
+                    true => answer(near, acceptor, load_counts, namespace).await,
                     false => pass(near, to).await,
                 }
             };
@@ -169,17 +169,17 @@ async fn pass(mut near: TcpStream, to: u16) {
 }
 
 /// Answers `/readyz` and the namespace kube-system like a healthy server, and everything else with 500.
-async fn answer(near: TcpStream, acceptor: TlsAcceptor, met: Arc<FrontMet>, namespace: Bytes) {
+async fn answer(near: TcpStream, acceptor: TlsAcceptor, load_counts: Arc<FrontErrors>, namespace: Bytes) {
     let Ok(tls) = acceptor.accept(near).await else { return };
     let service = service_fn(move |request: Request<Incoming>| {
-        let (met, namespace) = (Arc::clone(&met), namespace.clone());
+        let (load_counts, namespace) = (Arc::clone(&load_counts), namespace.clone());
         async move {
             let is_namespace = request.uri().path() == "/api/v1/namespaces/kube-system";
             let is_well = is_namespace || matches!(request.uri().path(), "/readyz" | "/livez/ping");
             // Tributary's own health checks do not count.
             if request.uri().path().ends_with("/configmaps/one") {
-                met.errors.fetch_add(1, Ordering::Relaxed);
-                met.first.lock().get_or_insert_with(Instant::now);
+                load_counts.errors.fetch_add(1, Ordering::Relaxed);
+                load_counts.first.lock().get_or_insert_with(Instant::now);
             }
             let text = if is_namespace { namespace } else { Bytes::from_static(b"ok") };
             let mut answer = Response::new(Full::new(text));

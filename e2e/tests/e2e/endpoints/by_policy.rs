@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(60);
 const SHORT: usize = 12;
 
 /// Number of open watches, and of open exec sessions. So many would rarely use one server by chance.
-const LASTING: usize = 6;
+const LONG_RUNNING: usize = 6;
 
 /// The audit policy itself records no request.
 const AUDIT_POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}";
@@ -157,11 +157,11 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
 
     // Long-running requests: watches, and exec sessions, which switch protocols.
     let follow = format!("{own}/secrets?watch=1");
-    let watches = try_join_all((0..LASTING).map(|_| http.watch(&follow))).await?;
+    let watches = try_join_all((0..LONG_RUNNING).map(|_| http.watch(&follow))).await?;
     let kubectl = Kubectl::new(tools, tributary.kubeconfig())?;
     let shell = ["--context", "chosen", "-n", &namespace, "exec", "one", "--", "sh", "-c", "echo begun; sleep 600"];
     let mut shells = Vec::new();
-    for _ in 0..LASTING {
+    for _ in 0..LONG_RUNNING {
         shells.push(kubectl.spawn(&shell)?);
     }
     for shell in &mut shells {
@@ -173,7 +173,7 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
     );
     for labels in [&watched[..], &opened] {
         let open = of_each(&apiservers, OPEN, labels).await?;
-        ensure!(open == [0, LASTING], "{labels:?}: {open:?}");
+        ensure!(open == [0, LONG_RUNNING], "{labels:?}: {open:?}");
     }
     drop(watches);
     for shell in &mut shells {
@@ -188,7 +188,7 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
             of.filter(|line| verb.is_none_or(|verb| line["verb"] == verb)).count()
         };
         let counts = [written("secrets", Some("list")), written("secrets", Some("watch")), written("pods/exec", None)];
-        ensure!(counts == [SHORT, LASTING, LASTING], "{counts:?} of {lines:#?}");
+        ensure!(counts == [SHORT, LONG_RUNNING, LONG_RUNNING], "{counts:?} of {lines:#?}");
         ensure!(lines.len() == counts.iter().sum::<usize>(), "others are written: {lines:#?}");
         Ok(())
     })
@@ -208,7 +208,10 @@ async fn policy_selects_the_endpoints_and_logs_of_its_requests(context: TestCont
             of.filter(|event| event["objectRef"]["subresource"] == *subresource).count()
         };
         let counts = [of("secrets", &Value::Null), of("pods", &json!("exec"))];
-        ensure!(counts == [SHORT + LASTING, LASTING] && ended.len() == SHORT + 2 * LASTING, "{counts:?}: {ended:#?}");
+        ensure!(
+            counts == [SHORT + LONG_RUNNING, LONG_RUNNING] && ended.len() == SHORT + 2 * LONG_RUNNING,
+            "{counts:?}: {ended:#?}"
+        );
         Ok(())
     })
     .await

@@ -46,7 +46,7 @@ async fn requests_in_flight_continue_at_a_removed_endpoint(context: TestContext)
     })
     .await?;
     let address = format!("127.0.0.1:{}", ports[0]);
-    let (sent, met) = scene
+    let (sent, load_counts) = scene
         .under_load(true, async |_| {
             scene.describe(&[second])?;
             let is_drained = format!("endpoint=\"{address}\",reason=\"drain\"}} 1");
@@ -61,7 +61,7 @@ async fn requests_in_flight_continue_at_a_removed_endpoint(context: TestContext)
             Ok(scene.metric("tributary_endpoint_requests_total", &address).await? - before)
         })
         .await?;
-    ensure!(met.lost.lock().is_empty(), "{:#?}", met.lost.lock());
+    ensure!(load_counts.lost.lock().is_empty(), "{:#?}", load_counts.lost.lock());
     // Four hundred requests were sent in the meantime. One of them may have chosen its endpoint before the change.
     ensure!(sent <= 2, "{sent} requests were sent to the endpoint that is drained");
     let before = at_first.load(Ordering::Relaxed);

@@ -51,7 +51,7 @@ pub(super) struct Scene {
 }
 
 #[derive(Default)]
-pub(super) struct Met {
+pub(super) struct LoadCounts {
     pub(super) reads: AtomicUsize,
     pub(super) writes: AtomicUsize,
     /// The errors of failed requests.
@@ -100,22 +100,22 @@ impl Scene {
     pub(super) async fn under_load<T>(
         &self,
         writes: bool,
-        part: impl AsyncFnOnce(Arc<Met>) -> anyhow::Result<T>,
-    ) -> anyhow::Result<(T, Arc<Met>)> {
-        let met = Arc::<Met>::default();
+        part: impl AsyncFnOnce(Arc<LoadCounts>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Arc<LoadCounts>)> {
+        let load_counts = Arc::<LoadCounts>::default();
         let load = async {
             let (mut tick, mut asking) = (interval(PERIOD), JoinSet::new());
             tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
             for number in 0_usize.. {
                 tick.tick().await;
-                if met.stop.load(Ordering::Relaxed) {
+                if load_counts.stop.load(Ordering::Relaxed) {
                     break;
                 }
-                let (met, http, object) = (Arc::clone(&met), self.http.clone(), self.object.clone());
+                let (load_counts, http, object) = (Arc::clone(&load_counts), self.http.clone(), self.object.clone());
                 asking.spawn(async move {
                     match writes && number.is_multiple_of(REQUESTS_FOR_EACH_WRITE) {
-                        true => met.write(&http, &object, number).await,
-                        false => met.read(&http, &object).await,
+                        true => load_counts.write(&http, &object, number).await,
+                        false => load_counts.read(&http, &object).await,
                     }
                 });
                 while asking.try_join_next().is_some() {}
@@ -125,9 +125,9 @@ impl Scene {
         };
         let part = async {
             let begun = Instant::now();
-            let outcome = part(Arc::clone(&met)).await;
-            met.stop.store(true, Ordering::Relaxed);
-            outcome.map(|outcome| (outcome, met.sent() as f64 / begun.elapsed().as_secs_f64()))
+            let outcome = part(Arc::clone(&load_counts)).await;
+            load_counts.stop.store(true, Ordering::Relaxed);
+            outcome.map(|outcome| (outcome, load_counts.sent() as f64 / begun.elapsed().as_secs_f64()))
         };
         let (outcome, ()) = tokio::join!(part, load);
         let (outcome, rate) = outcome?;
@@ -137,7 +137,7 @@ impl Scene {
             rate >= RATE_MIN,
             "{rate:.0} requests a second were sent of {meant:.0}: the machine has too much to do"
         );
-        Ok((outcome, met))
+        Ok((outcome, load_counts))
     }
 
     /// Number of requests in flight to an endpoint. A health check may count for a moment.
@@ -163,7 +163,7 @@ fn describe(folder: &Path, member: &TestCluster, endpoints: &[String]) -> anyhow
     Ok(fs::rename(folder.join("new"), folder.join("member.yaml"))?)
 }
 
-impl Met {
+impl LoadCounts {
     /// Number of requests so far. A repeated request counts once.
     fn sent(&self) -> usize {
         self.reads.load(Ordering::Relaxed) + self.writes.load(Ordering::Relaxed)

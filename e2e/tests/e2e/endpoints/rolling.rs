@@ -26,7 +26,7 @@ async fn rolling_restart_of_three_apiservers_loses_no_repeatable_request(context
     let ports = [member.apiserver_port(), second, third];
     let endpoints = ports.map(|port| format!("https://127.0.0.1:{port}"));
     let scene = Scene::new(&context, member, &endpoints, "").await?;
-    let ((), met) = scene
+    let ((), load_counts) = scene
         .under_load(true, async |_| {
             for port in ports {
                 scene.member.restart_apiserver(port).await?;
@@ -41,11 +41,11 @@ async fn rolling_restart_of_three_apiservers_loses_no_repeatable_request(context
             Ok(())
         })
         .await?;
-    let (reads, writes) = (met.reads.load(Ordering::Relaxed), met.writes.load(Ordering::Relaxed));
+    let (reads, writes) = (load_counts.reads.load(Ordering::Relaxed), load_counts.writes.load(Ordering::Relaxed));
     // The server may have executed a write that was in flight at its end. Only the client can decide whether to repeat
     // such a write.
     let is_unsure = |error: &String| error.starts_with("write") && error.contains("may have been carried out");
-    let (unsure, lost): (Vec<_>, Vec<_>) = met.lost.lock().drain(..).partition(is_unsure);
+    let (unsure, lost): (Vec<_>, Vec<_>) = load_counts.lost.lock().drain(..).partition(is_unsure);
     ensure!(lost.is_empty(), "{} of {reads} reads and {writes} writes: {:#?}", lost.len(), &lost[..lost.len().min(5)]);
     ensure!(unsure.len() <= ports.len(), "about one is under way at a server's end: {unsure:#?}");
     ensure!(reads > 1_000 && writes > 100, "{reads} and {writes}");

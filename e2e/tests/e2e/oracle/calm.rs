@@ -8,8 +8,8 @@
 use super::{
     SYNC,
     faults::World,
+    member_objects,
     observer::{KubeRs, Seen},
-    union,
 };
 use crate::context::eventually;
 use anyhow::{Context, ensure};
@@ -84,8 +84,8 @@ impl OwnClient {
     /// Waits until this client has the member's objects. Returns the states that it has missed since [`Calm::begin`].
     async fn missed(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
         let holds_all = async || {
-            let union = union(std::slice::from_ref(&self.member), namespace).await?;
-            self.client.look()?.is(&union)
+            let member_objects = member_objects(std::slice::from_ref(&self.member), namespace).await?;
+            self.client.look()?.is(&member_objects)
         };
         eventually(SYNC, holds_all).await.context("wait until it holds what the member holds")?;
         let now = self.client.look()?;

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tributary_e2e::{TestCluster, Tributary};
-use tributary_simulator::{Relay, Weather};
+use tributary_simulator::{Relay, RelayMode};
 
 /// The members, Tributary and their connections. All of them can fail.
 pub(super) struct World {
@@ -80,7 +80,7 @@ enum Fault {
     FreezeEtcd,
     /// All open connections are closed once.
     CutOnce,
-    Weather(Weather),
+    RelayMode(RelayMode),
     Drain,
     Kill,
 }
@@ -170,18 +170,18 @@ fn events_of(target: Target, length: Duration, random: &mut StdRng) -> Vec<Event
 
 fn fault_of(target: Target, random: &mut StdRng) -> Fault {
     let number = random.random_range(0..10);
-    let weather = |random: &mut StdRng| match random.random_range(0..10) {
+    let relay_mode = |random: &mut StdRng| match random.random_range(0..10) {
         0..=1 => Fault::CutOnce,
-        2..=5 => Fault::Weather(Weather::Cut { within: 1 << random.random_range(9..19) }),
-        6..=7 => Fault::Weather(Weather::Slow { bytes_per_second: 1 << random.random_range(8..16) }),
-        _ => Fault::Weather(Weather::Silent),
+        2..=5 => Fault::RelayMode(RelayMode::Cut { within: 1 << random.random_range(9..19) }),
+        6..=7 => Fault::RelayMode(RelayMode::Slow { bytes_per_second: 1 << random.random_range(8..16) }),
+        _ => Fault::RelayMode(RelayMode::Silent),
     };
     match (target, number) {
         (Target::Member(_), 0..=2) => Fault::KillMember,
         (Target::Member(_), 3..=5) => Fault::KillApiserver,
         (Target::Member(_), 6..=7) => Fault::FreezeApiserver,
         (Target::Member(_), _) => Fault::FreezeEtcd,
-        (Target::Wire(_) | Target::Front, _) => weather(random),
+        (Target::Wire(_) | Target::Front, _) => relay_mode(random),
         (Target::Server, 0..=4) => Fault::Drain,
         (Target::Server, _) => Fault::Kill,
     }
@@ -241,10 +241,10 @@ async fn play_member(member: &TestCluster, event: &Event) -> anyhow::Result<()> 
 
 async fn play_relay(relay: &Relay, event: &Event) {
     match event.fault {
-        Fault::Weather(weather) => {
-            relay.set(weather);
+        Fault::RelayMode(relay_mode) => {
+            relay.set(relay_mode);
             sleep(event.lasts).await;
-            relay.set(Weather::Clear);
+            relay.set(RelayMode::Clear);
         }
         _ => relay.cut(),
     }

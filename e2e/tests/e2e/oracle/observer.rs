@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 pub(crate) const RESOURCES: [&str; 2] = ["configmaps", "pods"];
 
 /// The objects of all members by resource, namespace and name. A name in several members has one state for each.
-pub(crate) type Union = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
+pub(crate) type MemberObjects = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
 
 /// A client that follows the resources.
 pub(crate) enum Observer {
@@ -142,10 +142,10 @@ fn seen(dump: &Value) -> anyhow::Result<Seen> {
 
 impl Seen {
     /// Checks that every store has the union of the members' objects.
-    pub(crate) fn is(&self, union: &Union) -> anyhow::Result<()> {
+    pub(crate) fn is(&self, member_objects: &MemberObjects) -> anyhow::Result<()> {
         for (name, store) in &self.stores {
             let resource = name.split('/').next().unwrap_or_default();
-            let Some(members) = union.get(resource) else { bail!("a store of {resource}") };
+            let Some(members) = member_objects.get(resource) else { bail!("a store of {resource}") };
             for (key, states) in members {
                 let held = store.get(key).with_context(|| format!("{name}: {key} is missing: {states:?}"))?;
                 ensure!(states.contains(held), "{name}: {key} is {held:?} instead of {states:?}");

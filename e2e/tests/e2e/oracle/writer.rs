@@ -41,10 +41,10 @@ const DOWN: Duration = Duration::from_millis(100);
 
 /// The namespace of the writers, and the scheme of their names.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct WriterNamespace {
     pub(crate) namespace: String,
     /// True if all members have the same names.
-    pub(crate) twins: bool,
+    pub(crate) has_duplicates: bool,
 }
 
 /// The running writers of all members.
@@ -82,10 +82,10 @@ impl Writers {
 }
 
 /// Makes writers of these members, with unused names. `pace` is the number of writes per second and member.
-pub(crate) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64, pace: u32) -> Vec<Writer> {
+pub(crate) fn writers(members: &[Arc<TestCluster>], place: &WriterNamespace, seed: u64, pace: u32) -> Vec<Writer> {
     let mut writers = Vec::new();
     for (index, member) in members.iter().enumerate() {
-        let owner = if place.twins { "twin" } else { member.name() };
+        let owner = if place.has_duplicates { "twin" } else { member.name() };
         for writer in 0..WRITERS {
             let slots = (0..NAMES).map(|number| {
                 // A third of the objects are pods.

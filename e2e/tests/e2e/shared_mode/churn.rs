@@ -127,7 +127,7 @@ enum Means {
 
 /// A namespace of a member, for one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct UserNamespace {
     person: usize,
     member: usize,
     namespace: usize,
@@ -145,23 +145,23 @@ struct State {
 
 /// The members' decisions by user, member and namespace.
 #[derive(Debug, Default)]
-struct Timeline(BTreeMap<Place, Vec<State>>);
+struct Timeline(BTreeMap<UserNamespace, Vec<State>>);
 
 impl Timeline {
     /// Returns whether a member's decision was `may` at some time between `from - bound` and `to`.
-    fn said(&self, place: Place, may: bool, (from, to): (Instant, Instant), bound: Duration) -> bool {
+    fn said(&self, place: UserNamespace, may: bool, (from, to): (Instant, Instant), bound: Duration) -> bool {
         let since = from.checked_sub(bound).unwrap_or(from);
         let counts = |state: &&State| state.from <= to && state.to.is_none_or(|end| end >= since);
         self.0[&place].iter().filter(counts).any(|state| state.may == may)
     }
 
     /// The first time after `moment` at which a member's decision became a refusal.
-    fn lost_after(&self, place: Place, moment: Instant) -> Option<Instant> {
+    fn lost_after(&self, place: UserNamespace, moment: Instant) -> Option<Instant> {
         self.0[&place].iter().filter(|state| state.may).filter_map(|state| state.to).find(|lost| *lost > moment)
     }
 
     /// Formats the decisions about a namespace, for a message.
-    fn of(&self, place: Place) -> String {
+    fn of(&self, place: UserNamespace) -> String {
         format!("{place:?}: {:?}", self.0[&place])
     }
 
@@ -171,14 +171,14 @@ impl Timeline {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Question {
+enum ReadRequest {
     All,
     Of { namespace: usize },
     Named { member: usize, namespace: usize },
 }
 
 #[derive(Clone, Debug)]
-enum Said {
+enum AnswerContent {
     /// The objects in the answer, as member, namespace and name.
     Shown(BTreeSet<(usize, usize, String)>),
     Nowhere,
@@ -188,22 +188,22 @@ enum Said {
 #[derive(Debug)]
 struct Answer {
     person: usize,
-    question: Question,
+    question: ReadRequest,
     during: (Instant, Instant),
-    said: Said,
+    said: AnswerContent,
 }
 
 /// A list of all namespaces and a watch from its version.
 #[derive(Debug)]
 struct Watch {
     person: usize,
-    listed: BTreeSet<Place>,
+    listed: BTreeSet<UserNamespace>,
     /// Time from the start of the list to the end of the watch.
     during: (Instant, Instant),
     /// Time at which the list arrived.
     from: Instant,
     /// The events of the watch: namespace, name and time.
-    told: Vec<(Place, String, Instant)>,
+    told: Vec<(UserNamespace, String, Instant)>,
 }
 
 #[derive(Debug)]
@@ -277,11 +277,11 @@ impl Churn {
             self.tells_all_that_it_may(&timeline, watch, &made)?;
         }
         // A run proves nothing without changes, or if all users have all rights.
-        let count = |is: fn(&Said) -> bool| answers.iter().filter(|answer| is(&answer.said)).count();
+        let count = |is: fn(&AnswerContent) -> bool| answers.iter().filter(|answer| is(&answer.said)).count();
         let counts = [
             timeline.turns(),
-            count(|said| matches!(said, Said::Shown(_))),
-            count(|said| matches!(said, Said::Forbidden | Said::Nowhere)),
+            count(|said| matches!(said, AnswerContent::Shown(_))),
+            count(|said| matches!(said, AnswerContent::Forbidden | AnswerContent::Nowhere)),
             watches.len(),
             watches.iter().map(|watch| watch.told.len()).sum(),
         ];
@@ -295,7 +295,7 @@ impl Churn {
         for person in 0..PEOPLE {
             for member in 0..MEMBERS {
                 for namespace in 0..NAMESPACES {
-                    let place = Place { person, member, namespace };
+                    let place = UserNamespace { person, member, namespace };
                     // Earlier bindings may not have taken effect yet.
                     let from = Instant::now().checked_sub(MEMBER_SAYS).context("the clock has just begun")?;
                     timeline.0.insert(place, vec![State { may: self.lets(place).await?, from, to: None }]);
@@ -304,7 +304,7 @@ impl Churn {
         }
         let places: Vec<_> = timeline.0.keys().copied().collect();
         let end = Instant::now() + self.pace.lasts;
-        let mut has_right: BTreeSet<Place> = places.iter().copied().collect();
+        let mut has_right: BTreeSet<UserNamespace> = places.iter().copied().collect();
         while Instant::now() < end {
             let place = places[random.random_range(0..places.len())];
             let began = Instant::now();
@@ -325,7 +325,11 @@ impl Churn {
         Ok(timeline)
     }
 
-    async fn turn(&self, Place { person, member, namespace }: Place, is_given: bool) -> anyhow::Result<()> {
+    async fn turn(
+        &self,
+        UserNamespace { person, member, namespace }: UserNamespace,
+        is_given: bool,
+    ) -> anyhow::Result<()> {
         let (member, namespace) = (&self.shared.members[member], &self.namespaces[namespace]);
         let (name, _) = &self.people[person];
         let api = "rbac.authorization.k8s.io";
@@ -354,7 +358,7 @@ impl Churn {
     }
 
     /// Returns whether the member itself allows a user to read the namespace.
-    async fn lets(&self, Place { person, member, namespace }: Place) -> anyhow::Result<bool> {
+    async fn lets(&self, UserNamespace { person, member, namespace }: UserNamespace) -> anyhow::Result<bool> {
         let (member, namespace) = (&self.shared.members[member], &self.namespaces[namespace]);
         let list = member.http().get(&format!("/api/v1/namespaces/{namespace}/configmaps?limit=1"));
         let answer = list.header("impersonate-user", &self.people[person].0).send().await?;
@@ -366,7 +370,7 @@ impl Churn {
     }
 
     /// Waits until the member itself follows the change. Returns its decision.
-    async fn says(&self, place: Place, is_given: bool) -> anyhow::Result<bool> {
+    async fn says(&self, place: UserNamespace, is_given: bool) -> anyhow::Result<bool> {
         let (namespace, (name, _)) = (&self.namespaces[place.namespace], &self.people[place.person]);
         let asked = json!({"user": name, "resourceAttributes": {"resource": "configmaps", "namespace": namespace}});
         let may = match &self.means {
@@ -400,9 +404,9 @@ impl Churn {
         while !self.is_over.load(Ordering::Relaxed) {
             let (member, namespace) = (random.random_range(0..MEMBERS), random.random_range(0..NAMESPACES));
             let question = match random.random_range(0..3) {
-                0 => Question::All,
-                1 => Question::Of { namespace },
-                _ => Question::Named { member, namespace },
+                0 => ReadRequest::All,
+                1 => ReadRequest::Of { namespace },
+                _ => ReadRequest::Named { member, namespace },
             };
             answers.push(self.asks(person, question).await?.0);
             sleep(Duration::from_millis(30)).await;
@@ -411,11 +415,11 @@ impl Churn {
     }
 
     /// Sends one request. Returns the comparable answer, and its JSON.
-    async fn asks(&self, person: usize, question: Question) -> anyhow::Result<(Answer, Value)> {
+    async fn asks(&self, person: usize, question: ReadRequest) -> anyhow::Result<(Answer, Value)> {
         let path = match question {
-            Question::All => "/api/v1/configmaps".to_owned(),
-            Question::Of { namespace } => format!("/api/v1/namespaces/{}/configmaps", self.namespaces[namespace]),
-            Question::Named { member, namespace } => {
+            ReadRequest::All => "/api/v1/configmaps".to_owned(),
+            ReadRequest::Of { namespace } => format!("/api/v1/namespaces/{}/configmaps", self.namespaces[namespace]),
+            ReadRequest::Named { member, namespace } => {
                 let (namespace, member) = (&self.namespaces[namespace], self.shared.members[member].name());
                 format!("/api/v1/namespaces/{namespace}/configmaps/a-{member}")
             }
@@ -425,14 +429,16 @@ impl Churn {
         let during = (began, Instant::now());
         let (status, json) = (answer.status.as_u16(), answer.json()?);
         let said = match (status, question) {
-            (200, Question::Named { .. }) => Said::Shown(self.seen(&json)?.into_iter().collect()),
+            (200, ReadRequest::Named { .. }) => AnswerContent::Shown(self.seen(&json)?.into_iter().collect()),
             (200, _) => {
                 let items = json["items"].as_array().context("no items")?;
                 let seen: Vec<_> = items.iter().map(|item| self.seen(item)).collect::<anyhow::Result<_>>()?;
-                Said::Shown(seen.into_iter().flatten().filter(|(.., name)| !name.starts_with("new-")).collect())
+                AnswerContent::Shown(
+                    seen.into_iter().flatten().filter(|(.., name)| !name.starts_with("new-")).collect(),
+                )
             }
-            (403, _) => Said::Forbidden,
-            (404, Question::Named { .. }) => Said::Nowhere,
+            (403, _) => AnswerContent::Forbidden,
+            (404, ReadRequest::Named { .. }) => AnswerContent::Nowhere,
             _ => bail!("{path}: {status}: {json}"),
         };
         Ok((Answer { person, question, during, said }, json))
@@ -455,12 +461,12 @@ impl Churn {
     async fn watches(&self, person: usize) -> anyhow::Result<Vec<Watch>> {
         let mut watches = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
-            let (answer, list) = self.asks(person, Question::All).await?;
-            let Said::Shown(shown) = &answer.said else {
+            let (answer, list) = self.asks(person, ReadRequest::All).await?;
+            let AnswerContent::Shown(shown) = &answer.said else {
                 sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let place = |member: usize, namespace: usize| Place { person, member, namespace };
+            let place = |member: usize, namespace: usize| UserNamespace { person, member, namespace };
             let listed = shown.iter().map(|(member, namespace, _)| place(*member, *namespace)).collect();
             let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
             let path = format!("/api/v1/configmaps?watch=1&resourceVersion={version}");
@@ -478,7 +484,11 @@ impl Churn {
     }
 
     /// Collects the events of a watch until its end.
-    async fn follow(&self, person: usize, mut events: EventStream) -> anyhow::Result<Vec<(Place, String, Instant)>> {
+    async fn follow(
+        &self,
+        person: usize,
+        mut events: EventStream,
+    ) -> anyhow::Result<Vec<(UserNamespace, String, Instant)>> {
         let mut told = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
             let Ok(event) = timeout(Duration::from_millis(100), events.next(MEMBER_SAYS)).await else { continue };
@@ -488,7 +498,7 @@ impl Churn {
                 break;
             }
             if let Some((member, namespace, name)) = self.seen(&event["object"])? {
-                told.push((Place { person, member, namespace }, name, Instant::now()));
+                told.push((UserNamespace { person, member, namespace }, name, Instant::now()));
             }
         }
         Ok(told)
@@ -497,27 +507,27 @@ impl Churn {
     /// Checks that an answer agrees with the members' decisions: it has all or none of the objects of each namespace.
     fn is_of_the_moment(&self, timeline: &Timeline, answer: &Answer) -> anyhow::Result<()> {
         let said = |member, namespace, may| {
-            let place = Place { person: answer.person, member, namespace };
+            let place = UserNamespace { person: answer.person, member, namespace };
             timeline.said(place, may, answer.during, self.pace.bound)
         };
         let places: Vec<(usize, usize)> = match answer.question {
-            Question::All => (0..MEMBERS).flat_map(|member| (0..NAMESPACES).map(move |of| (member, of))).collect(),
-            Question::Of { namespace } | Question::Named { namespace, .. } => {
+            ReadRequest::All => (0..MEMBERS).flat_map(|member| (0..NAMESPACES).map(move |of| (member, of))).collect(),
+            ReadRequest::Of { namespace } | ReadRequest::Named { namespace, .. } => {
                 (0..MEMBERS).map(|member| (member, namespace)).collect()
             }
         };
         let is_nothing = |&(member, namespace): &(usize, usize)| said(member, namespace, false);
         match (&answer.said, answer.question) {
-            (Said::Forbidden, _) => ensure!(places.iter().all(is_nothing), "it is allowed"),
-            (Said::Nowhere, Question::Named { member, namespace }) => {
+            (AnswerContent::Forbidden, _) => ensure!(places.iter().all(is_nothing), "it is allowed"),
+            (AnswerContent::Nowhere, ReadRequest::Named { member, namespace }) => {
                 ensure!(is_nothing(&(member, namespace)), "it is there");
                 ensure!((0..MEMBERS).any(|member| said(member, namespace, true)), "it is forbidden");
             }
-            (Said::Shown(shown), Question::Named { member, namespace }) => {
+            (AnswerContent::Shown(shown), ReadRequest::Named { member, namespace }) => {
                 let own = (member, namespace, format!("a-{}", self.shared.members[member].name()));
                 ensure!(*shown == BTreeSet::from([own]) && said(member, namespace, true), "it is not to be seen");
             }
-            (Said::Shown(shown), _) => {
+            (AnswerContent::Shown(shown), _) => {
                 ensure!(!shown.is_empty(), "an empty list instead of a refusal");
                 for (member, namespace) in places {
                     let here = shown.iter().filter(|(of, within, _)| (*of, *within) == (member, namespace)).count();
@@ -530,7 +540,7 @@ impl Churn {
                     }
                 }
             }
-            (Said::Nowhere, _) => bail!("a collection is nowhere"),
+            (AnswerContent::Nowhere, _) => bail!("a collection is nowhere"),
         }
         Ok(())
     }
@@ -556,7 +566,7 @@ impl Churn {
     /// Checks that a watch reported every object that was created while its user had the right throughout.
     fn tells_all_that_it_may(&self, timeline: &Timeline, watch: &Watch, made: &[Made]) -> anyhow::Result<()> {
         for Made { member, namespace, name, during: (sent, there) } in made {
-            let place = Place { person: watch.person, member: *member, namespace: *namespace };
+            let place = UserNamespace { person: watch.person, member: *member, namespace: *namespace };
             // An object that was created before the list arrived may be in the list.
             let is_during = *sent > watch.from && *there + self.pace.bound < watch.during.1;
             let is_lost = timeline.said(place, false, (watch.during.0, watch.during.1), Duration::ZERO);

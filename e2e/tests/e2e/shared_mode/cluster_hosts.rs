@@ -429,7 +429,7 @@ async fn converted_cluster_host_accepts_tokens_reviewed_by_its_cluster(context: 
     fs::create_dir(&config)?;
     fs::write(config.join("clusters.yaml"), converted.stdout)?;
     // `clientCAData` enables the shared mode without a flag.
-    let tributary = Tributary::configured(&config).for_many().start().await?;
+    let tributary = Tributary::configured(&config).in_shared_mode().start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let proxy = proxy_to(tributary.url().trim_start_matches("https://").parse()?).await?;
     let kubeconfig_of = |token: &str| {

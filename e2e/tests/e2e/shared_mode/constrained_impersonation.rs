@@ -26,7 +26,11 @@ fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Valu
 }
 
 /// The comparable part of an answer: its code, the message of a refusal, and the names in a list.
-async fn told(http: &HttpClient, (method, path): (&Method, &str), headers: &[(&str, &str)]) -> anyhow::Result<Value> {
+async fn comparable_decision(
+    http: &HttpClient,
+    (method, path): (&Method, &str),
+    headers: &[(&str, &str)],
+) -> anyhow::Result<Value> {
     let mut request = http.request(method.clone(), path);
     for (name, value) in headers {
         request = request.header(name, value);
@@ -133,11 +137,11 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
     for (account, token) in tokens.iter().enumerate() {
         // A kube-apiserver first tries the mode that last allowed a user to impersonate, and refuses with that mode's
         // message. For an account with the verb `impersonate`, the message depends on earlier requests.
-        let comparable = |mut told: Value| {
-            if account == 1 && told["code"] == 403 {
-                told = json!({"code": 403});
+        let comparable = |mut comparable_decision: Value| {
+            if account == 1 && comparable_decision["code"] == 403 {
+                comparable_decision = json!({"code": 403});
             }
-            told
+            comparable_decision
         };
         let through = endpoint.http(token).await?;
         let bearer = format!("Bearer {token}");
@@ -145,7 +149,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
         // The endpoint needs time to accept the token and to read the new rights.
         eventually(KEYS_PATIENCE, async || {
             let path = format!("/clusters/{}{who}", member.name());
-            let itself = told(&through, (&Method::POST, &path), &[]).await?;
+            let itself = comparable_decision(&through, (&Method::POST, &path), &[]).await?;
             ensure!(itself["code"] == 201, "{itself}");
             Ok(())
         })
@@ -158,9 +162,9 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
                 // The rights of all accounts take effect together with the rights of the first account.
                 let patience = if differing.is_empty() && number == 0 { SOON } else { Duration::from_secs(1) };
                 let same = eventually(patience, async || {
-                    let expected = comparable(told(&directly, (method, path), &with_token).await?);
+                    let expected = comparable(comparable_decision(&directly, (method, path), &with_token).await?);
                     was_refused.store(expected["code"] == 403, Relaxed);
-                    let found = comparable(told(&through, (method, &through_path), headers).await?);
+                    let found = comparable(comparable_decision(&through, (method, &through_path), headers).await?);
                     let who = format!("{account} as {number} {method} {path}");
                     ensure!(found == expected, "{who}:\n  member    {expected}\n  tributary {found}");
                     Ok(())
@@ -176,8 +180,8 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
             // The merged view shows an account the objects of its own cluster.
             let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
             for path in [&maps, &one] {
-                let expected = comparable(told(&directly, (&Method::GET, path), &with_token).await?);
-                let found = comparable(told(&through, (&Method::GET, path), headers).await?);
+                let expected = comparable(comparable_decision(&directly, (&Method::GET, path), &with_token).await?);
+                let found = comparable(comparable_decision(&through, (&Method::GET, path), headers).await?);
                 let words =
                     format!("{account} as {number} merged {path}:\n  member    {expected}\n  tributary {found}");
                 differing.extend((found != expected).then_some(words));
@@ -189,7 +193,7 @@ async fn constrained_impersonation_equals_the_members_decision(context: TestCont
 
     // An allowed request with a name takes effect.
     let through = endpoint.http(&tokens[0]).await?;
-    let deleted = told(&through, (&Method::DELETE, &two), &[as_bob]).await?;
+    let deleted = comparable_decision(&through, (&Method::DELETE, &two), &[as_bob]).await?;
     ensure!(deleted["code"] == 200, "{deleted}");
     member.http().get(&two).send().await?.expect(404)?;
     Ok(())

@@ -44,11 +44,11 @@ struct Person {
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct ImpersonationCase {
     headers: Vec<(&'static str, String)>,
 }
 
-impl Asked {
+impl ImpersonationCase {
     fn user(name: &str) -> Self {
         Self { headers: vec![("Impersonate-User", name.to_owned())] }
     }
@@ -176,8 +176,8 @@ impl Stage {
     }
 
     /// The tested combinations of impersonation headers.
-    fn asked(&self) -> Vec<Asked> {
-        let bob = || Asked::user(&self.bob);
+    fn asked(&self) -> Vec<ImpersonationCase> {
+        let bob = || ImpersonationCase::user(&self.bob);
         let robot = format!("system:serviceaccount:{}:robot", self.own);
         let [scopes, capitals, plain] = EXTRAS.map(|(_, header)| header);
         let [x, other] = VALUES;
@@ -193,9 +193,9 @@ impl Stage {
             bob().and(scopes, x).and(scopes, "another"),
             bob().and(capitals, other).and(plain, x).group(OPS),
             bob().and("Impersonate-Extra-unknown", x),
-            Asked::user(&robot),
-            Asked::user(&robot).group(OPS),
-            Asked::user("somebody else"),
+            ImpersonationCase::user(&robot),
+            ImpersonationCase::user(&robot).group(OPS),
+            ImpersonationCase::user("somebody else"),
         ]
     }
 
@@ -207,7 +207,7 @@ impl Stage {
     async fn there(
         &self,
         person: &Person,
-        asked: &Asked,
+        asked: &ImpersonationCase,
         request: impl Fn(&HttpClient) -> RequestBuilder,
     ) -> anyhow::Result<Vec<HttpResponse>> {
         let [one, two] = &person.there;
@@ -217,12 +217,12 @@ impl Stage {
 
     /// Compares all requests of a user with these headers. Tributary applies rights with a delay, so the comparison
     /// repeats until the answers agree.
-    async fn same_soon(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
+    async fn same_soon(&self, person: &Person, asked: &ImpersonationCase) -> anyhow::Result<()> {
         let same = async || self.same(person, asked).await;
         eventually(SOON, same).await.with_context(|| format!("{} as {:?}", person.name, asked.headers))
     }
 
-    async fn same(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
+    async fn same(&self, person: &Person, asked: &ImpersonationCase) -> anyhow::Result<()> {
         for resource in ["configmaps", "serviceaccounts", "endpoints"] {
             self.lists(person, asked, resource).await.with_context(|| format!("list {resource}"))?;
             for name in ["of-member1", "of-member2", "nowhere"] {
@@ -235,7 +235,7 @@ impl Stage {
 
     /// Compares lists: of a namespace, of all namespaces, as a Table and as a watch. A list must have the objects of
     /// the members that allow it.
-    async fn lists(&self, person: &Person, asked: &Asked, resource: &str) -> anyhow::Result<()> {
+    async fn lists(&self, person: &Person, asked: &ImpersonationCase, resource: &str) -> anyhow::Result<()> {
         let path = self.path(resource);
         let answers = self.there(person, asked, |http| http.get(&path)).await?;
         let mut there = None::<Seen>;
@@ -289,7 +289,13 @@ impl Stage {
 
     /// Compares reads and writes of one name. The answer must be that of the member with the object if the user may see
     /// the object, and 404 or 403 otherwise.
-    async fn of_a_name(&self, person: &Person, asked: &Asked, resource: &str, name: &str) -> anyhow::Result<()> {
+    async fn of_a_name(
+        &self,
+        person: &Person,
+        asked: &ImpersonationCase,
+        resource: &str,
+        name: &str,
+    ) -> anyhow::Result<()> {
         let path = format!("{}/{name}", self.path(resource));
         let patch = json!({"metadata": {"labels": {"touched": "yes"}}});
         let send = |http: &HttpClient, method: Method| match method {
@@ -318,7 +324,7 @@ impl Stage {
     }
 
     /// Compares requests at each member's own path with the member's answers.
-    async fn of_each_member(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
+    async fn of_each_member(&self, person: &Person, asked: &ImpersonationCase) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
         let maps = self.path("configmaps");
@@ -352,7 +358,7 @@ impl Stage {
     }
 
     /// Compares the user's self-reviews of identity and rights.
-    async fn reviews(&self, person: &Person, asked: &Asked) -> anyhow::Result<()> {
+    async fn reviews(&self, person: &Person, asked: &ImpersonationCase) -> anyhow::Result<()> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
         let there = self.there(person, asked, |http| http.post(who, &review)).await?;
@@ -423,7 +429,8 @@ async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow
     stream::iter(compared).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     // Without the header `Impersonate-User`, the other impersonation headers are invalid at member and endpoint.
     let [ann, ..] = &people[..] else { anyhow::bail!("nobody") };
-    let without = Asked { headers: vec![("Impersonate-Group", DEV.to_owned()), ("Impersonate-Uid", UID.to_owned())] };
+    let without =
+        ImpersonationCase { headers: vec![("Impersonate-Group", DEV.to_owned()), ("Impersonate-Uid", UID.to_owned())] };
     let maps = stage.path("configmaps");
     for answer in stage.there(ann, &without, |http| http.get(&maps)).await? {
         answer.expect(400)?;
@@ -436,23 +443,23 @@ async fn each_member_decides_about_impersonation(context: TestContext) -> anyhow
 async fn impersonation_of_reserved_system_identities_is_refused(context: TestContext) -> anyhow::Result<()> {
     let stage = Stage::start(&context).await?;
     let zoe = stage.person(&stage.zoe).await?;
-    let everybody = |asked: &Asked, path: &str| asked.put(zoe.here.get(path)).send();
+    let everybody = |asked: &ImpersonationCase, path: &str| asked.put(zoe.here.get(path)).send();
     eventually(SOON, async || {
-        everybody(&Asked::user(&stage.bob), &stage.path("configmaps")).await?.expect(200).map(drop)
+        everybody(&ImpersonationCase::user(&stage.bob), &stage.path("configmaps")).await?.expect(200).map(drop)
     })
     .await?;
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let node = "system:node:member1-node-0";
     for (asked, never) in [
-        (Asked::user(&stage.bob).group("system:masters"), "system:masters"),
-        (Asked::user(&stage.bob).group(DEV).group("system:masters"), "system:masters"),
-        (Asked::user(&stage.bob).group("system:nodes"), "system:nodes"),
-        (Asked::user(&stage.bob).group("system:unauthenticated"), "system:unauthenticated"),
-        (Asked::user("system:masters"), "system:masters"),
-        (Asked::user("system:anonymous"), "system:anonymous"),
-        (Asked::user(node), node),
-        (Asked::user(node).group("system:nodes"), node),
+        (ImpersonationCase::user(&stage.bob).group("system:masters"), "system:masters"),
+        (ImpersonationCase::user(&stage.bob).group(DEV).group("system:masters"), "system:masters"),
+        (ImpersonationCase::user(&stage.bob).group("system:nodes"), "system:nodes"),
+        (ImpersonationCase::user(&stage.bob).group("system:unauthenticated"), "system:unauthenticated"),
+        (ImpersonationCase::user("system:masters"), "system:masters"),
+        (ImpersonationCase::user("system:anonymous"), "system:anonymous"),
+        (ImpersonationCase::user(node), node),
+        (ImpersonationCase::user(node).group("system:nodes"), node),
     ] {
         let is_master = never == "system:masters" && asked.headers.len() > 1;
         if is_master {

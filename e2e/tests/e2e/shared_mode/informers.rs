@@ -40,7 +40,7 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
     for _ in 0..3 {
         let namespace = context.namespace("followed", &shared.members).await?;
         for member in 0..2 {
-            places.push(Place { member, namespace: namespace.clone(), may: false });
+            places.push(WatchedNamespace { member, namespace: namespace.clone(), may: false });
         }
     }
     // The user may always list this namespace, so that the informer can sync.
@@ -74,13 +74,13 @@ async fn run(context: TestContext, watch_list: bool, seed: u64) -> anyhow::Resul
 }
 
 /// A namespace of a member, and whether the user may read it.
-struct Place {
+struct WatchedNamespace {
     member: usize,
     namespace: String,
     may: bool,
 }
 
-impl Place {
+impl WatchedNamespace {
     fn name(&self, round: usize) -> String {
         format!("of-{}-{round}", self.member)
     }
@@ -103,10 +103,10 @@ impl Place {
 async fn wait_until_equal(
     shared: &Shared,
     follower: &mut Follower,
-    places: &[Place],
+    places: &[WatchedNamespace],
     round: usize,
 ) -> anyhow::Result<BTreeSet<String>> {
-    let names = |place: &Place| {
+    let names = |place: &WatchedNamespace| {
         let namespace = place.namespace.clone();
         (0..=round).map(|at| format!("{namespace}/{}", place.name(at))).collect::<Vec<_>>()
     };

@@ -109,16 +109,16 @@ async fn cve_2021_25320_requests_of_200_users_keep_their_identity(context: TestC
     futures::future::try_join_all(prepared).await?;
     let request = CertificateParams::new(Vec::<String>::new())?.serialize_request(&KeyPair::generate()?)?.pem()?;
     let homes = homes.map(|member| member.name().to_owned());
-    let crowd = Crowd { http, own, prefix, homes, request: STANDARD.encode(request) };
-    eventually(SOON, async || crowd.reads(USERS - 2).await).await?;
-    eventually(SOON, async || crowd.reads(USERS - 1).await).await?;
-    let watches: Vec<_> = (0..USERS).map(|at| crowd.watches(at)).collect();
+    let users = TestUsers { http, own, prefix, homes, request: STANDARD.encode(request) };
+    eventually(SOON, async || users.reads(USERS - 2).await).await?;
+    eventually(SOON, async || users.reads(USERS - 1).await).await?;
+    let watches: Vec<_> = (0..USERS).map(|at| users.watches(at)).collect();
     let watches: Vec<_> = stream::iter(watches).buffered(AT_ONCE).try_collect().await?;
     let asked = (0..USERS * ROUNDS).map(|number| {
-        let (crowd, at, round) = (&crowd, number % USERS, number / USERS);
+        let (users, at, round) = (&users, number % USERS, number / USERS);
         async move {
-            tokio::try_join!(crowd.reads(at), crowd.lists(at), crowd.is_seen(at), crowd.says(at))?;
-            crowd.writes(at, round).await
+            tokio::try_join!(users.reads(at), users.lists(at), users.is_seen(at), users.says(at))?;
+            users.writes(at, round).await
         }
     });
     let asked: Vec<_> = asked.collect();
@@ -129,14 +129,14 @@ async fn cve_2021_25320_requests_of_200_users_keep_their_identity(context: TestC
         while rounds.len() < ROUNDS {
             let event = watch.expect(SOON).await?;
             ensure!(event["type"] == "MODIFIED", "{event}");
-            crowd.is_own(at, &event["object"])?;
+            users.is_own(at, &event["object"])?;
             rounds.insert(event["object"]["data"]["round"].to_string());
         }
     }
     Ok(())
 }
 
-struct Crowd {
+struct TestUsers {
     http: HttpClient,
     own: String,
     prefix: String,
@@ -144,7 +144,7 @@ struct Crowd {
     request: String,
 }
 
-impl Crowd {
+impl TestUsers {
     fn name(&self, at: usize) -> String {
         format!("{}-{at}", self.prefix)
     }

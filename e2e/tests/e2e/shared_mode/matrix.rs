@@ -9,18 +9,18 @@ mod changes;
 mod comparison;
 mod kinds;
 mod oracle;
-mod question;
 mod roles;
 mod searched;
+mod user_request;
 mod world;
 
 use self::{
     comparison::{Outcome, compare},
     kinds::KINDS,
     oracle::{Oracle, ROLES_ALONE},
-    question::Question,
     roles::Bindings,
     searched::leak_search_ignores_text_of_foreign_objects,
+    user_request::UserRequest,
     world::World,
 };
 use super::{SOON, Shared, authorizers::behind_webhooks};
@@ -42,15 +42,15 @@ struct Pace {
     /// Number of changes of rights.
     rounds: usize,
     /// Number of requests in each round; `None` divides all requests among the rounds.
-    questions: Option<usize>,
+    user_requests: Option<usize>,
     /// Number of users whose writes are executed in each round.
     writers: usize,
 }
 
-const SHORT: Pace = Pace { rounds: 2, questions: Some(400), writers: 5 };
+const SHORT: Pace = Pace { rounds: 2, user_requests: Some(400), writers: 5 };
 
 /// Parameters of the proof: all requests, in some twenty minutes on two cores.
-const LONG: Pace = Pace { rounds: 4, questions: None, writers: 30 };
+const LONG: Pace = Pace { rounds: 4, user_requests: None, writers: 30 };
 
 /// Number of bound roles in each member before the first round, and in each later round.
 const ROLES: usize = 40;
@@ -61,7 +61,7 @@ const TAKEN: usize = 16;
 
 const AT_ONCE: usize = 6;
 
-const TOLD: usize = 12;
+const PRINTED_MAX: usize = 12;
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::matrix";
@@ -165,12 +165,12 @@ async fn run(shared: Shared, seed: u64, pace: Pace) -> anyhow::Result<()> {
     let mut bindings = Bindings::default();
     Bindings::give_all(&world, 0).await?;
     world.custom_resources_are_found(0).await?;
-    let mut all = Question::all(&world)?;
+    let mut all = UserRequest::all(&world)?;
     all.shuffle(&mut random);
-    if pace.questions.is_some() {
+    if pace.user_requests.is_some() {
         all = mixed(all);
     }
-    let mut parts = all.chunks(pace.questions.unwrap_or(all.len().div_ceil(pace.rounds + 1)));
+    let mut parts = all.chunks(pace.user_requests.unwrap_or(all.len().div_ceil(pace.rounds + 1)));
     let mut told = Outcomes::default();
     for round in 0..=pace.rounds {
         for member in 0..2 {
@@ -190,10 +190,10 @@ async fn run(shared: Shared, seed: u64, pace: Pace) -> anyhow::Result<()> {
 }
 
 /// Interleaves the kinds of requests, because most requests are lists.
-fn mixed(all: Vec<Question>) -> Vec<Question> {
-    let mut by_what = BTreeMap::<&str, Vec<Question>>::new();
-    for question in all {
-        by_what.entry(question.ask.what()).or_default().push(question);
+fn mixed(all: Vec<UserRequest>) -> Vec<UserRequest> {
+    let mut by_what = BTreeMap::<&str, Vec<UserRequest>>::new();
+    for user_request in all {
+        by_what.entry(user_request.ask.what()).or_default().push(user_request);
     }
     let mut mixed = Vec::new();
     while by_what.values().any(|left| !left.is_empty()) {
@@ -203,9 +203,9 @@ fn mixed(all: Vec<Question>) -> Vec<Question> {
 }
 
 /// Sends the requests. Returns the outcomes with the kinds of their requests.
-async fn ask(world: &World, questions: &[Question]) -> anyhow::Result<Vec<(&'static str, Outcome)>> {
+async fn ask(world: &World, user_requests: &[UserRequest]) -> anyhow::Result<Vec<(&'static str, Outcome)>> {
     let oracle = Oracle::new(world);
-    let asked = questions.iter().map(|question| asked(&oracle, question));
+    let asked = user_requests.iter().map(|user_request| asked(&oracle, user_request));
     let answers: Vec<_> = stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
     let (mut outcomes, mut differences) = (Vec::new(), Vec::new());
     for answer in answers {
@@ -218,20 +218,20 @@ async fn ask(world: &World, questions: &[Question]) -> anyhow::Result<Vec<(&'sta
         return Ok(outcomes);
     }
     let count = differences.len();
-    differences.truncate(TOLD);
-    bail!("{count} of {} differ:\n{}", questions.len(), differences.join("\n"))
+    differences.truncate(PRINTED_MAX);
+    bail!("{count} of {} differ:\n{}", user_requests.len(), differences.join("\n"))
 }
 
 /// Repeats a comparison until the answers agree, because Tributary applies rights with a delay. Each repetition sends
 /// the request to the members again.
-async fn asked(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<(&'static str, Outcome)> {
-    let mut outcome = compare(oracle, question).await;
+async fn asked(oracle: &Oracle<'_>, user_request: &UserRequest) -> anyhow::Result<(&'static str, Outcome)> {
+    let mut outcome = compare(oracle, user_request).await;
     let end = Instant::now() + SOON;
     while outcome.is_err() && Instant::now() < end {
         sleep(Duration::from_millis(100)).await;
-        outcome = compare(&Oracle::new(oracle.world), question).await;
+        outcome = compare(&Oracle::new(oracle.world), user_request).await;
     }
-    Ok((question.ask.what(), outcome?))
+    Ok((user_request.ask.what(), outcome?))
 }
 
 /// Number of answers by kind of request and status.
@@ -271,7 +271,7 @@ impl Outcomes {
             ("delete", &[409]),
             ("create", &[400, 404, 409]),
         ];
-        let rare = rare.iter().filter(|_| pace.questions.is_none());
+        let rare = rare.iter().filter(|_| pace.user_requests.is_none());
         for (what, statuses) in common.iter().chain(rare) {
             for status in *statuses {
                 ensure!(self.0.contains_key(&(*what, *status)), "no {what} was answered {status}: {:?}", self.0);

@@ -11,7 +11,7 @@ use tributary_e2e::{
     kubeconfig::{self, ContextParts},
     namespace,
 };
-use tributary_simulator::{Relay, Weather};
+use tributary_simulator::{Relay, RelayMode};
 
 /// Total size in bytes of a watch's initial events, larger than all buffers between server and client.
 const INITIAL_BYTES: usize = 40 << 20;
@@ -209,7 +209,7 @@ async fn behind_a_wire(context: &TestContext, arguments: &[&str]) -> anyhow::Res
 }
 
 pub(super) fn cut(wire: &Relay) {
-    wire.set(Weather::Cut { within: 0 });
+    wire.set(RelayMode::Cut { within: 0 });
     wire.cut();
 }
 
@@ -239,7 +239,7 @@ async fn rights_in_an_unreachable_cluster_expire(context: TestContext) -> anyhow
     .await?;
     let refused = reader.http.get(&format!("/api/v1/namespaces/{lost}/configmaps/two")).send().await?;
     ensure!(!refused.status.is_success() && !refused.text().contains("apart"), "{}", refused.text());
-    wire.set(Weather::Clear);
+    wire.set(RelayMode::Clear);
     eventually(CUT_OFF, async || {
         ensure!(config_maps(&reader.list().await?).contains(&reader.key(lost, "two")), "not there again");
         Ok(())
@@ -267,7 +267,7 @@ async fn right_revoked_during_an_outage_hides_objects_after_recovery(context: Te
         reader.loses().await?;
         let hidden = format!("hidden-{round}");
         reader.make(lost, &[&hidden]).await?;
-        wire.set(Weather::Clear);
+        wire.set(RelayMode::Clear);
         let path = format!("/api/v1/namespaces/{lost}/configmaps");
         eventually(CUT_OFF, async || {
             let list = reader.list().await?;

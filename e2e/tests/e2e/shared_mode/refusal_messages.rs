@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// The parts of a refusal that clients use.
-fn told(code: u16, status: &Value) -> Value {
+fn client_fields(code: u16, status: &Value) -> Value {
     json!({"code": code, "kind": status["kind"], "reason": status["reason"], "message": status["message"],
         "details": status["details"], "status": status["status"]})
 }
@@ -63,7 +63,7 @@ async fn forbidden_request_gets_the_members_message(context: TestContext) -> any
                 request = request.header(header, value);
             }
             let answer = request.send().await?;
-            anyhow::Ok(told(answer.status.as_u16(), &answer.json().unwrap_or_default()))
+            anyhow::Ok(client_fields(answer.status.as_u16(), &answer.json().unwrap_or_default()))
         };
         let directly = ask(member.http(), &[("impersonate-user", &name), ("impersonate-group", "dev")]).await?;
         ensure!(directly["code"] == 403, "{method} {path}: {directly}");
@@ -104,9 +104,9 @@ async fn binding_to_a_missing_role_gets_the_members_message(context: TestContext
         crate::context::eventually(super::SOON, async || {
             let own = path.strip_prefix(&format!("/clusters/{}", member.name())).unwrap_or(&path);
             let directly = member.http().get(own).header("impersonate-user", &name).send().await?;
-            let directly = told(directly.status.as_u16(), &directly.json().unwrap_or_default());
+            let directly = client_fields(directly.status.as_u16(), &directly.json().unwrap_or_default());
             let merged = through.get(&path).send().await?;
-            let merged = told(merged.status.as_u16(), &merged.json().unwrap_or_default());
+            let merged = client_fields(merged.status.as_u16(), &merged.json().unwrap_or_default());
             let said = directly["message"].as_str().unwrap_or_default();
             ensure!(said.matches(&format!("{of_role:?} not found")).count() == missing, "{said}");
             ensure!(merged == directly, "{path}:\n  member    {directly}\n  tributary {merged}");
@@ -126,7 +126,7 @@ async fn unauthenticated_request_gets_the_members_message(context: TestContext) 
         shared.members[0].http().get("/api/v1/pods").header("authorization", "Bearer guessed").send().await?;
     let merged = through.get("/api/v1/pods").send().await?;
     let [own, theirs] =
-        [&merged, &directly].map(|answer| told(answer.status.as_u16(), &answer.json().unwrap_or_default()));
+        [&merged, &directly].map(|answer| client_fields(answer.status.as_u16(), &answer.json().unwrap_or_default()));
     ensure!(own["code"] == 401 && own == theirs, "{own}\n{theirs}");
     Ok(())
 }

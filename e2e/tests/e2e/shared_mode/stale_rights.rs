@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 use tributary_e2e::{EventStream, HttpClient, RightsGate, RightsPassage, TestCluster, namespace};
-use tributary_simulator::{Relay, Weather};
+use tributary_simulator::{Relay, RelayMode};
 
 /// Longest silence of a watch before it counts as broken (`ReflectorTuning::watch_silence`).
 const SILENCE_MAX: Duration = Duration::from_secs(90);
@@ -263,7 +263,7 @@ async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::
     reader.make(&reader.lost, &["hidden"]).await?;
     reader.make(&reader.kept, &["later"]).await?;
     scene.gate.set(passage);
-    scene.wire.set(Weather::Clear);
+    scene.wire.set(RelayMode::Clear);
     // The member answers again.
     let own = reader.http.below(&format!("/clusters/{APART}"));
     let later = format!("/api/v1/namespaces/{}/configmaps/later", reader.kept);

@@ -61,7 +61,7 @@ impl Endpoint {
         fs::write(&config, reviewing(member2, &file("member2.ca"), own_token, further)?)?;
         fs::write(&issuers, issuer.configuration())?;
         let tributary = Tributary::builder(&own, [members[0].name()])
-            .for_many()
+            .in_shared_mode()
             // Even the most verbose log must not contain tokens.
             .argument("--log-level=trace")
             .argument(format!("--config={}", config.display()))
@@ -271,7 +271,7 @@ async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext
         Ok::<_, anyhow::Error>(fs::write(config.join("prod.json"), described)?)
     };
     lead_to(&members[0])?;
-    let tributary = Tributary::configured(&config).for_many();
+    let tributary = Tributary::configured(&config).in_shared_mode();
     let tributary = tributary.argument(format!("--authentication-config={}", issuers.display())).start().await?;
     let tributary = context.fixture.watch_log(tributary).await;
     let http_with = async |token: String| {

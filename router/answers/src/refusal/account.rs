@@ -9,26 +9,26 @@ use super::wording::leaves_out;
 /// The cluster forbids Tributary's account to act in a user's name: 503 without Retry-After, because an administrator
 /// has to act first.
 #[derive(Clone, Debug)]
-pub struct NotLet {
+pub struct ImpersonationForbidden {
     /// Name of the cluster.
     pub cluster: ClusterName,
     /// Action outside the account's constrained impersonation (KEP-5284). `None` if the account may not impersonate the
     /// user at all.
-    pub beyond: Option<Beyond>,
+    pub missing_permission: Option<MissingPermission>,
     /// True if the request goes to several clusters, and the client can exclude this cluster with a label selector.
     pub is_one_of_several: bool,
 }
 
 /// An action that the profile of Tributary's account does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beyond {
+pub struct MissingPermission {
     /// Requested action, for example `list secrets`.
     what: String,
     /// Arguments of `tributary join` that allow the action.
     flags: &'static str,
 }
 
-impl Beyond {
+impl MissingPermission {
     /// Describes a request that the cluster allows to the user, but forbids to Tributary's account in the user's name.
     pub fn from_request(info: &RequestInfo) -> Self {
         let verb = info.verb.as_str();
@@ -64,7 +64,7 @@ fn join(cluster: &ClusterName) -> String {
 /// run of `join`.
 const AGAIN: &str = ", which names the kinds that were added since";
 
-impl NotLet {
+impl ImpersonationForbidden {
     pub(super) fn status(&self) -> Status {
         let mut message = format!("cluster {} {}", go_quote(self.cluster.as_str()), self.reason());
         if self.is_one_of_several {
@@ -75,12 +75,12 @@ impl NotLet {
 
     /// Returns the cluster's fault and the remedy for its administrator: `does not let …`.
     pub fn reason(&self) -> String {
-        match &self.beyond {
-            Some(beyond) => format!(
+        match &self.missing_permission {
+            Some(missing_permission) => format!(
                 "does not let this endpoint {} in your name: that is beyond the profile of its account; an administrator \
                  of that cluster changes it: {} (docs/shared-mode.md)",
-                beyond.what,
-                beyond.remedy(&self.cluster)
+                missing_permission.what,
+                missing_permission.remedy(&self.cluster)
             ),
             None => format!(
                 "does not let this endpoint act in your name: its account may not impersonate you; an administrator of that \
@@ -97,7 +97,9 @@ mod tests {
 
     #[test]
     fn remedy_names_the_smallest_sufficient_profile_of_tributarys_account() {
-        let of = |method: &str, path: &str| Beyond::from_request(&RequestInfo::parse(method, path, None).unwrap());
+        let of = |method: &str, path: &str| {
+            MissingPermission::from_request(&RequestInfo::parse(method, path, None).unwrap())
+        };
         for (method, path, what, flags) in [
             ("GET", "/api/v1/secrets", "list secrets", " --profile read-with-secrets"),
             ("GET", "/api/v1/namespaces/shop/secrets/x", "get secrets", " --profile read-with-secrets"),
@@ -107,7 +109,7 @@ mod tests {
             ("GET", "/apis/shop.example/v1/carts", "list carts.shop.example", AGAIN),
             ("GET", "/metrics", "get /metrics", AGAIN),
         ] {
-            assert_eq!(of(method, path), Beyond { what: what.to_owned(), flags }, "{method} {path}");
+            assert_eq!(of(method, path), MissingPermission { what: what.to_owned(), flags }, "{method} {path}");
         }
     }
 
@@ -117,9 +119,13 @@ mod tests {
         let cluster = ClusterName::new("eu").unwrap();
         // The log contains only the remedy, with the text of the client's message.
         let remedy = "tributary join CONTEXT --name eu --profile read-with-secrets";
-        assert_eq!(Beyond::from_request(&info).remedy(&cluster), remedy);
-        let beyond = NotLet { cluster, beyond: Some(Beyond::from_request(&info)), is_one_of_several: true };
-        let status = beyond.status();
+        assert_eq!(MissingPermission::from_request(&info).remedy(&cluster), remedy);
+        let missing_permission = ImpersonationForbidden {
+            cluster,
+            missing_permission: Some(MissingPermission::from_request(&info)),
+            is_one_of_several: true,
+        };
+        let status = missing_permission.status();
         assert_eq!((status.code, status.retry_after_seconds()), (503, None));
         assert_eq!(
             status.message,
@@ -127,7 +133,9 @@ mod tests {
              administrator of that cluster changes it: tributary join CONTEXT --name eu --profile read-with-secrets \
              (docs/shared-mode.md); a label selector leaves clusters out: tributary.dev/cluster!=eu"
         );
-        let nobody = NotLet { beyond: None, is_one_of_several: false, ..beyond }.status();
+        let nobody =
+            ImpersonationForbidden { missing_permission: None, is_one_of_several: false, ..missing_permission }
+                .status();
         assert!(nobody.message.contains("may not impersonate you") && !nobody.message.contains("!="), "{nobody}");
     }
 }

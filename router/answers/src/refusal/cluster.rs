@@ -6,7 +6,7 @@ use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason};
 
-use super::Trouble;
+use super::ClusterFailure;
 use super::wording::{ONE_CLUSTER, can_be_typed, first, listed, object, typed};
 use crate::ground::Ground;
 use crate::helm_record::is_record;
@@ -42,7 +42,7 @@ pub enum ClusterRefusal {
         /// Name of the object; empty if the request is about the resource.
         name: String,
         /// Unreachable clusters, with reasons.
-        unknown: Vec<Trouble>,
+        unknown: Vec<ClusterFailure>,
         /// True if at least one of the clusters is known to be unreachable, so that an early retry is in vain.
         is_out_of_reach: bool,
     },
@@ -58,7 +58,7 @@ pub enum ClusterRefusal {
         /// The reachable cluster that may be the owner.
         known: ClusterName,
         /// Unreachable clusters, with reasons.
-        unknown: Vec<Trouble>,
+        unknown: Vec<ClusterFailure>,
     },
     /// A write belongs to a Helm release that no reachable cluster has, and other clusters are unreachable: 503 without
     /// Retry-After, as for [`Self::Unsure`].
@@ -70,7 +70,7 @@ pub enum ClusterRefusal {
         /// The Helm release of the object.
         release: Box<ReleaseName>,
         /// Unreachable clusters, with reasons.
-        unknown: Vec<Trouble>,
+        unknown: Vec<ClusterFailure>,
     },
     /// A write belongs to a Helm release whose records the client may not read, and only the configuration's placement
     /// names a cluster: 403.
@@ -112,7 +112,7 @@ pub enum ClusterRefusal {
         /// Name of the object; empty for a collection.
         name: String,
         /// Clusters with unknown rights, with reasons. Empty unless the caller may know all clusters.
-        told: Vec<Trouble>,
+        told: Vec<ClusterFailure>,
     },
     /// Several clusters have an object of this name: 409.
     NameInSeveral {
@@ -249,7 +249,12 @@ impl ClusterRefusal {
     }
 }
 
-fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble], is_out_of_reach: bool) -> Status {
+fn owner_unknown(
+    resource: &GroupVersionResource,
+    name: &str,
+    unknown: &[ClusterFailure],
+    is_out_of_reach: bool,
+) -> Status {
     let what = match name {
         "" => format!("the resource {}", resource.group_resource()),
         name => object(resource, name),
@@ -282,7 +287,7 @@ fn unread(
 /// Retry-After in seconds while the rights of a client are unknown.
 const RIGHTS_RETRY_AFTER: u32 = 1;
 
-fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[Trouble]) -> Status {
+fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[ClusterFailure]) -> Status {
     let what = object(resource, name);
     let mut message = format!("{what}: what you may read in some clusters is not known yet");
     if !told.is_empty() {
@@ -319,7 +324,7 @@ fn unsure(
     name: &str,
     ground: Ground,
     known: &ClusterName,
-    unknown: &[Trouble],
+    unknown: &[ClusterFailure],
 ) -> Status {
     let what = object(resource, name);
     let to_create = format!("to create {what} in {known}");
@@ -334,7 +339,7 @@ fn unsure(
         Ground::Node => (to_create, "may have the Pod or its node, too".to_owned()),
         _ => (format!("if you mean the one in {known}"), format!("may have {what}, too")),
     };
-    let (clusters, why) = cannot_be_asked(unknown);
+    let (clusters, why) = name_unreachable(unknown);
     let message = format!("{} {aim}: {clusters} {doubt}, and cannot be asked ({why})", typed(known));
     unavailable(message, resource, name)
 }
@@ -342,9 +347,9 @@ fn unsure(
 fn release_unsure(
     (resource, name): (&GroupVersionResource, &str),
     release: &ReleaseName,
-    unknown: &[Trouble],
+    unknown: &[ClusterFailure],
 ) -> Status {
-    let (clusters, why) = cannot_be_asked(unknown);
+    let (clusters, why) = name_unreachable(unknown);
     let message = format!(
         "helm --kube-context <name> …: {} may be in {clusters}, which cannot be asked ({why}); try again when {} can, \
          or set the annotation {CLUSTER_ANNOTATION}",
@@ -360,11 +365,11 @@ fn unavailable(message: String, resource: &GroupVersionResource, name: &str) -> 
 
 /// Returns the names of unreachable clusters and the reasons: `b` and `for 12 s: refused`, or `b, c` and `b for 12 s:
 /// …, c for 3 s: …`.
-fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
-    let clusters: Vec<_> = unknown.iter().map(|trouble| &trouble.cluster).collect();
+fn name_unreachable(unknown: &[ClusterFailure]) -> (String, String) {
+    let clusters: Vec<_> = unknown.iter().map(|failure| &failure.cluster).collect();
     let why = match unknown {
         [only] => only.why(),
-        several => listed(&several.iter().map(Trouble::which_and_why).collect::<Vec<_>>()),
+        several => listed(&several.iter().map(ClusterFailure::cluster_and_cause).collect::<Vec<_>>()),
     };
     (listed(&clusters), why)
 }

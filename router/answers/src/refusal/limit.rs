@@ -5,7 +5,7 @@ use std::time::Duration;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusReason};
 use tributary_flow_control::Refused;
 use tributary_sharing::flow::fair_semaphore::Exceeded;
-use tributary_sharing::flow::long_answers::NoTurn;
+use tributary_sharing::flow::long_answers::NoWritePermit;
 
 use super::wording::listed;
 
@@ -28,7 +28,7 @@ pub enum LimitRefusal {
         refused: Box<Refused>,
     },
     /// No permit to write a long answer is free: 429.
-    Turn(NoTurn),
+    WritePermit(NoWritePermit),
     /// The client's share of a cluster's concurrent requests is used up: 429.
     ClusterPlaces {
         /// Name of the cluster.
@@ -36,7 +36,7 @@ pub enum LimitRefusal {
         /// Client's share of the limit, and the part of the limit that is in use.
         exceeded: Exceeded,
         /// True if the request is long-running.
-        is_lasting: bool,
+        is_long_running: bool,
     },
     /// The client's share of unread bytes of long-running answers is used up: 429. Answers of all clusters count
     /// together.
@@ -54,7 +54,7 @@ pub enum LimitRefusal {
         exceeded: Exceeded,
     },
     /// Too many concurrent lookups of objects in a cluster: 429.
-    Questions {
+    Lookups {
         /// Name of the cluster.
         cluster: ClusterName,
     },
@@ -96,14 +96,16 @@ impl LimitRefusal {
         match self {
             Self::Share(exceeded) => Status::too_many_requests(exceeded.to_string(), RETRY_AFTER),
             Self::FlowControl { cluster, refused } => flow_control(cluster.as_ref(), refused),
-            Self::Turn(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
-            Self::ClusterPlaces { cluster, exceeded, is_lasting } => cluster_places(cluster, exceeded, *is_lasting),
+            Self::WritePermit(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
+            Self::ClusterPlaces { cluster, exceeded, is_long_running } => {
+                cluster_places(cluster, exceeded, *is_long_running)
+            }
             Self::MemberUnread { cluster, exceeded } => member_unread(cluster, exceeded),
             Self::ClusterAnswer { cluster, exceeded } => Status::too_many_requests(
                 format!("cluster {cluster}: no room for what it says of the object: {exceeded}"),
                 RETRY_AFTER,
             ),
-            Self::Questions { cluster } => Status::too_many_requests(
+            Self::Lookups { cluster } => Status::too_many_requests(
                 format!(
                     "too many requests are looking for objects in cluster {cluster}, of this connection or of all together"
                 ),
@@ -133,8 +135,8 @@ fn flow_control(cluster: Option<&ClusterName>, refused: &Refused) -> Status {
     }
 }
 
-fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_lasting: bool) -> Status {
-    let remedy = match is_lasting {
+fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_long_running: bool) -> Status {
+    let remedy = match is_long_running {
         true => format!(
             "end some of them, or watch without /clusters/{cluster} (kubectl: without --context {cluster}), which needs \
              none of them"

@@ -12,9 +12,9 @@ use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, Status, StatusReason};
 use tributary_proxy::{ForwardError, Sent};
 
-use super::account::NotLet;
+use super::account::ImpersonationForbidden;
 use super::wording::{first, leaves_out, listed};
-use super::{Refusal, Trouble};
+use super::{ClusterFailure, Refusal};
 
 /// Retry-After in seconds for an unreachable cluster.
 const RETRY_AFTER: u32 = 1;
@@ -23,10 +23,10 @@ const RETRY_AFTER: u32 = 1;
 #[derive(Clone, Debug)]
 pub enum MemberRefusal {
     /// The cluster's own Status. Tributary passes its code and reason on unchanged.
-    Said(Status),
+    MemberStatus(Status),
     /// A cluster forbids the user to impersonate: 403 with the cluster's text. Tributary excludes the cluster from the
     /// request.
-    ForbidsActing(Status),
+    ForbidsImpersonation(Status),
     /// A cluster gave no answer to a forwarded request: 429, 500, 502, 503 or 504 by [`ForwardError::status_code`]; 400
     /// for the client's own faults.
     Forward {
@@ -38,9 +38,9 @@ pub enum MemberRefusal {
         silent_for: Duration,
     },
     /// The cluster's configuration allows no requests: 503.
-    NotAskable(Trouble),
+    RequestsForbidden(ClusterFailure),
     /// A cluster forbids Tributary's account to make the request in the user's name: 503.
-    NotLet(NotLet),
+    ImpersonationForbidden(ImpersonationForbidden),
     /// The cluster's answer broke off, took too long or is too large: 502. The cluster may have acted.
     Interrupted {
         /// Name of the cluster.
@@ -65,7 +65,7 @@ pub enum MemberRefusal {
     /// A deletion of a collection cannot reach all clusters, so Tributary deletes no object: 503.
     NothingDeleted {
         /// Unreachable clusters, with reasons.
-        troubles: Vec<Trouble>,
+        failures: Vec<ClusterFailure>,
         /// True if a cluster is known to be unreachable, so that an early retry is in vain.
         is_out_of_reach: bool,
     },
@@ -79,16 +79,16 @@ pub enum MemberRefusal {
         others: Vec<(ClusterName, Refusal)>,
     },
     /// No cluster has yet reported a fact that the answer needs, for example its version: 503.
-    Untold {
+    Unreported {
         /// Missing fact as a clause for the message, for example `said its version yet`.
         what: &'static str,
         /// Clusters without the fact or document, with reasons.
-        troubles: Vec<Trouble>,
+        failures: Vec<ClusterFailure>,
     },
     /// No cluster is reachable for its OpenAPI document: 503.
     NoDocument {
         /// Clusters without the fact or document, with reasons.
-        troubles: Vec<Trouble>,
+        failures: Vec<ClusterFailure>,
     },
     /// An OpenAPI document changes faster than it can be read: 503.
     ChangingDocument,
@@ -116,24 +116,24 @@ impl MemberRefusal {
 
     pub(super) fn status(&self) -> Status {
         match self {
-            Self::Said(status) | Self::ForbidsActing(status) => status.clone(),
+            Self::MemberStatus(status) | Self::ForbidsImpersonation(status) => status.clone(),
             Self::Forward { error, is_out_of_reach, silent_for } => not_forwarded(error, *is_out_of_reach, *silent_for),
-            Self::NotAskable(trouble) => Status::service_unavailable(format!("cluster {trouble}")),
-            Self::NotLet(not_let) => not_let.status(),
+            Self::RequestsForbidden(failure) => Status::service_unavailable(format!("cluster {failure}")),
+            Self::ImpersonationForbidden(impersonation_forbidden) => impersonation_forbidden.status(),
             Self::Interrupted { cluster, cause } => interrupted(cluster, cause),
             Self::Unavailable { cluster, cause } => {
                 Status::service_unavailable(format!("cluster {} is unavailable: {cause}", go_quote(cluster.as_str())))
                     .with_retry_after(RETRY_AFTER)
             }
             Self::Undecided { unknown } => undecided(unknown),
-            Self::NothingDeleted { troubles, is_out_of_reach } => nothing_deleted(troubles, *is_out_of_reach),
+            Self::NothingDeleted { failures, is_out_of_reach } => nothing_deleted(failures, *is_out_of_reach),
             Self::PartlyDeleted { done, first, others } => partly_deleted(done, first, others),
-            Self::Untold { what, troubles } => {
-                Status::service_unavailable(because(format!("no cluster has {what}"), &first(troubles, "; ")))
+            Self::Unreported { what, failures } => {
+                Status::service_unavailable(because(format!("no cluster has {what}"), &first(failures, "; ")))
             }
-            Self::NoDocument { troubles } => {
+            Self::NoDocument { failures } => {
                 let what = "no cluster can be asked for its OpenAPI document now".to_owned();
-                Status::service_unavailable(because(what, &first(troubles, "; ")))
+                Status::service_unavailable(because(what, &first(failures, "; ")))
             }
             Self::ChangingDocument => Status::service_unavailable("the document changes faster than it can be read"),
             Self::DocumentNotGiven { path, causes } => {
@@ -148,17 +148,17 @@ impl MemberRefusal {
     /// Removes the names of clusters for users of shared mode, who may not know all clusters.
     pub(super) fn without_names(self) -> Self {
         match self {
-            Self::Untold { what, .. } => Self::Untold { what, troubles: Vec::new() },
-            Self::NoDocument { .. } => Self::NoDocument { troubles: Vec::new() },
+            Self::Unreported { what, .. } => Self::Unreported { what, failures: Vec::new() },
+            Self::NoDocument { .. } => Self::NoDocument { failures: Vec::new() },
             Self::DocumentNotGiven { path, .. } => Self::DocumentNotGiven { path, causes: Vec::new() },
             Self::DocumentNotJoined { path, .. } => Self::DocumentNotJoined { path, cause: String::new() },
             other => other,
         }
     }
 
-    pub(super) fn is_of_request(&self) -> bool {
+    pub(super) fn is_about_request(&self) -> bool {
         match self {
-            Self::Said(status) => status.code < 500 && status.code != 429,
+            Self::MemberStatus(status) => status.code < 500 && status.code != 429,
             Self::Forward { error, .. } => error.status_code() == StatusCode::BAD_REQUEST,
             _ => false,
         }
@@ -170,23 +170,23 @@ impl MemberRefusal {
 }
 
 /// Returns whether a cluster's Status means that the cluster does not serve the resource.
-pub fn says_not_served(said: &Status) -> bool {
+pub fn is_unserved_by_status(said: &Status) -> bool {
     said.code == 404
 }
 
 /// Returns whether a cluster's Status for a list concerns the request or the continue token. Other clusters would give
 /// the same error, or cannot decode the token.
-pub fn says_of_list(said: &Status) -> bool {
+pub fn is_list_error(said: &Status) -> bool {
     matches!(said.code, 400 | 410 | 422)
 }
 
 /// Returns whether a cluster's Status forbids the request: 403.
-pub fn says_forbidden(said: &Status) -> bool {
+pub fn is_forbidden_by_status(said: &Status) -> bool {
     said.code == 403
 }
 
 /// Returns whether a retry would fail as well, because the cluster forbids the user or the method.
-pub fn says_never(said: &Status) -> bool {
+pub fn is_permanent_error(said: &Status) -> bool {
     matches!(said.code, 401 | 403 | 405)
 }
 
@@ -236,10 +236,10 @@ fn undecided(unknown: &[String]) -> Status {
     Status::service_unavailable(format!("the answer depends on clusters that cannot be asked now: {clusters}"))
 }
 
-fn nothing_deleted(troubles: &[Trouble], is_out_of_reach: bool) -> Status {
+fn nothing_deleted(failures: &[ClusterFailure], is_out_of_reach: bool) -> Status {
     let status = Status::service_unavailable(format!(
         "nothing is deleted while these clusters cannot be asked: {}; {}",
-        listed(troubles),
+        listed(failures),
         leaves_out("NAME"),
     ));
     if is_out_of_reach { status } else { status.with_retry_after(RETRY_AFTER) }
@@ -314,16 +314,16 @@ mod tests {
 
     #[test]
     fn refusal_without_names_mentions_no_cluster() {
-        let troubles = || vec![Trouble { cluster: eu(), cause: "it is silent".to_owned(), age: None }];
+        let failures = || vec![ClusterFailure { cluster: eu(), cause: "it is silent".to_owned(), age: None }];
         let causes = || vec!["eu answered 500".to_owned()];
         let (path, cause) = (|| "/openapi/v2".to_owned(), "eu and us differ".to_owned());
         for (refusal, expected) in [
             (
-                MemberRefusal::Untold { what: "said its version yet", troubles: troubles() },
+                MemberRefusal::Unreported { what: "said its version yet", failures: failures() },
                 "no cluster has said its version yet",
             ),
             (
-                MemberRefusal::NoDocument { troubles: troubles() },
+                MemberRefusal::NoDocument { failures: failures() },
                 "no cluster can be asked for its OpenAPI document now",
             ),
             (MemberRefusal::DocumentNotGiven { path: path(), causes: causes() }, "/openapi/v2 is not available"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::{Status, StatusReason};
-use tributary_policy::RulePlace;
+use tributary_policy::RulePosition;
 
 /// The dispatch policies of an object refuse a request, or no policy matches the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum PolicyCause {
     /// A rule matches the request, and the rule's policy denies the request: 403.
     Denied {
         /// Position of the rule in its policy.
-        place: RulePlace,
+        place: RulePosition,
         /// Message of the policy.
         message: String,
     },

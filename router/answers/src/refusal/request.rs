@@ -8,11 +8,11 @@ use tributary_apimachinery::rewrite::Format;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, FieldError, GroupVersionResource, Status, StatusReason};
 use tributary_authentication::NotSent;
-use tributary_proxy::{InvalidGivenIdentity, InvalidImpersonation};
+use tributary_proxy::{InvalidClientImpersonation, InvalidImpersonation};
 
 use super::wording::{ONE_CLUSTER, leaves_out, listed, typed};
 use crate::negotiate::NotAcceptable;
-use crate::stream_over::StreamOver;
+use crate::termination_reason::TerminationReason;
 
 /// Error in the content of a request.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub enum RequestRefusal {
     /// The parameter `timeout` is not a duration: 400.
     Timeout(InvalidDuration),
     /// The impersonation headers are invalid: 400.
-    Impersonation(InvalidGivenIdentity),
+    Impersonation(InvalidClientImpersonation),
     /// The impersonation headers are too long: 431.
     ImpersonatesTooMuch {
         /// Unit of the numbers: `values` or `bytes`.
@@ -76,7 +76,7 @@ pub enum RequestRefusal {
     /// No cluster visible to the caller allows the request: 403.
     Forbidden(Box<ForbiddenRequest>),
     /// No cluster allows the user to impersonate the requested user, or to impersonate for this request: 403.
-    Acting(Box<ForbiddenActing>),
+    Acting(Box<ForbiddenImpersonation>),
     /// The user may watch the resource in some clusters, but list the resource in none: 403. A watch shows only objects
     /// that the user may list.
     OnlyWatched {
@@ -88,7 +88,7 @@ pub enum RequestRefusal {
     /// The user may not read a path that concerns all clusters: 403.
     ForbiddenPath(ForbiddenPath),
     /// The stream ended before the answer began: 403, or 401 if the credentials are no longer valid.
-    Over(StreamOver),
+    Terminated(TerminationReason),
     /// The resource supports list, but not watch: 405.
     NotWatched {
         /// Resource of the watch.
@@ -107,7 +107,7 @@ pub enum RequestRefusal {
 
 /// Right that a user lacks for impersonation.
 #[derive(Clone, Debug)]
-pub enum ForbiddenActing {
+pub enum ForbiddenImpersonation {
     /// The right to impersonate a user, or to request a resource as the user.
     Resource(ForbiddenRequest),
     /// The right to request a non-resource path as the user.
@@ -151,7 +151,7 @@ pub struct ForbiddenRequest {
 impl RequestRefusal {
     /// Returns whether the refusal is about impersonation: no cluster allows the impersonation, or Tributary sends the
     /// user's name to no cluster.
-    pub(super) fn is_of_acting(&self) -> bool {
+    pub(super) fn is_about_impersonation(&self) -> bool {
         matches!(self, Self::Acting(_) | Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. })
     }
 
@@ -185,15 +185,15 @@ impl RequestRefusal {
             Self::ReadForAnother { resource } => read_for_another(resource),
             Self::NotSent(why) => Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}")),
             Self::ForbiddenPath(it) => forbidden_path(it),
-            Self::Over(StreamOver::Expired | StreamOver::Withdrawn) => Status::unauthorized(),
-            Self::Over(why) => Status::forbidden(None, "", &why.to_string()),
+            Self::Terminated(TerminationReason::Expired | TerminationReason::Withdrawn) => Status::unauthorized(),
+            Self::Terminated(why) => Status::forbidden(None, "", &why.to_string()),
             Self::NotExpressible(why) => {
                 Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))
             }
             Self::Forbidden(request) => forbidden(request),
             Self::Acting(refused) => match &**refused {
-                ForbiddenActing::Resource(request) => forbidden(request),
-                ForbiddenActing::Path(request) => forbidden_path(request),
+                ForbiddenImpersonation::Resource(request) => forbidden(request),
+                ForbiddenImpersonation::Path(request) => forbidden_path(request),
             },
             Self::OnlyWatched { request, clusters } => only_watched(request, clusters),
             Self::NotWatched { resource, remedy } => not_watched(resource, remedy),

@@ -71,13 +71,13 @@ fn refusal_messages_name_the_clusters() {
          the path of each is /clusters/<name>/api/v1/namespaces/n/pods/p"
     );
     assert_eq!(causes(&ambiguous), ["c0", "c1"]);
-    let trouble = |cluster: &ClusterName| Trouble {
+    let failure = |cluster: &ClusterName| ClusterFailure {
         cluster: cluster.clone(),
         cause: "refused".to_owned(),
         age: Some(Duration::from_secs(7)),
     };
     let unknown = |is_out_of_reach| {
-        let unknown = clusters.iter().map(trouble).collect();
+        let unknown = clusters.iter().map(failure).collect();
         status(ClusterRefusal::Unknown { resource: pods(), name: name(), unknown, is_out_of_reach })
     };
     assert_eq!((unknown(false).code, unknown(false).retry_after_seconds()), (503, Some(1)));
@@ -139,16 +139,18 @@ fn refusal_of_an_unread_cluster_has_its_cause_and_retry_after() {
 
 #[test]
 fn refusals_of_members_differ_from_refusals_of_tributary() {
-    let said = Refusal::from(MemberRefusal::Said(Status::not_found(&pods(), "p")));
+    let said = Refusal::from(MemberRefusal::MemberStatus(Status::not_found(&pods(), "p")));
     let own = Refusal::from(ClusterRefusal::NotFound { resource: pods(), name: "p".to_owned(), warnings: Vec::new() });
     assert_eq!(said.status(), own.status());
-    assert!(said.said_by_member().is_some_and(says_not_served) && !said.may_be_elsewhere());
-    assert!(own.said_by_member().is_none() && own.may_be_elsewhere());
-    assert!(said.is_of_request() && !own.is_of_request());
+    assert!(said.member_status().is_some_and(is_unserved_by_status) && !said.may_be_elsewhere());
+    assert!(own.member_status().is_none() && own.may_be_elsewhere());
+    assert!(said.is_about_request() && !own.is_about_request());
     // A cluster's refusal to impersonate, and a cluster's own Status, do not concern the request itself.
-    let acting = Refusal::from(MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no")));
-    assert!(acting.forbids_acting() && acting.is_of_acting() && !acting.is_of_request());
-    assert!(acting.said_by_member().is_none() && acting.status().code == 403);
+    let acting = Refusal::from(MemberRefusal::ForbidsImpersonation(Status::forbidden(None, "", "no")));
+    assert!(
+        acting.is_impersonation_forbidden_by_cluster() && acting.is_about_impersonation() && !acting.is_about_request()
+    );
+    assert!(acting.member_status().is_none() && acting.status().code == 403);
 }
 
 #[test]
@@ -157,8 +159,8 @@ fn refusal_of_an_unwatchable_resource_names_the_remedy() {
     assert!(status(refusal).message.ends_with(": register it"));
 }
 
-fn silent(cluster: &ClusterName) -> Trouble {
-    Trouble { cluster: cluster.clone(), cause: "refused".to_owned(), age: Some(Duration::from_secs(12)) }
+fn silent(cluster: &ClusterName) -> ClusterFailure {
+    ClusterFailure { cluster: cluster.clone(), cause: "refused".to_owned(), age: Some(Duration::from_secs(12)) }
 }
 
 #[test]
@@ -205,7 +207,8 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
         assert_eq!((told.code, told.retry_after_seconds(), &told.message), (503, None, &expected));
     }
     // The failure of a single request has no age.
-    let met = |cluster: &ClusterName| Trouble { age: None, cause: "it answered 500".to_owned(), ..silent(cluster) };
+    let met =
+        |cluster: &ClusterName| ClusterFailure { age: None, cause: "it answered 500".to_owned(), ..silent(cluster) };
     for (unknown, why) in [
         (vec![met(&clusters[1])], "(it answered 500)"),
         (vec![met(&clusters[1]), silent(&clusters[2])], "(c1: it answered 500, c2 for 12 s: refused)"),
@@ -395,6 +398,6 @@ fn cluster_name_appears_once_in_a_message() {
     }
     let met = "discovery of /api failed: cluster c1 cannot be reached at x: refused";
     assert_eq!(cause_alone(met, cluster), "discovery of /api failed: x: refused");
-    let silent = Trouble { cause: "cluster c1 at x is silent".to_owned(), ..silent(cluster) };
+    let silent = ClusterFailure { cause: "cluster c1 at x is silent".to_owned(), ..silent(cluster) };
     assert_eq!(silent.to_string(), "c1 (for 12 s: x is silent)");
 }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tributary_answers::negotiate::{Clause, Encoding, NotAcceptable, names_a_known_type};
 
 use super::document::{DiscoveryPath, Document};
+use super::merged_discovery::MergedDiscovery;
 use super::model::{Group, GroupVersionKind, Resource, Version};
-use super::union::Union;
 
 /// Storage version hash of each resource in one API version, by resource name. Resources without a hash are absent.
 pub type StorageVersionHashes = BTreeMap<String, String>;
@@ -63,38 +63,40 @@ fn wish(clause: &Clause<'_>, path: &DiscoveryPath<'_>) -> Option<DiscoveryForm> 
 /// Returns the legacy document of a path, or `None` if no cluster serves the path's group or version. `address` is the
 /// host and port that the client used. `hashes` are the storage version hashes for a path of one version.
 pub fn legacy(
-    union: &Union,
+    merged_discovery: &MergedDiscovery,
     path: &DiscoveryPath<'_>,
     address: &str,
     hashes: &StorageVersionHashes,
 ) -> Option<Document> {
     let value = match path {
-        DiscoveryPath::Root => json!({ "paths": paths(union) }),
+        DiscoveryPath::Root => json!({ "paths": paths(merged_discovery) }),
         DiscoveryPath::Core => json!({
             "kind": "APIVersions",
-            "versions": union.core.items.iter().flat_map(|group| &group.versions).map(|version| &version.version).collect::<Vec<_>>(),
+            "versions": merged_discovery.core.items.iter().flat_map(|group| &group.versions).map(|version| &version.version).collect::<Vec<_>>(),
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
         }),
         DiscoveryPath::Groups => json!({
             "kind": "APIGroupList",
             "apiVersion": "v1",
-            "groups": union.named.items.iter().map(api_group).collect::<Vec<_>>(),
+            "groups": merged_discovery.named.items.iter().map(api_group).collect::<Vec<_>>(),
         }),
         DiscoveryPath::Group(name) => {
-            let mut group = api_group(union.group(name)?);
+            let mut group = api_group(merged_discovery.group(name)?);
             group["kind"] = "APIGroup".into();
             group["apiVersion"] = "v1".into();
             group
         }
-        DiscoveryPath::Version(group, version) => resource_list(group, union.version(group, version)?, hashes),
+        DiscoveryPath::Version(group, version) => {
+            resource_list(group, merged_discovery.version(group, version)?, hashes)
+        }
     };
     Some(Document::new(&value))
 }
 
-fn paths(union: &Union) -> Vec<String> {
+fn paths(merged_discovery: &MergedDiscovery) -> Vec<String> {
     const OTHERS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"];
     let mut paths: Vec<String> = OTHERS.map(str::to_owned).into();
-    for (root, document) in [("/api", &union.core), ("/apis", &union.named)] {
+    for (root, document) in [("/api", &merged_discovery.core), ("/apis", &merged_discovery.named)] {
         paths.push(root.to_owned());
         for group in &document.items {
             let name = &group.metadata.name;

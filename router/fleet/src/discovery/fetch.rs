@@ -14,11 +14,11 @@ use tributary_proxy::Transport;
 use tributary_sharing::body::{self, Body, BoxError};
 use tributary_sharing::flow::large_bodies::at_once;
 
-use super::intake::{Root, take_in};
+use super::intake::{Root, limit_document};
+use super::merged_discovery::MemberDiscovery;
 use super::model::{AGGREGATED_ACCEPT, GroupList};
-use super::otherwise::Undescribed;
+use super::not_merged::Undescribed;
 use super::read::{NamelessGroups, read};
-use super::union::MemberDiscovery;
 
 /// Reason for which Tributary does not know a member's discovery.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,7 @@ impl MemberDocuments {
                 "some API groups of the cluster have no readable name; discovery leaves them out"
             );
         }
-        let (document, left_out) = take_in(document, root);
+        let (document, left_out) = limit_document(document, root);
         for (version, why) in document.undescribed() {
             if let Undescribed::Unreadable(error) = why {
                 tracing::warn!(path = root.path(), %version, error, "the member's description of a version cannot be read");

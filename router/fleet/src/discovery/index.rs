@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tributary_apimachinery::GroupVersionResource;
 
 use super::model::{Group, GroupList, Resource};
-use super::otherwise::Otherwise;
+use super::not_merged::NotMergedReason;
 
 /// Index of a document whose names are unique (`intake.rs`). Costs one entry for each resource.
 pub(super) struct DocumentIndex<'a> {
@@ -45,12 +45,12 @@ impl<'a> DocumentIndex<'a> {
 
     /// Returns how a cluster serves a resource that it does not serve in this version: in different versions, or in a
     /// version whose resources are unknown.
-    pub(super) fn has_otherwise(&self, resource: &GroupVersionResource) -> Option<Otherwise> {
+    pub(super) fn not_merged_reason(&self, resource: &GroupVersionResource) -> Option<NotMergedReason> {
         let undescribed = self.undescribed.get(&*resource.group).and_then(|group| group.undescribed(&resource.version));
         if let Some(undescribed) = undescribed {
-            return Some(Otherwise::Undescribed(undescribed));
+            return Some(NotMergedReason::Undescribed(undescribed));
         }
         let versions = self.versions.get(&(&*resource.group, &*resource.resource))?;
-        Some(Otherwise::InVersions(versions.iter().map(|version| (*version).to_owned()).collect()))
+        Some(NotMergedReason::InVersions(versions.iter().map(|version| (*version).to_owned()).collect()))
     }
 }

@@ -46,7 +46,7 @@ impl Root {
 }
 
 /// Removes the parts of a document that exceed a limit. Returns the document, and a text about the removed parts.
-pub(super) fn take_in(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
+pub(super) fn limit_document(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
     let mut left_out = LeftOutCounts::default();
     let mut names = HashSet::new();
     let mut resources = 0;
@@ -171,13 +171,14 @@ mod tests {
             (Root::Named, json!([group("apps", &["deployments"]), group("custom.metrics.k8s.io", &["pods.http_ok"])])),
         ] {
             let document = document(items);
-            assert_eq!(take_in(document.clone(), root), (document, None));
+            assert_eq!(limit_document(document.clone(), root), (document, None));
         }
     }
 
     #[test]
     fn discovery_document_loses_entries_with_misplaced_or_invalid_names() {
-        let (core, said) = take_in(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
+        let (core, said) =
+            limit_document(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
         assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
         let twice = json!([
             group("apps", &["deployments", "deployments", "", "a/b", "..", "\u{202e}"]),
@@ -185,7 +186,7 @@ mod tests {
             group("", &["pods"]),
             group("a\"b", &[]),
         ]);
-        let (named, said) = take_in(document(twice), Root::Named);
+        let (named, said) = limit_document(document(twice), Root::Named);
         assert_eq!((named.items.len(), named.items[0].versions[0].resources.len()), (1, 1));
         assert!(said.unwrap().starts_with("8 names"));
     }
@@ -193,20 +194,21 @@ mod tests {
     #[test]
     fn number_of_entries_in_a_members_discovery_document_is_limited() {
         let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
-        let (taken, said) = take_in(document(many), Root::Named);
+        let (taken, said) = limit_document(document(many), Root::Named);
         assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));
         let names: Vec<_> = (0..RESOURCES_MAX).map(|at| format!("r{at}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (taken, said) = take_in(document(json!([group("a.io", &names), group("b.io", &["x", "y"])])), Root::Named);
+        let (taken, said) =
+            limit_document(document(json!([group("a.io", &names), group("b.io", &["x", "y"])])), Root::Named);
         assert_eq!((taken.items[1].versions[0].resources.len(), &*said.unwrap()), (0, "2 resources beyond 32768"));
         let versions: Vec<_> = (0..VERSIONS_MAX + 3).map(|at| json!({"version": format!("v{at}")})).collect();
         let (taken, said) =
-            take_in(document(json!([{"metadata": {"name": "a.io"}, "versions": versions}])), Root::Named);
+            limit_document(document(json!([{"metadata": {"name": "a.io"}, "versions": versions}])), Root::Named);
         assert_eq!((taken.items[0].versions.len(), &*said.unwrap()), (VERSIONS_MAX, "3 versions of a group beyond 64"));
         let mut wordy = group("a.io", &["x"]);
         wordy["versions"][0]["resources"][0]["verbs"] = json!(vec!["get"; 1_000]);
         wordy["versions"][0]["resources"][0]["subresources"] = json!(vec![json!({"subresource": "s"}); 5_000]);
-        let (taken, _) = take_in(document(json!([wordy])), Root::Named);
+        let (taken, _) = limit_document(document(json!([wordy])), Root::Named);
         let resource = &taken.items[0].versions[0].resources[0];
         assert_eq!((resource.verbs.len(), resource.subresources.len()), (WORDS_MAX, SUBRESOURCES_MAX));
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{GroupVersion, ResourceRequest};
 
-use super::otherwise::Undescribed;
+use super::not_merged::Undescribed;
 
 /// `Accept` header for a request for aggregated discovery only.
 pub const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

@@ -109,7 +109,7 @@ fn read_version(text: &str) -> Result<Version, serde_json::Error> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::otherwise::Undescribed;
+    use super::super::not_merged::Undescribed;
     use super::*;
 
     fn list(items: &Value) -> String {

@@ -127,7 +127,7 @@ impl LastHeard {
     /// other processes before this process's clusters, and clusters in reverse order of their names. Takes some 10 ms
     /// for each MB of text.
     pub fn to_text(&self) -> Vec<u8> {
-        let mut made = TextInTheMaking::default();
+        let mut made = TextBuilder::default();
         for is_other in [false, true] {
             for (name, served) in self.discovery.iter().filter(|(name, _)| self.others.contains_key(*name) == is_other)
             {
@@ -159,10 +159,10 @@ impl LastHeard {
 }
 
 #[derive(Default)]
-struct TextInTheMaking {
+struct TextBuilder {
     clusters: BTreeMap<ClusterName, ClusterText>,
     texts: Vec<Box<RawValue>>,
-    places: HashMap<String, usize>,
+    indexes: HashMap<String, usize>,
     /// Indexes of the documents that are already written, by memory address, because clusters share most documents.
     written: HashMap<usize, usize>,
     openapi: Vec<DocumentText>,
@@ -173,11 +173,11 @@ struct TextInTheMaking {
 /// Counted size of a cluster or document in addition to its texts, in bytes: names, tags and punctuation.
 const ENTRY_BYTES: usize = 512;
 
-impl TextInTheMaking {
+impl TextBuilder {
     fn discovery(&mut self, name: &ClusterName, served: &Served) {
         let MemberDiscovery { core, named } = &*served.discovery;
         if let (Some(core), Some(named)) = (self.text(core), self.text(named))
-            && self.takes(ENTRY_BYTES)
+            && self.reserve(ENTRY_BYTES)
         {
             let discovery = Some(DiscoveryText { address: served.address.clone(), core, named });
             self.clusters.insert(name.clone(), ClusterText { discovery, ..ClusterText::default() });
@@ -186,7 +186,7 @@ impl TextInTheMaking {
 
     fn add_openapi(&mut self, name: &ClusterName, known: &KnownMember) {
         let swagger_bytes = known.swagger.as_ref().map_or(0, String::len);
-        if !self.takes(ENTRY_BYTES + swagger_bytes) {
+        if !self.reserve(ENTRY_BYTES + swagger_bytes) {
             return;
         }
         let index = known.index.as_ref().and_then(|index| self.text(index));
@@ -198,7 +198,7 @@ impl TextInTheMaking {
     fn document(&mut self, key: &DocumentKey, bytes: &[u8]) {
         let DocumentKey { path, tag, spelling, .. } = key.clone();
         // Base64 has four letters for three bytes.
-        if self.takes(ENTRY_BYTES + path.len() + tag.len() + bytes.len() / 3 * 4) {
+        if self.reserve(ENTRY_BYTES + path.len() + tag.len() + bytes.len() / 3 * 4) {
             self.openapi.push(DocumentText { path, tag, spelling, bytes: STANDARD.encode(bytes) });
         }
     }
@@ -207,30 +207,30 @@ impl TextInTheMaking {
     fn text<T: Serialize>(&mut self, value: &Arc<T>) -> Option<usize> {
         // All values outlive this writer, so their addresses are unique.
         let address = Arc::as_ptr(value).addr();
-        if let Some(place) = self.written.get(&address) {
-            return Some(*place);
+        if let Some(index_of_text) = self.written.get(&address) {
+            return Some(*index_of_text);
         }
         let text = serde_json::value::to_raw_value(value).ok()?;
-        if let Some(place) = self.places.get(text.get()) {
-            self.written.insert(address, *place);
-            return Some(*place);
+        if let Some(index_of_text) = self.indexes.get(text.get()) {
+            self.written.insert(address, *index_of_text);
+            return Some(*index_of_text);
         }
         if text.get().len() > DOCUMENT_BYTES_MAX {
             self.left_out += 1;
             return None;
         }
-        if !self.takes(text.get().len()) {
+        if !self.reserve(text.get().len()) {
             return None;
         }
-        let place = self.texts.len();
-        self.places.insert(text.get().to_owned(), place);
-        self.written.insert(address, place);
+        let index_of_text = self.texts.len();
+        self.indexes.insert(text.get().to_owned(), index_of_text);
+        self.written.insert(address, index_of_text);
         self.texts.push(text);
-        Some(place)
+        Some(index_of_text)
     }
 
     /// Reserves bytes within the size limit. Returns whether they fit.
-    fn takes(&mut self, bytes: usize) -> bool {
+    fn reserve(&mut self, bytes: usize) -> bool {
         let fits = self.bytes + bytes <= LAST_HEARD_BYTES;
         match fits {
             true => self.bytes += bytes,
@@ -250,13 +250,13 @@ impl<'a, T: DeserializeOwned> Shared<'a, T> {
         Self { texts, read: HashMap::new() }
     }
 
-    fn get(&mut self, place: usize) -> Result<Arc<T>, LastHeardError> {
-        if let Some(known) = self.read.get(&place) {
+    fn get(&mut self, index_of_text: usize) -> Result<Arc<T>, LastHeardError> {
+        if let Some(known) = self.read.get(&index_of_text) {
             return Ok(Arc::clone(known));
         }
-        let text = self.texts.get(place).ok_or(LastHeardError::NoDocument(place))?;
+        let text = self.texts.get(index_of_text).ok_or(LastHeardError::NoDocument(index_of_text))?;
         let value: Arc<T> = Arc::new(serde_json::from_str(text.get())?);
-        self.read.insert(place, Arc::clone(&value));
+        self.read.insert(index_of_text, Arc::clone(&value));
         Ok(value)
     }
 }

@@ -7,7 +7,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo, Ver
 use super::client_class::ClientClass;
 use super::decision::Decision;
 use super::request_source::RequestSource;
-use crate::discovery::Union;
+use crate::discovery::MergedDiscovery;
 
 /// Value of the cluster label for a request to several clusters.
 pub(super) const SEVERAL: &str = "*";
@@ -75,8 +75,8 @@ impl CountedRequest<'_> {
 impl<'a> CountedResource<'a> {
     /// Returns the resource of a request, if a cluster serves the resource. Costs a lookup in the union of the
     /// discovery documents.
-    pub fn from_request(info: &RequestInfo, union: &'a Union) -> Option<Self> {
-        let (request, served) = union.served(info)?;
+    pub fn from_request(info: &RequestInfo, merged_discovery: &'a MergedDiscovery) -> Option<Self> {
+        let (request, served) = merged_discovery.served(info)?;
         let scope = match (&request.name, &request.namespace) {
             (Some(_), _) => "resource",
             (None, Some(_)) => "namespace",

@@ -37,7 +37,7 @@ impl ResourceLabels {
     }
 
     pub(super) fn expired(&self, verb: Verb) -> ExpiredLabels {
-        ExpiredLabels { verb: verb.in_metrics(), resource: self.clone() }
+        ExpiredLabels { verb: verb.metric_label(), resource: self.clone() }
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) struct RequestLabels {
 
 impl RequestLabels {
     pub(super) fn from_request(request: &CountedRequest<'_>, code: StatusCode) -> Self {
-        let (verb, source, code) = (request.verb.in_metrics(), request.source.as_str(), code.as_u16());
+        let (verb, source, code) = (request.verb.metric_label(), request.source.as_str(), code.as_u16());
         let (resource, subresource, scope) = match &request.resource {
             Some(of) => (ResourceLabels::from_resource(&of.resource), Arc::<str>::from(&*of.subresource), of.scope),
             None => (ResourceLabels::default(), Arc::default(), ""),
@@ -142,7 +142,7 @@ pub(super) struct LimitLabels {
 
 /// Labels of requests that Tributary sends to clusters before it answers a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct QuestionLabels {
+pub(super) struct LookupLabels {
     pub(super) about: &'static str,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct RequestSeries {
 /// Cache of the series of recent kinds of requests. A kind is a set of labels with a response code.
 ///
 /// The cache has a limit, because clients choose the requests and clusters define the resources. A full cache is
-/// emptied, [at most once a minute](BEGUN_ANEW_EVERY). After that, each kind in use is looked up once more, and names
+/// emptied, [at most once a minute](EMPTIED_EVERY). After that, each kind in use is looked up once more, and names
 /// of vanished resources and clusters disappear. Until the cache is emptied, each request of a new kind costs a lookup
 /// in the metric family.
 pub(super) struct RequestSeriesCache {
@@ -48,12 +48,12 @@ struct CachedSeries {
     /// Number of times that the cache was cleared because series were removed. A series that was looked up before a
     /// clear is not cached after the clear.
     cleared: u64,
-    begun_anew: Option<Instant>,
+    emptied_at: Option<Instant>,
 }
 
 /// Minimum time between two times that a full cache is emptied. Otherwise, clients with ever new requests could empty
 /// the cache constantly. While the cache is filled again, other requests wait: 10,000 kinds take some 20 ms.
-const BEGUN_ANEW_EVERY: Duration = Duration::from_secs(60);
+const EMPTIED_EVERY: Duration = Duration::from_secs(60);
 
 struct KnownRequests {
     hash: u64,
@@ -114,7 +114,7 @@ impl RequestSeriesCache {
         let is_full = known.kinds.len() >= self.max;
         let let_go = is_full.then(|| mem::take(&mut known.kinds));
         if is_full {
-            known.begun_anew = Some(now);
+            known.emptied_at = Some(now);
         }
         let request = request.to_static();
         known.kinds.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
@@ -125,8 +125,8 @@ impl RequestSeriesCache {
 
     /// Returns whether the cache has capacity for one more kind. A full cache has capacity if it may be emptied now.
     fn has_room(&self, known: &CachedSeries, now: Instant) -> bool {
-        let lately = |begun| now.saturating_duration_since(begun) < BEGUN_ANEW_EVERY;
-        known.kinds.len() < self.max || !known.begun_anew.is_some_and(lately)
+        let lately = |begun| now.saturating_duration_since(begun) < EMPTIED_EVERY;
+        known.kinds.len() < self.max || !known.emptied_at.is_some_and(lately)
     }
 
     /// Drops all cached kinds. Called when series are removed, because a count in a removed series is lost.
@@ -227,7 +227,7 @@ mod tests {
             let kept = |number: &usize| !counting.begins(&named(*number), StatusCode::OK);
             let of_this_round = (round * 100..(round + 1) * 100).filter(kept).count();
             assert_eq!(of_this_round, MAX, "{round}: what came last is found, and asked for everything it keeps that");
-            tokio::time::advance(BEGUN_ANEW_EVERY).await;
+            tokio::time::advance(EMPTIED_EVERY).await;
         }
     }
 

@@ -8,10 +8,10 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo};
 
 use super::*;
 use crate::discovery::model::GroupList;
-use crate::discovery::{MemberDiscovery, Union};
+use crate::discovery::{MemberDiscovery, MergedDiscovery};
 
 /// Discovery of Pods, and of Deployments of `apps`, each with one subresource.
-fn union() -> Union {
+fn merged_discovery() -> MergedDiscovery {
     let document = |group: &str, (name, kind): (&str, &str), below: &str| -> GroupList {
         let response_kind = json!({"group": group, "version": "v1", "kind": kind});
         let resource = json!({
@@ -28,7 +28,7 @@ fn union() -> Union {
     let (core, named) =
         (document("", ("pods", "Pod"), "status"), document("apps", ("deployments", "Deployment"), "scale"));
     let member = MemberDiscovery { core: core.into(), named: named.into() };
-    Union::new(&[(ClusterName::new("eu").unwrap(), Arc::new(member))])
+    MergedDiscovery::new(&[(ClusterName::new("eu").unwrap(), Arc::new(member))])
 }
 
 /// Parses a request from the tables below, written as method and path.
@@ -70,11 +70,11 @@ fn values(metrics: &Metrics) -> Vec<String> {
 
 #[test]
 fn counted_request_is_exposed_with_its_labels() {
-    let (union, metrics) = (union(), Metrics::default());
+    let (merged_discovery, metrics) = (merged_discovery(), Metrics::default());
     let info = read("PATCH /apis/apps/v1/namespaces/n/deployments/d/scale");
     let request = CountedRequest {
         verb: info.verb,
-        resource: CountedResource::from_request(&info, &union),
+        resource: CountedResource::from_request(&info, &merged_discovery),
         source: RequestSource::Member,
         cluster: CountedCluster::One(ClusterName::new("eu").unwrap()),
         decision: Decision::Forwarded,
@@ -100,7 +100,7 @@ type Case<'a> = (&'static str, (RequestSource, Decision, &'a CountedCluster), u1
 #[test]
 fn requests_are_counted_by_resource_and_outcome() {
     use RequestSource::{Member, Memory, Own, Refused};
-    let union = union();
+    let merged_discovery = merged_discovery();
     let (none, several) = (CountedCluster::None, CountedCluster::Several);
     let eu = CountedCluster::One(ClusterName::new("eu").unwrap());
     let memory = (Memory, Decision::Memory, &none);
@@ -177,7 +177,8 @@ fn requests_are_counted_by_resource_and_outcome() {
     ];
     for (written, (source, decision, cluster), code, expected) in cases {
         let (info, metrics) = (read(written), Metrics::default());
-        let (verb, resource, client) = (info.verb, CountedResource::from_request(&info, &union), ClientClass::Kubectl);
+        let (verb, resource, client) =
+            (info.verb, CountedResource::from_request(&info, &merged_discovery), ClientClass::Kubectl);
         let request = CountedRequest { verb, resource, source, cluster: cluster.clone(), decision, client };
         count(&metrics, 3, &request, code);
         assert_eq!(values(&metrics), expected, "{written}");

@@ -30,8 +30,8 @@ pub(super) struct EncodedDocument {
 /// Cached documents, and locks of documents that some caller is making.
 pub(super) struct Cache {
     bytes_max: usize,
-    kept: Mutex<CachedDocuments>,
-    turns: Mutex<HashMap<DocumentKey, Weak<tokio::sync::Mutex<()>>>>,
+    cached: Mutex<CachedDocuments>,
+    locks: Mutex<HashMap<DocumentKey, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Default)]
@@ -44,37 +44,37 @@ struct CachedDocuments {
 }
 
 impl Cache {
-    pub(super) fn of_answers() -> Self {
+    pub(super) fn for_responses() -> Self {
         Self::within(OPENAPI_BYTES)
     }
 
-    pub(super) fn of_last_words() -> Self {
+    pub(super) fn for_last_answers() -> Self {
         Self::within(OPENAPI_LAST_BYTES)
     }
 
     fn within(bytes_max: usize) -> Self {
-        Self { bytes_max, kept: Mutex::default(), turns: Mutex::default() }
+        Self { bytes_max, cached: Mutex::default(), locks: Mutex::default() }
     }
 
     /// Returns whether the cache contains a document. The call does not count as a use of the document.
     pub(super) fn has(&self, key: &DocumentKey) -> bool {
-        self.kept.lock().by_key.contains_key(key)
+        self.cached.lock().by_key.contains_key(key)
     }
 
     /// Returns a cached document. The call counts as a use of the document.
     pub(super) fn find(&self, key: &DocumentKey) -> Option<EncodedDocument> {
-        let mut kept = self.kept.lock();
-        kept.uses += 1;
-        let now = kept.uses;
-        let (made, used) = kept.by_key.get_mut(key)?;
+        let mut cached = self.cached.lock();
+        cached.uses += 1;
+        let now = cached.uses;
+        let (made, used) = cached.by_key.get_mut(key)?;
         *used = now;
         Some(made.clone())
     }
 
     /// All cached documents, the most recently used document first. The call does not count as a use.
     pub(super) fn by_use(&self) -> Vec<(DocumentKey, EncodedDocument)> {
-        let kept = self.kept.lock();
-        let mut all: Vec<_> = kept.by_key.iter().collect();
+        let cached = self.cached.lock();
+        let mut all: Vec<_> = cached.by_key.iter().collect();
         all.sort_unstable_by_key(|(_, (_, used))| std::cmp::Reverse(*used));
         all.into_iter().map(|(key, (made, _))| (key.clone(), made.clone())).collect()
     }
@@ -84,17 +84,17 @@ impl Cache {
         if made.bytes.len() > self.bytes_max {
             return;
         }
-        let mut kept = self.kept.lock();
-        kept.uses += 1;
-        let now = kept.uses;
-        kept.bytes += made.bytes.len();
-        if let Some((before, _)) = kept.by_key.insert(key, (made, now)) {
-            kept.bytes -= before.bytes.len();
+        let mut cached = self.cached.lock();
+        cached.uses += 1;
+        let now = cached.uses;
+        cached.bytes += made.bytes.len();
+        if let Some((before, _)) = cached.by_key.insert(key, (made, now)) {
+            cached.bytes -= before.bytes.len();
         }
-        while kept.bytes > self.bytes_max {
-            let oldest = kept.by_key.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| key.clone());
-            let Some((gone, _)) = oldest.and_then(|key| kept.by_key.remove(&key)) else { break };
-            kept.bytes -= gone.bytes.len();
+        while cached.bytes > self.bytes_max {
+            let oldest = cached.by_key.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| key.clone());
+            let Some((gone, _)) = oldest.and_then(|key| cached.by_key.remove(&key)) else { break };
+            cached.bytes -= gone.bytes.len();
         }
     }
 
@@ -111,8 +111,8 @@ impl Cache {
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
-        let turn = self.turn(&key);
-        let _held = turn.lock().await;
+        let lock_of = self.lock_of(&key);
+        let _held = lock_of.lock().await;
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
@@ -121,15 +121,15 @@ impl Cache {
         Ok(made)
     }
 
-    fn turn(&self, key: &DocumentKey) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.turns.lock();
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        if let Some(turn) = turns.get(key).and_then(Weak::upgrade) {
-            return turn;
+    fn lock_of(&self, key: &DocumentKey) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.locks.lock();
+        locks.retain(|_, lock_of| lock_of.strong_count() > 0);
+        if let Some(lock_of) = locks.get(key).and_then(Weak::upgrade) {
+            return lock_of;
         }
-        let turn = Arc::default();
-        turns.insert(key.clone(), Arc::downgrade(&turn));
-        turn
+        let lock_of = Arc::default();
+        locks.insert(key.clone(), Arc::downgrade(&lock_of));
+        lock_of
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn least_recently_used_openapi_document_is_dropped_first() {
-        let cache = Cache::of_answers();
+        let cache = Cache::for_responses();
         for tag in ["a", "b", "c"] {
             cache.insert(key(tag), made(OPENAPI_BYTES / 3));
         }
@@ -158,12 +158,12 @@ mod tests {
         cache.insert(key("huge"), made(OPENAPI_BYTES + 1));
         assert!(cache.find(&key("huge")).is_none());
         cache.insert(key("a"), made(1));
-        assert_eq!(cache.kept.lock().bytes, OPENAPI_BYTES / 3 * 2 + 1);
+        assert_eq!(cache.cached.lock().bytes, OPENAPI_BYTES / 3 * 2 + 1);
     }
 
     #[tokio::test]
     async fn openapi_document_is_made_once_for_concurrent_requests() {
-        let cache = Cache::of_answers();
+        let cache = Cache::for_responses();
         let count = std::sync::atomic::AtomicUsize::new(0);
         let make = || async {
             tokio::task::yield_now().await;

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tributary_answers::compression;
 
-use super::ask;
 use super::cache::{Cache, DocumentKey, EncodedDocument};
+use super::fetch;
 use super::join::Spelling;
 use super::known::KnownMember;
 use super::sources::OpenApiIndex;
@@ -16,10 +16,10 @@ use crate::topology::Cluster;
 
 /// An answer of a cluster, marked as current or old.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Dated<T> {
+pub(super) enum Freshness<T> {
     Now(T),
     /// An old answer of a cluster that does not answer now.
-    Before(T),
+    Previous(T),
 }
 
 /// Function that returns a reference to one part of a [`KnownMember`].
@@ -70,7 +70,7 @@ impl LastDocuments {
     /// Creates the store from the documents of an earlier process, sorted with the most recently used first. `news` is
     /// notified of every new document.
     pub(super) fn new(known: Vec<(DocumentKey, Bytes)>, news: Arc<Notify>) -> Self {
-        let cache = Cache::of_last_words();
+        let cache = Cache::for_last_answers();
         for (key, bytes) in known.into_iter().rev() {
             cache.insert(key, EncodedDocument { bytes, gzip: true });
         }
@@ -92,7 +92,7 @@ impl LastDocuments {
 
     pub(super) async fn find(&self, path: &str, tag: &str, spelling: Spelling) -> Option<Bytes> {
         let packed = self.cache.find(&key(path, tag, spelling))?.bytes;
-        tokio::task::spawn_blocking(move || ask::unpack(&packed)).await.ok()?.ok()
+        tokio::task::spawn_blocking(move || fetch::unpack(&packed)).await.ok()?.ok()
     }
 
     pub(super) fn has(&self, path: &str, tag: &str, spellings: &[Spelling]) -> bool {

@@ -14,13 +14,13 @@ use tributary_answers::compression::{self, THRESHOLD_BYTES};
 use tributary_answers::refusal::MemberRefusal;
 use tributary_apimachinery::{ClusterName, explain};
 
-use super::ask::{self, AskError};
 use super::cache::{Cache, DocumentKey, EncodedDocument};
+use super::fetch::{self, OpenApiFetchError};
+use super::hash_mismatches::HashMismatches;
 use super::join::{SchemaVersion, Spelling, join, unreadable};
 use super::known::{KnownMember, KnownOpenApi};
-use super::last::{Dated, LastAnswers, LastDocuments, OpenApiPart};
+use super::last::{Freshness, LastAnswers, LastDocuments, OpenApiPart};
 use super::sources::{DocumentSource, DocumentSources, OpenApiIndex, digest, joined};
-use super::untrue::UntrueHashes;
 use crate::topology::{Cluster, Fleet};
 
 /// Minimum time between two requests for a cluster's list of documents, for any number of clients. 2 s: the next
@@ -57,14 +57,14 @@ pub(super) struct Documents {
     news: Arc<Notify>,
     /// Last logged reason for which a joined document omits a cluster's document, by cluster and path.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
-    untrue: UntrueHashes,
+    hash_mismatches: HashMismatches,
 }
 
 struct OpenApiMember {
     cluster: Arc<Cluster>,
-    index: CachedAnswer<Dated<Arc<OpenApiIndex>>>,
+    index: CachedAnswer<Freshness<Arc<OpenApiIndex>>>,
     /// Cached entity tags of the joined v2 document, one for each encoding.
-    swaggers: [CachedAnswer<Dated<String>>; 2],
+    swaggers: [CachedAnswer<Freshness<String>>; 2],
     last: Arc<LastAnswers>,
 }
 
@@ -90,12 +90,12 @@ impl Documents {
         Self {
             fleet,
             members: Mutex::default(),
-            cache: Cache::of_answers(),
+            cache: Cache::for_responses(),
             last: LastDocuments::new(known.documents, Arc::clone(&news)),
             last_answers: Mutex::new(answers.collect()),
             news,
             unreadable: Mutex::default(),
-            untrue: UntrueHashes::default(),
+            hash_mismatches: HashMismatches::default(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Documents {
             })
         });
         *members = ordered.collect();
-        members.iter().filter(|member| member.cluster.twin().is_none()).cloned().collect()
+        members.iter().filter(|member| member.cluster.duplicate().is_none()).cloned().collect()
     }
 
     /// Joined list of v3 documents by path. Of clusters that do not answer, the list contains only documents that are
@@ -147,10 +147,10 @@ impl Documents {
             .zip(indexes)
             .filter_map(|(member, index)| {
                 let index = match index? {
-                    Dated::Now(index) => index,
-                    Dated::Before(index) => Arc::new(self.last.of_index(&index, spellings)),
+                    Freshness::Now(index) => index,
+                    Freshness::Previous(index) => Arc::new(self.last.of_index(&index, spellings)),
                 };
-                let index = self.untrue.correct(member.cluster.name(), index);
+                let index = self.hash_mismatches.correct(member.cluster.name(), index);
                 Some((Arc::clone(&member.cluster), index))
             })
             .collect();
@@ -185,8 +185,8 @@ impl Documents {
         let sources = self.swaggers(wish.spelling).await;
         if sources.distinct.is_empty() {
             let members = self.members();
-            let troubles = members.iter().map(|own| own.cluster.trouble()).collect();
-            return Err(MemberRefusal::NoDocument { troubles });
+            let failures = members.iter().map(|own| own.cluster.failure()).collect();
+            return Err(MemberRefusal::NoDocument { failures });
         }
         match self.joined(V2_PATH, &sources, wish, false).await {
             Ok(document) => Ok(document),
@@ -201,14 +201,14 @@ impl Documents {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
         for member in &members {
-            if let Some((_, Some(Dated::Now(tag)))) = &*member.swagger(spelling).lock().await
+            if let Some((_, Some(Freshness::Now(tag)))) = &*member.swagger(spelling).lock().await
                 && !known.contains(tag)
             {
                 known.push(tag.clone());
             }
         }
         for member in members.iter().filter(|_| known.is_empty()) {
-            if let Some(Dated::Now(tag)) = self.swagger(member, spelling, &[]).await {
+            if let Some(Freshness::Now(tag)) = self.swagger(member, spelling, &[]).await {
                 known.push(tag);
                 break;
             }
@@ -217,8 +217,8 @@ impl Documents {
         let mut sources = DocumentSources::default();
         for (member, tag) in members.iter().zip(tags) {
             let tag = match tag {
-                Some(Dated::Before(tag)) => Some(tag).filter(|tag| self.last.has(V2_PATH, tag, &[spelling])),
-                Some(Dated::Now(tag)) => Some(tag),
+                Some(Freshness::Previous(tag)) => Some(tag).filter(|tag| self.last.has(V2_PATH, tag, &[spelling])),
+                Some(Freshness::Now(tag)) => Some(tag),
                 None => None,
             };
             if let Some(tag) = tag {
@@ -230,9 +230,9 @@ impl Documents {
 
     /// Entity tag of a cluster's v2 document. If the last answer is old, a healthy cluster gets a request. Otherwise
     /// the last answer counts. If an answer contains the document, the function stores the document.
-    async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Dated<String>> {
-        if why_not_asked(&member.cluster).is_some() {
-            return member.last.get(&member.cluster, SWAGGER).map(Dated::Before);
+    async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Freshness<String>> {
+        if unavailable_reason(&member.cluster).is_some() {
+            return member.last.get(&member.cluster, SWAGGER).map(Freshness::Previous);
         }
         let mut asked = member.swagger(spelling).lock().await;
         if let Some((at, tag)) = &*asked
@@ -240,16 +240,18 @@ impl Documents {
         {
             return tag.clone();
         }
-        let answer = ask::document(&member.cluster, V2_PATH, (SchemaVersion::V2, spelling), known).await;
+        let answer = fetch::document(&member.cluster, V2_PATH, (SchemaVersion::V2, spelling), known).await;
         let tag = match answer {
-            Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
+            Ok(fetch::DocumentResponse { bytes: Some(bytes), tag }) => {
                 let tag = known_by(spelling, &bytes, tag).await;
                 self.last.insert(V2_PATH, &tag, spelling, bytes.clone()).await;
                 let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
                 self.cache.insert(key, EncodedDocument { bytes, gzip: false });
                 Ok(tag)
             }
-            Ok(ask::DocumentResponse { bytes: None, tag }) => tag.ok_or(AskError::Status(StatusCode::NOT_MODIFIED)),
+            Ok(fetch::DocumentResponse { bytes: None, tag }) => {
+                tag.ok_or(OpenApiFetchError::Status(StatusCode::NOT_MODIFIED))
+            }
             Err(error) => Err(error),
         };
         let tag = member.heard(tag, SWAGGER);
@@ -299,14 +301,14 @@ impl Documents {
         let (made, left_out) = made.map_err(|cause| DocumentFailure::Refused(not_joined(cause)))?;
         for (at, cause) in left_out {
             for cluster in &sources.distinct[at].clusters {
-                self.say_left_out(cluster, path, &cause);
+                self.log_left_out(cluster, path, &cause);
             }
         }
         Ok(made)
     }
 
     /// Logs once for each reason that the joined document omits a cluster's document.
-    fn say_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
+    fn log_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
         let key = (cluster.name().clone(), path.to_owned());
         if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|said| said != cause) {
             tracing::warn!(cluster = %cluster.name(), path, cause, "the cluster's OpenAPI document cannot be read and is left out");
@@ -332,13 +334,13 @@ impl Documents {
         }
         let (mut causes, mut is_untrue) = (Vec::new(), false);
         for cluster in &source.clusters {
-            if let Some(problem) = why_not_asked(cluster) {
+            if let Some(problem) = unavailable_reason(cluster) {
                 causes.push(format!("cluster {}: {problem}", cluster.name()));
                 continue;
             }
-            let (bytes, said) = match ask::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
-                Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => (bytes, tag),
-                Ok(ask::DocumentResponse { bytes: None, .. }) => continue,
+            let (bytes, said) = match fetch::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
+                Ok(fetch::DocumentResponse { bytes: Some(bytes), tag }) => (bytes, tag),
+                Ok(fetch::DocumentResponse { bytes: None, .. }) => continue,
                 Err(error) => {
                     causes.push(format!("cluster {}: {error}", cluster.name()));
                     continue;
@@ -349,7 +351,7 @@ impl Documents {
                 Some(asked) if *asked != tag && wish.spelling == Spelling::Json => {
                     is_untrue = true;
                     if let Some(path) = path.strip_prefix("/openapi/v3/") {
-                        self.untrue.add_mismatch(cluster.name(), path, asked, tag);
+                        self.hash_mismatches.add_mismatch(cluster.name(), path, asked, tag);
                     }
                 }
                 Some(asked) if *asked != tag && strict => return Err(DocumentFailure::OutOfDate),
@@ -380,8 +382,8 @@ async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> St
 }
 
 /// Reason for which Tributary sends a cluster no request, so that no client waits in vain.
-fn why_not_asked(cluster: &Cluster) -> Option<String> {
-    cluster.out_of_reach().map(|trouble| trouble.cause).or_else(|| cluster.problem())
+fn unavailable_reason(cluster: &Cluster) -> Option<String> {
+    cluster.out_of_reach().map(|failure| failure.cause).or_else(|| cluster.problem())
 }
 
 /// Indexes of the documents that a joined document omits, with the reasons.
@@ -414,7 +416,7 @@ impl OpenApiMember {
         Self { cluster, index: CachedAnswer::default(), swaggers: Default::default(), last }
     }
 
-    fn swagger(&self, spelling: Spelling) -> &CachedAnswer<Dated<String>> {
+    fn swagger(&self, spelling: Spelling) -> &CachedAnswer<Freshness<String>> {
         match spelling {
             Spelling::Json => &self.swaggers[0],
             Spelling::Protobuf => &self.swaggers[1],
@@ -423,9 +425,9 @@ impl OpenApiMember {
 
     /// List of a cluster's v3 documents. If the last answer is old, a healthy cluster gets a request. Otherwise the
     /// last answer counts.
-    async fn index(&self) -> Option<Dated<Arc<OpenApiIndex>>> {
-        if why_not_asked(&self.cluster).is_some() {
-            return self.last.get(&self.cluster, INDEX).map(Dated::Before);
+    async fn index(&self) -> Option<Freshness<Arc<OpenApiIndex>>> {
+        if unavailable_reason(&self.cluster).is_some() {
+            return self.last.get(&self.cluster, INDEX).map(Freshness::Previous);
         }
         let mut asked = self.index.lock().await;
         if let Some((at, index)) = &*asked
@@ -433,27 +435,31 @@ impl OpenApiMember {
         {
             return index.clone();
         }
-        let answer = ask::index(&self.cluster).await;
-        let parsed =
-            answer.and_then(|text| OpenApiIndex::parse(&text).map_err(|error| AskError::Text(error.to_string())));
+        let answer = fetch::index(&self.cluster).await;
+        let parsed = answer
+            .and_then(|text| OpenApiIndex::parse(&text).map_err(|error| OpenApiFetchError::Text(error.to_string())));
         let index = self.heard(parsed.map(Arc::new), INDEX);
         *asked = Some((Instant::now(), index.clone()));
         index
     }
 
     /// Result of a request. An answer is stored and returned. Without an answer, the last known answer is returned.
-    fn heard<T: Clone + PartialEq>(&self, answer: Result<T, AskError>, part: OpenApiPart<T>) -> Option<Dated<T>> {
+    fn heard<T: Clone + PartialEq>(
+        &self,
+        answer: Result<T, OpenApiFetchError>,
+        part: OpenApiPart<T>,
+    ) -> Option<Freshness<T>> {
         match answer {
             Ok(said) => {
                 self.last.set(&self.cluster, part, Some(said.clone()));
-                Some(Dated::Now(said))
+                Some(Freshness::Now(said))
             }
             Err(error) => {
                 self.left_out(&error.to_string());
-                if !error.is_silence() {
+                if !error.has_no_answer() {
                     self.last.set(&self.cluster, part, None);
                 }
-                self.last.get(&self.cluster, part).map(Dated::Before)
+                self.last.get(&self.cluster, part).map(Freshness::Previous)
             }
         }
     }

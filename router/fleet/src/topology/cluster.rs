@@ -15,14 +15,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_answers::refusal::{Beyond, LimitRefusal, Refusal};
+use tributary_answers::refusal::{LimitRefusal, MissingPermission, Refusal};
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Permit, RequestClass, explain};
-use tributary_cacher::{ListPermits, ObjectRoom, Precedence};
+use tributary_cacher::{ListPermits, ObjectMemoryLimit, Precedence};
 use tributary_proxy::{ClusterClient, Reachability, Transport, UidMatch, is_uid, nearest_tick};
 use tributary_sharing::body;
-use tributary_sharing::flow::fair_line::FairLine;
-use tributary_sharing::flow::fair_semaphore::{FairSemaphore, Portion, ShareMetrics};
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::fair_queue::FairQueue;
+use tributary_sharing::flow::fair_semaphore::{FairPermit, FairSemaphore, ShareMetrics};
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::{ANSWER_WINDOW, WATCH_WINDOW};
 
 use super::address::ClusterAddress;
@@ -35,7 +35,7 @@ use super::member_unread::MemberUnreadBytes;
 use super::served::Served;
 use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
-use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, Otherwise, fetch};
+use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, NotMergedReason, fetch};
 use crate::report::ClusterCondition;
 
 /// Interval of discovery requests to a cluster. An unchanged answer is a 304 of a few hundred bytes. A new CRD is
@@ -114,7 +114,7 @@ pub(super) enum ClusterChange {
     /// A different cluster answers at the cluster's addresses.
     Successor,
     /// Discovery, identity or version of the cluster have changed.
-    Offer,
+    DiscoveryOrIdentity,
 }
 
 /// A member cluster.
@@ -130,14 +130,14 @@ pub struct Cluster {
     /// cluster's first answer.
     inherited: ArcSwapOption<Served>,
     since: Instant,
-    told_at: Mutex<Option<Instant>>,
+    discovered_at: Mutex<Option<Instant>>,
     /// API versions whose resources discovery lacks. The value is the time of the last discovery that contained the
     /// resources.
     undescribed_since: Mutex<HashMap<GroupVersion, Instant>>,
     /// If the same cluster is configured under two names, the name under which the merged view shows its objects.
-    twin: ArcSwapOption<ClusterName>,
+    duplicate: ArcSwapOption<ClusterName>,
     /// Name of a cluster that reports the same uid. No proof shows that both are the same cluster.
-    namesake: ArcSwapOption<ClusterName>,
+    suspected_duplicate: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
     /// Identity of the cluster. A new configuration of the same cluster keeps the identity.
     incarnation: Incarnation,
@@ -148,12 +148,12 @@ pub struct Cluster {
     /// End of the cluster's last fault.
     mended: Mutex<Option<Instant>>,
     /// Time of the log line about the current fault. Empty after the log line about the end of the fault.
-    pub(super) told: Mutex<Option<Instant>>,
+    pub(super) logged_at: Mutex<Option<Instant>>,
     /// Time of the last log line about decreased revisions.
     went_back: Mutex<Option<Instant>>,
     /// Time of the last log line about missing impersonation rights.
-    not_let: Mutex<Option<Instant>>,
-    lets_act: AtomicBool,
+    impersonation_forbidden: Mutex<Option<Instant>>,
+    allows_impersonation: AtomicBool,
     refresh: Notify,
     /// Changes of the cluster's kinds that the cluster's discovery may not show yet.
     kind_changes: Arc<KindChanges>,
@@ -162,12 +162,12 @@ pub struct Cluster {
     attempts: watch::Sender<Attempts>,
     asked: AtomicBool,
     /// Permits for requests by which Tributary finds out whether the cluster has an object.
-    questions: Arc<FairLine>,
+    lookups: Arc<FairQueue>,
     list_permits: ListPermits,
     precedence: Precedence,
     /// Shares of clients' long-running requests, without watches. Watches are included if they have no separate
     /// connections.
-    lasting: Arc<FairSemaphore>,
+    long_running: Arc<FairSemaphore>,
     /// Shares of clients' watches below the path of the cluster.
     watches: Arc<FairSemaphore>,
     /// Shares of clients' requests that are not long-running.
@@ -180,7 +180,7 @@ pub struct Cluster {
 #[derive(Clone, Debug, Default)]
 pub struct MemberShareMetrics {
     /// Metrics of clients' long-running requests, without watches.
-    pub lasting: ShareMetrics,
+    pub long_running: ShareMetrics,
     /// Metrics of clients' watches.
     pub watches: ShareMetrics,
     /// Metrics of clients' requests that are not long-running.
@@ -190,7 +190,7 @@ pub struct MemberShareMetrics {
 /// Maximum number of concurrent requests by which Tributary finds out whether a cluster has an object. 32: the queue at
 /// the cluster stays short. At 30 ms each, these are a thousand requests in a second, or half of them for a single
 /// client.
-const QUESTIONS_AT_ONCE: usize = 32;
+const PARALLEL_LOOKUPS_MAX: usize = 32;
 
 /// Identity that a cluster reports: the uid of its kube-system namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -212,26 +212,30 @@ impl Cluster {
     ///
     /// # Errors
     /// 429 with the cluster and the remedy.
-    pub fn place(&self, class: RequestClass, holder: Holder) -> Result<(Portion, Option<Portion>), Refusal> {
+    pub fn reserve_request(
+        &self,
+        class: RequestClass,
+        share_key: ShareKey,
+    ) -> Result<(FairPermit, Option<FairPermit>), Refusal> {
         let share = self.share(class);
         let window = if Arc::ptr_eq(share, &self.watches) { WATCH_WINDOW } else { ANSWER_WINDOW };
-        let place = share.acquire(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
+        let reserve_request = share.acquire(share_key, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
             cluster: self.name().clone(),
             exceeded,
-            is_lasting: class.is_long_running(),
+            is_long_running: class.is_long_running(),
         })?;
         let unread = match class.is_long_running() {
             true => Some(
                 self.unread
-                    .reserve_bytes(holder, window)
+                    .reserve_bytes(share_key, window)
                     .map_err(|exceeded| LimitRefusal::MemberUnread { cluster: self.name().clone(), exceeded })?,
             ),
             false => None,
         };
-        Ok((place, unread))
+        Ok((reserve_request, unread))
     }
 
-    pub(super) fn places(&self, class: RequestClass) -> (usize, usize) {
+    pub(super) fn request_usage(&self, class: RequestClass) -> (usize, usize) {
         let share = self.share(class);
         (share.used(), share.max())
     }
@@ -244,7 +248,7 @@ impl Cluster {
         let (share, carried) = match (class, watches) {
             (RequestClass::Short, _) => (&self.short, client.map(ClusterClient::short_for_clients)),
             (RequestClass::Watch, Some(watches)) => (&self.watches, Some(watches)),
-            _ => (&self.lasting, client.map(ClusterClient::long_running_for_clients)),
+            _ => (&self.long_running, client.map(ClusterClient::long_running_for_clients)),
         };
         if let Some(carried) = carried {
             share.resize(carried);
@@ -254,8 +258,8 @@ impl Cluster {
 
     /// Waits for a permit to send a request by which Tributary finds out, for a client, whether this cluster has an
     /// object. Dropping the future gives up the position in the queue.
-    pub async fn question(&self, holder: Holder) -> Option<Permit> {
-        self.questions.acquire(holder).await
+    pub async fn lookup(&self, share_key: ShareKey) -> Option<Permit> {
+        self.lookups.acquire(share_key).await
     }
 
     /// Returns the permits for relists of the cluster's collections.
@@ -280,10 +284,10 @@ impl Cluster {
         Arc::new(Self {
             inherited: ArcSwapOption::new(before.map(Arc::new)),
             since: Instant::now(),
-            told_at: Mutex::default(),
+            discovered_at: Mutex::default(),
             undescribed_since: Mutex::default(),
-            twin: ArcSwapOption::empty(),
-            namesake: ArcSwapOption::empty(),
+            duplicate: ArcSwapOption::empty(),
+            suspected_duplicate: ArcSwapOption::empty(),
             mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
             fetched: ArcSwapOption::empty(),
             documents: Arc::clone(documents),
@@ -299,19 +303,19 @@ impl Cluster {
                     .map(|text| ClusterProblem::new(ClusterCondition::Misconfigured, text.clone())),
             ),
             mended: Mutex::default(),
-            told: Mutex::default(),
+            logged_at: Mutex::default(),
             went_back: Mutex::default(),
-            not_let: Mutex::default(),
-            lets_act: AtomicBool::new(false),
+            impersonation_forbidden: Mutex::default(),
+            allows_impersonation: AtomicBool::new(false),
             refresh: Notify::new(),
             kind_changes: Arc::default(),
             refreshed: tokio::sync::Mutex::default(),
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
-            questions: FairLine::new(QUESTIONS_AT_ONCE),
+            lookups: FairQueue::new(PARALLEL_LOOKUPS_MAX),
             list_permits: ListPermits::default(),
             precedence: Precedence::default(),
-            lasting: FairSemaphore::new("long-running requests", 0, shares.lasting.clone()),
+            long_running: FairSemaphore::new("long-running requests", 0, shares.long_running.clone()),
             watches: FairSemaphore::new("watches", 0, shares.watches.clone()),
             short: FairSemaphore::new("short requests", 0, shares.short.clone()),
             unread: unread.clone(),
@@ -364,9 +368,9 @@ impl Cluster {
     }
 
     /// Closes all connections to the cluster, with their watches, logs and tunnels.
-    pub(super) fn break_off(&self) {
+    pub(super) fn close_connections(&self) {
         if let Ok(client) = &self.setup.client {
-            client.break_off();
+            client.close_connections();
         }
     }
 
@@ -409,15 +413,15 @@ impl Cluster {
         let version = resource.group_version();
         let undescribed = self.discovery()?.undescribed(&version)?;
         let since = self.undescribed_since.lock().get(&version).copied();
-        let since = since.or(*self.told_at.lock()).unwrap_or(self.since);
-        Some((since, Otherwise::Undescribed(undescribed).reason(resource)))
+        let since = since.or(*self.discovered_at.lock()).unwrap_or(self.since);
+        Some((since, NotMergedReason::Undescribed(undescribed).reason(resource)))
     }
 
     /// Returns the time of the last successful discovery, and the reason for which the cluster may now serve a resource
     /// that this discovery lacks. `None` if discovery is up to date.
     pub fn outdated(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
-        let told_at = (*self.told_at.lock())?;
-        if self.twin.load().is_some() {
+        let discovered_at = (*self.discovered_at.lock())?;
+        if self.duplicate.load().is_some() {
             return None;
         }
         let problem = || self.problem.lock().as_ref().map(|problem| problem.text.clone());
@@ -425,14 +429,14 @@ impl Cluster {
             let changed = "its CustomResourceDefinitions or APIServices have changed since";
             self.kind_changes.concern(resource).then(|| changed.to_owned())
         };
-        let cause = self.out_of_reach().map(|trouble| trouble.cause).or_else(problem).or_else(changed)?;
-        Some((told_at, cause))
+        let cause = self.out_of_reach().map(|failure| failure.cause).or_else(problem).or_else(changed)?;
+        Some((discovered_at, cause))
     }
 
     /// Records a successful discovery, and the API versions whose resources the discovery lacks.
-    fn note_told(&self, discovery: &MemberDiscovery) {
+    fn record_discovery(&self, discovery: &MemberDiscovery) {
         let now = Instant::now();
-        let before = self.told_at.lock().replace(now).unwrap_or(now);
+        let before = self.discovered_at.lock().replace(now).unwrap_or(now);
         let mut since = self.undescribed_since.lock();
         let undescribed = discovery.all_undescribed();
         *since = undescribed.map(|version| (version.clone(), *since.get(&version).unwrap_or(&before))).collect();
@@ -455,18 +459,18 @@ impl Cluster {
 
     /// If the same cluster is configured under two names, returns the name under which the merged view shows its
     /// objects.
-    pub fn twin(&self) -> Option<Arc<ClusterName>> {
-        self.twin.load_full()
+    pub fn duplicate(&self) -> Option<Arc<ClusterName>> {
+        self.duplicate.load_full()
     }
 
     /// Returns the name of a cluster that reports the same uid, without a proof that it is the same cluster. The merged
     /// view shows both clusters.
-    pub fn namesake(&self) -> Option<Arc<ClusterName>> {
-        self.namesake.load_full()
+    pub fn suspected_duplicate(&self) -> Option<Arc<ClusterName>> {
+        self.suspected_duplicate.load_full()
     }
 
-    pub(super) fn set_others(&self, twin: Option<&ClusterName>, namesake: Option<&ClusterName>) {
-        for (own, other) in [(&self.twin, twin), (&self.namesake, namesake)] {
+    pub(super) fn set_duplicates(&self, duplicate: Option<&ClusterName>, suspected_duplicate: Option<&ClusterName>) {
+        for (own, other) in [(&self.duplicate, duplicate), (&self.suspected_duplicate, suspected_duplicate)] {
             if own.load().as_deref() != other {
                 own.store(other.cloned().map(Arc::new));
             }
@@ -476,12 +480,12 @@ impl Cluster {
     /// Returns whether it is proved that both clusters have the same servers.
     pub(super) fn is_served_with(&self, other: &Self) -> bool {
         let (Ok(own), Ok(other)) = (&self.setup.client, &other.setup.client) else { return false };
-        own.proofs().meet(other.proofs())
+        own.server_identities().share_server(other.server_identities())
     }
 
     /// Returns a text about a second cluster that reports the same uid.
     pub fn identity_problem(&self) -> Option<String> {
-        let (other, uid) = (self.namesake()?, self.uid()?);
+        let (other, uid) = (self.suspected_duplicate()?, self.uid()?);
         Some(format!(
             "cluster {other} and this one say that they are the same (kube-system uid {uid}), and no address or certificate \
              proves it, so both are shown; leave one out if they are, else one of them says what is not so"
@@ -518,15 +522,16 @@ impl Cluster {
 
     /// Returns the current fault of the cluster.
     pub fn problem(&self) -> Option<String> {
-        let twin = || {
-            self.twin()
-                .map(|twin| format!("it is the same cluster as {twin}, under a second name (the same kube-system uid)"))
+        let duplicate = || {
+            self.duplicate().map(|duplicate| {
+                format!("it is the same cluster as {duplicate}, under a second name (the same kube-system uid)")
+            })
         };
-        self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(twin)
+        self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(duplicate)
     }
 
     /// Returns the time since the end of the last fault; zero during a fault.
-    pub fn well_for(&self) -> Duration {
+    pub fn healthy_for(&self) -> Duration {
         match *self.problem.lock() {
             Some(_) => Duration::ZERO,
             None => self.mended.lock().unwrap_or(self.since).elapsed(),
@@ -543,7 +548,7 @@ impl Cluster {
 
     /// Records that the revisions of the cluster decreased. Each collection notices the decrease, but the log gets only
     /// one line.
-    pub fn note_reset(&self) {
+    pub fn record_reset(&self) {
         let mut said = self.went_back.lock();
         if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
             *said = Some(Instant::now());
@@ -552,26 +557,26 @@ impl Cluster {
     }
 
     /// Records that the cluster allowed Tributary to impersonate a user.
-    pub fn note_lets_act(&self) {
-        self.lets_act.store(true, Ordering::Relaxed);
+    pub fn record_impersonation_allowed(&self) {
+        self.allows_impersonation.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the cluster has ever allowed Tributary to impersonate a user.
-    pub fn lets_act(&self) -> bool {
-        self.lets_act.load(Ordering::Relaxed)
+    pub fn allows_impersonation(&self) -> bool {
+        self.allows_impersonation.load(Ordering::Relaxed)
     }
 
-    /// Records that the cluster refused an impersonation. If `beyond` is set, the request exceeds limits that an
-    /// administrator has set. Otherwise Tributary lacks the right to impersonate, and an administrator has to grant it.
-    /// Logged once a minute.
-    pub fn note_not_let(&self, said: &str, beyond: Option<&Beyond>) {
-        let mut noted = self.not_let.lock();
+    /// Records that the cluster refused an impersonation. If `missing_permission` is set, the request exceeds limits
+    /// that an administrator has set. Otherwise Tributary lacks the right to impersonate, and an administrator has to
+    /// grant it. Logged once a minute.
+    pub fn record_impersonation_forbidden(&self, said: &str, missing_permission: Option<&MissingPermission>) {
+        let mut noted = self.impersonation_forbidden.lock();
         if noted.is_some_and(|noted| noted.elapsed() < NOT_LET_LOG_INTERVAL) {
             return;
         }
         *noted = Some(Instant::now());
-        if let Some(beyond) = beyond {
-            let remedy = format!("to allow it, change the profile: {}", beyond.remedy(self.name()));
+        if let Some(missing_permission) = missing_permission {
+            let remedy = format!("to allow it, change the profile: {}", missing_permission.remedy(self.name()));
             tracing::info!(cluster = %self.name(), said, remedy, "the cluster refuses a request because the profile of Tributary's account lacks the right");
         } else {
             let remedy = "let our account impersonate users: tributary join CONTEXT, or as docs/shared-mode.md shows";
@@ -593,12 +598,12 @@ impl Cluster {
         }
         let begun = Instant::now();
         // If the wait times out, a later request starts a new discovery.
-        let _ = tokio::time::timeout(Refresh::next_wait(*refreshed), self.asked_anew()).await;
+        let _ = tokio::time::timeout(Refresh::next_wait(*refreshed), self.refresh_and_wait()).await;
         *refreshed = Some(Refresh { ended: Instant::now(), waited: begun.elapsed() });
     }
 
     /// Causes a new discovery, and waits until an attempt that began after this call has ended.
-    pub(crate) async fn asked_anew(&self) {
+    pub(crate) async fn refresh_and_wait(&self) {
         let mut attempts = self.attempts.subscribe();
         let begun = attempts.borrow().begun;
         self.refresh();
@@ -618,16 +623,20 @@ impl Cluster {
 
     /// Starts the tasks for discovery and health. `changed` is called after each change of discovery, identity or
     /// version.
-    pub(super) fn start(self: &Arc<Self>, room: ObjectRoom, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
+    pub(super) fn start(
+        self: &Arc<Self>,
+        room: ObjectMemoryLimit,
+        changed: impl Fn(ClusterChange) + Send + Sync + 'static,
+    ) {
         let changed = Arc::new(changed);
         self.expect();
-        self.tell_of_successor(Arc::clone(&changed));
+        self.report_successor(Arc::clone(&changed));
         let cluster = Arc::clone(self);
         let span = tracing::info_span!("discovery", cluster = %self.name());
         let cancelled = self.cancelled.clone();
         if let Ok(client) = &self.setup.client {
             let (client, cluster, cancelled) = (client.clone(), Arc::clone(self), cancelled.clone());
-            let task = async move { tokio::join!(client.watch_over(), cluster.tell_of_troubles()) };
+            let task = async move { tokio::join!(client.watch_over(), cluster.log_failures()) };
             tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await });
         }
         let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(room, changed).await });
@@ -635,7 +644,7 @@ impl Cluster {
     }
 
     /// Reports once that a different cluster answers at the addresses of this cluster.
-    fn tell_of_successor(&self, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
+    fn report_successor(&self, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
         let Some(mut changes) = self.setup.client.as_ref().ok().and_then(ClusterClient::cluster_changes) else {
             return;
         };
@@ -651,7 +660,11 @@ impl Cluster {
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await });
     }
 
-    async fn keep_fresh(self: Arc<Self>, room: ObjectRoom, tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>) {
+    async fn keep_fresh(
+        self: Arc<Self>,
+        room: ObjectMemoryLimit,
+        tell: Arc<impl Fn(ClusterChange) + Send + Sync + 'static>,
+    ) {
         let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
         let mut kinds = FollowedKinds::default();
         let mut all = true;
@@ -664,9 +677,9 @@ impl Cluster {
             self.follow_kinds(&mut kinds, &room);
             let has_failed = self.problem_since().is_some();
             if has_failed {
-                self.tell_trouble()
+                self.log_failure()
             } else {
-                self.tell_well()
+                self.log_recovery()
             }
             // The attempt itself may have changed the reachability, and such a change causes no second attempt. The
             // exception is a failed attempt at a cluster that is reachable now.
@@ -694,7 +707,7 @@ impl Cluster {
     }
 
     /// Starts or stops the watches of the cluster's CustomResourceDefinitions and APIServices.
-    fn follow_kinds(&self, kinds: &mut FollowedKinds, room: &ObjectRoom) {
+    fn follow_kinds(&self, kinds: &mut FollowedKinds, room: &ObjectMemoryLimit) {
         let (Some(discovery), Ok(transport)) = (self.discovery(), self.transport()) else { return };
         let followed = KindsOf {
             cluster: self.name(),
@@ -744,7 +757,7 @@ impl Cluster {
         let news = match answer {
             Ok((fetched, identity, version)) => {
                 let mended = self.set_problem(None);
-                self.note_told(&fetched.discovery);
+                self.record_discovery(&fetched.discovery);
                 self.kind_changes.shown(begun);
                 let is_known = before.as_ref().is_some_and(|before| before.discovery == fetched.discovery);
                 let is_another = self.set_identity(identity);
@@ -755,7 +768,7 @@ impl Cluster {
                 self.fetched.store(Some(Arc::new(fetched)));
                 self.inherited.store(None);
                 match !is_known || is_another || version_changed {
-                    true => Some(ClusterChange::Offer),
+                    true => Some(ClusterChange::DiscoveryOrIdentity),
                     false => mended.then_some(ClusterChange::Problem),
                 }
             }
@@ -766,24 +779,24 @@ impl Cluster {
     }
 
     /// Returns whether a server has reported a uid that differs from the known uid of this cluster.
-    fn is_succeeded(&self, told: &ClusterIdentity) -> bool {
-        let (ClusterIdentity::Known(uid), Ok(client)) = (told, &self.setup.client) else { return false };
+    fn is_succeeded(&self, logged_at: &ClusterIdentity) -> bool {
+        let (ClusterIdentity::Known(uid), Ok(client)) = (logged_at, &self.setup.client) else { return false };
         client.compare_cluster(uid) == UidMatch::Other
     }
 
     /// Stores the identity that the cluster has reported. Returns whether the identity is new. A known uid does not
     /// change, because a different uid belongs to a different cluster.
-    fn set_identity(&self, told: ClusterIdentity) -> bool {
+    fn set_identity(&self, logged_at: ClusterIdentity) -> bool {
         let known = self.identity.load_full();
-        let is_news = match (&*known, &told) {
+        let is_news = match (&*known, &logged_at) {
             (_, ClusterIdentity::Unknown) | (ClusterIdentity::Known(_), _) => false,
-            (known, told) => known != told,
+            (known, logged_at) => known != logged_at,
         };
         if is_news {
-            if let ClusterIdentity::Known(uid) = &told {
+            if let ClusterIdentity::Known(uid) = &logged_at {
                 self.incarnation.set_uid(uid);
             }
-            self.identity.store(Arc::new(told));
+            self.identity.store(Arc::new(logged_at));
         }
         is_news
     }

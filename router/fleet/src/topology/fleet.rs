@@ -19,9 +19,9 @@ use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tributary_apimachinery::ClusterName;
-use tributary_cacher::ObjectRoom;
+use tributary_cacher::ObjectMemoryLimit;
 use tributary_proxy::{ClusterClient, Successor};
-use tributary_sharing::flow::large_bodies::beside;
+use tributary_sharing::flow::large_bodies::run_in_place;
 
 use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
 use super::incarnation::Incarnation;
@@ -30,7 +30,7 @@ use super::member_unread::MemberUnreadBytes;
 use super::served::Served;
 use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
-use crate::discovery::{MemberDocuments, Union};
+use crate::discovery::{MemberDocuments, MergedDiscovery};
 
 /// Minimum time between two computations of the union of discovery documents. 100 ms: the answers of a whole fleet
 /// cause a few dozen computations, and a member needs much longer than 100 ms to serve a new CRD.
@@ -61,13 +61,13 @@ pub struct Fleet {
     /// Tokio runtime of cachers and discovery. Requests of clients run in the runtime of their connection.
     runtime: Handle,
     clusters: ArcSwap<BTreeMap<ClusterName, Arc<Cluster>>>,
-    union: ArcSwap<Union>,
+    merged_discovery: ArcSwap<MergedDiscovery>,
     generation: watch::Sender<u64>,
-    news: Arc<Untaken>,
+    news: Arc<PendingChanges>,
     /// Discovery documents of the clusters. Equal documents are stored once.
     documents: Arc<MemberDocuments>,
     shares: MemberShareMetrics,
-    room: ObjectRoom,
+    room: ObjectMemoryLimit,
     unread: MemberUnreadBytes,
     /// Clusters with a new address that have not reported their uid yet. Locked while the set of clusters changes.
     awaited: Mutex<BTreeMap<ClusterName, Arc<Cluster>>>,
@@ -81,7 +81,7 @@ pub struct Fleet {
 
 /// Changes of clusters that are not yet in the union of discovery documents.
 #[derive(Default)]
-struct Untaken {
+struct PendingChanges {
     /// Whether discovery, identity or version of a cluster has changed.
     offers: AtomicBool,
     /// Whether a different cluster answers at the addresses of a cluster.
@@ -94,10 +94,10 @@ struct Untaken {
     at_once: Notify,
 }
 
-impl Untaken {
+impl PendingChanges {
     fn add_change(&self, news: ClusterChange) {
         match news {
-            ClusterChange::Offer => self.offers.store(true, Ordering::SeqCst),
+            ClusterChange::DiscoveryOrIdentity => self.offers.store(true, Ordering::SeqCst),
             ClusterChange::Successor => self.successors.store(true, Ordering::SeqCst),
             ClusterChange::Problem => {}
         }
@@ -116,13 +116,13 @@ impl Untaken {
 impl Fleet {
     /// Creates a fleet without limits for the memory of objects and for unread bytes.
     pub fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
-        Self::within(ObjectRoom::unbounded(), MemberUnreadBytes::default(), shares, known)
+        Self::within(ObjectMemoryLimit::unbounded(), MemberUnreadBytes::default(), shares, known)
     }
 
     /// Creates a fleet without clusters. The limits apply to the memory of objects and to unread bytes. `known` is
     /// discovery from an earlier process. Must be called within a tokio runtime.
     pub fn within(
-        room: ObjectRoom,
+        room: ObjectMemoryLimit,
         unread: MemberUnreadBytes,
         shares: MemberShareMetrics,
         known: BTreeMap<ClusterName, Served>,
@@ -130,7 +130,7 @@ impl Fleet {
         let fleet = Arc::new(Self {
             runtime: Handle::current(),
             clusters: ArcSwap::default(),
-            union: ArcSwap::default(),
+            merged_discovery: ArcSwap::default(),
             generation: watch::Sender::new(0),
             news: Arc::default(),
             documents: Arc::default(),
@@ -164,7 +164,7 @@ impl Fleet {
     }
 
     /// Returns the limit for the memory of all objects.
-    pub fn room(&self) -> &ObjectRoom {
+    pub fn room(&self) -> &ObjectMemoryLimit {
         &self.room
     }
 
@@ -220,8 +220,8 @@ impl Fleet {
     }
 
     /// Returns the union of the clusters' discovery documents.
-    pub fn union(&self) -> Arc<Union> {
-        self.union.load_full()
+    pub fn merged_discovery(&self) -> Arc<MergedDiscovery> {
+        self.merged_discovery.load_full()
     }
 
     /// Subscribes to added and removed clusters, and to changes of discovery or identity.
@@ -278,7 +278,7 @@ impl Fleet {
         self.publish(&before, after);
         drop(awaited);
         started.iter().for_each(|cluster| self.start(cluster));
-        self.news.add_change(ClusterChange::Offer);
+        self.news.add_change(ClusterChange::DiscoveryOrIdentity);
         self.news.at_once.notify_one();
     }
 
@@ -315,7 +315,7 @@ impl Fleet {
 
     /// Publishes a candidate after it has reported its uid, or after [`CONFIRMED_WITHIN`].
     async fn settle(self: Arc<Self>, candidate: Arc<Cluster>) {
-        let told = async {
+        let logged_at = async {
             loop {
                 candidate.asked_once().await;
                 if candidate.is_confirmed() || candidate.has_successor() || candidate.withholds_uid() {
@@ -326,7 +326,7 @@ impl Fleet {
             }
         };
         tokio::select! {
-            _ = timeout(CONFIRMED_WITHIN, told) => {}
+            _ = timeout(CONFIRMED_WITHIN, logged_at) => {}
             // A newer configuration has replaced the candidate.
             () = candidate.cancelled() => return,
         }
@@ -353,7 +353,7 @@ impl Fleet {
         if !is_same {
             self.start(&cluster);
         }
-        self.news.add_change(ClusterChange::Offer);
+        self.news.add_change(ClusterChange::DiscoveryOrIdentity);
         self.news.at_once.notify_one();
     }
 
@@ -371,7 +371,7 @@ impl Fleet {
         self.publish(&before, after);
         drop(awaited);
         successors.iter().for_each(|cluster| self.start(cluster));
-        self.news.add_change(ClusterChange::Offer);
+        self.news.add_change(ClusterChange::DiscoveryOrIdentity);
     }
 
     fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
@@ -410,10 +410,10 @@ impl Fleet {
             if let Some(successor) = successor {
                 cluster.close();
                 successor.close();
-                cluster.break_off();
+                cluster.close_connections();
                 // The successor takes over the time of the log line about the fault, so that the end of the fault is
                 // logged.
-                *successor.told.lock() = cluster.told.lock().take();
+                *successor.logged_at.lock() = cluster.logged_at.lock().take();
             }
         }
         self.clusters.store(Arc::clone(&after));
@@ -438,7 +438,7 @@ impl Fleet {
         if self.news.offers.swap(false, Ordering::SeqCst) {
             let fleet = Arc::clone(self);
             match self.clusters.load().len() {
-                0..=AT_ONCE_MAX => beside(|| fleet.join()),
+                0..=AT_ONCE_MAX => run_in_place(|| fleet.join()),
                 // The task fails only when the runtime ends.
                 _ => drop(tokio::task::spawn_blocking(move || fleet.join()).await),
             }
@@ -448,16 +448,16 @@ impl Fleet {
     }
 
     fn join(&self) {
-        find_twins(&self.clusters.load());
+        find_duplicates(&self.clusters.load());
         let members: Vec<_> = self
             .by_precedence()
             .iter()
-            .filter(|cluster| cluster.twin().is_none())
+            .filter(|cluster| cluster.duplicate().is_none())
             .filter_map(|cluster| Some((cluster.name().clone(), cluster.offers()?)))
             .collect();
-        let union = Arc::new(Union::new(&members));
-        let before = self.union.swap(Arc::clone(&union));
-        for clash in union.clashes().difference(before.clashes()) {
+        let merged_discovery = Arc::new(MergedDiscovery::new(&members));
+        let before = self.merged_discovery.swap(Arc::clone(&merged_discovery));
+        for clash in merged_discovery.clashes().difference(before.clashes()) {
             tracing::warn!(%clash, "clusters serve one resource in ways that cannot be merged");
         }
     }
@@ -485,24 +485,24 @@ impl Fleet {
 /// Finds clusters that are configured under several names. Such clusters report an equal uid of kube-system, which any
 /// cluster can report. The proof is a common address or certificate. The merged view shows the objects under the first
 /// name, so that all replicas choose the same name. Without a proof, the objects are shown under all names.
-fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
+fn find_duplicates(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
     let mut by_uid: HashMap<_, Vec<&Arc<Cluster>>> = HashMap::new();
     for cluster in clusters.values() {
         match cluster.uid() {
             Some(uid) => by_uid.entry(uid).or_default().push(cluster),
-            None => cluster.set_others(None, None),
+            None => cluster.set_duplicates(None, None),
         }
     }
     for same in by_uid.values() {
         let mut shown: Vec<&Arc<Cluster>> = Vec::new();
         for cluster in same {
             match shown.iter().find(|first| first.is_served_with(cluster)) {
-                Some(first) => cluster.set_others(Some(first.name()), None),
+                Some(first) => cluster.set_duplicates(Some(first.name()), None),
                 None => shown.push(cluster),
             }
         }
         let other = |at: usize| shown.get(usize::from(at == 0)).map(|other| other.name());
-        shown.iter().enumerate().for_each(|(at, cluster)| cluster.set_others(None, other(at)));
+        shown.iter().enumerate().for_each(|(at, cluster)| cluster.set_duplicates(None, other(at)));
     }
 }
 
@@ -528,22 +528,25 @@ mod tests {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let changes = fleet.changes();
         for _ in 0..1000 {
-            fleet.news.add_change(ClusterChange::Offer);
+            fleet.news.add_change(ClusterChange::DiscoveryOrIdentity);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         fleet.news.settled().await;
         assert!((10..=12).contains(&*changes.borrow()), "{}", *changes.borrow());
-        let union = fleet.union();
+        let merged_discovery = fleet.merged_discovery();
         fleet.news.add_change(ClusterChange::Problem);
         fleet.news.settled().await;
-        assert!(Arc::ptr_eq(&union, &fleet.union()), "what is wrong with a member says nothing of what it serves");
+        assert!(
+            Arc::ptr_eq(&merged_discovery, &fleet.merged_discovery()),
+            "what is wrong with a member says nothing of what it serves"
+        );
         assert!(*changes.borrow() > 11, "though who waits for the member is told");
     }
 
     #[tokio::test(start_paused = true)]
     async fn changed_cluster_configuration_applies_without_a_pause() {
         let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
-        fleet.news.add_change(ClusterChange::Offer);
+        fleet.news.add_change(ClusterChange::DiscoveryOrIdentity);
         fleet.news.settled().await;
         let begun = Instant::now();
         fleet.set(Vec::new());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{ChangeType, ClusterName, ObjectDecoder};
 use tributary_cacher::{
-    Cacher, CacherConfig, ListPermits, ObjectRetention, ObjectRoom, Precedence, ReflectorTuning, Update, UpdateObserver,
+    Cacher, CacherConfig, ListPermits, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning, Update,
+    UpdateObserver,
 };
 use tributary_proxy::Transport;
 
@@ -19,7 +20,7 @@ pub(super) struct KindsOf<'a> {
     pub(super) discovery: &'a MemberDiscovery,
     pub(super) transport: &'a Transport,
     pub(super) list_permits: &'a ListPermits,
-    pub(super) room: &'a ObjectRoom,
+    pub(super) room: &'a ObjectMemoryLimit,
     pub(super) changes: &'a Arc<KindChanges>,
 }
 
@@ -77,7 +78,7 @@ impl UpdateObserver for KindObserver {
         match update {
             // The first state is no change, because discovery was as new as this state when the watch began.
             Update::Synced { .. } | Update::Progress { .. } => {}
-            Update::Relisted { .. } | Update::Reset { .. } => self.changes.note_any(),
+            Update::Relisted { .. } | Update::Reset { .. } => self.changes.record_any_change(),
             Update::Changes { changes, .. } => {
                 let made = changes.iter().filter(|change| change.change_type != ChangeType::Deleted);
                 let names: Vec<_> = made.map(|change| change.object.name()).collect();

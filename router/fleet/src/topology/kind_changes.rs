@@ -101,7 +101,7 @@ impl KindChanges {
     }
 
     /// Records that any object may have changed, because a list has replaced the events of a broken watch.
-    pub(super) fn note_any(&self) {
+    pub(super) fn record_any_change(&self) {
         self.state.lock().unnamed = Some(Instant::now());
         self.add_change(KindSource::Definitions, std::iter::empty());
     }
@@ -200,7 +200,7 @@ mod tests {
         assert!(changes.concern(&resource("others")), "one of them may be the one without a name");
         changes.shown(Instant::now() + SHOWN_WITHIN);
         assert!(!changes.concern(&resource("others")) && !changes.concern(&resource("things0")));
-        changes.note_any();
+        changes.record_any_change();
         assert!(changes.concern(&resource("others")));
         changes.shown(Instant::now() + SHOWN_WITHIN);
         assert!(!changes.concern(&resource("others")));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tributary_sharing::flow::fair_semaphore::{Exceeded, FairSemaphore, Portion, ShareMetrics};
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::fair_semaphore::{Exceeded, FairPermit, FairSemaphore, ShareMetrics};
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::ANSWER_WINDOW;
 
 /// Limit for the unread bytes of all clusters' long-running answers. A cluster sends as much of an answer as the
@@ -17,15 +17,15 @@ impl MemberUnreadBytes {
     /// Creates a limit in bytes.
     pub fn new(max: usize, metrics: ShareMetrics) -> Self {
         let what = "bytes that clusters' answers may leave unread (--max-member-unread-bytes)";
-        Self(FairSemaphore::in_pieces(what, max, ANSWER_WINDOW, metrics))
+        Self(FairSemaphore::with_piece_size(what, max, ANSWER_WINDOW, metrics))
     }
 
     /// Reserves bytes for a request until the returned portion is dropped.
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub(super) fn reserve_bytes(&self, holder: Holder, bytes: usize) -> Result<Portion, Exceeded> {
-        self.0.acquire(holder, bytes)
+    pub(super) fn reserve_bytes(&self, share_key: ShareKey, bytes: usize) -> Result<FairPermit, Exceeded> {
+        self.0.acquire(share_key, bytes)
     }
 
     /// Returns the number of reserved bytes, the limit, and the number of refused requests.

@@ -11,14 +11,14 @@ impl Cluster {
     /// Returns the state of the cluster. The data about cached objects is empty. Visits each endpoint.
     pub fn report(&self) -> ClusterReport {
         let client = self.setup.client.as_ref().ok();
-        let (condition, trouble) = self.cause().map_or((ClusterCondition::Ready, None), |(it, why)| (it, Some(why)));
+        let (condition, failure) = self.cause().map_or((ClusterCondition::Ready, None), |(it, why)| (it, Some(why)));
         let endpoints = self.endpoint_reports();
         let reached = endpoints.iter().filter(|endpoint| endpoint.is_reachable);
         ClusterReport {
             name: self.name().to_string(),
             condition,
-            problem_seconds: trouble.as_ref().and_then(|trouble| trouble.age).map(|age| age.as_secs()),
-            problem: trouble.map(|trouble| cause_alone(&trouble.cause, self.name())),
+            problem_seconds: failure.as_ref().and_then(|failure| failure.age).map(|age| age.as_secs()),
+            problem: failure.map(|failure| cause_alone(&failure.cause, self.name())),
             credentials_problem: client.and_then(ClusterClient::credentials_problem),
             identity_problem: self.identity_problem(),
             version: self.version().map(|version| version.name().to_owned()),
@@ -43,13 +43,13 @@ impl Cluster {
     /// Returns the numbers of clients' requests at the cluster, with their limits.
     pub fn limit_reports(&self) -> [LimitReport; 3] {
         let of = |limit: &str, class| {
-            let (used, max) = self.places(class);
+            let (used, max) = self.request_usage(class);
             LimitReport { of: Some(self.name().to_string()), ..LimitReport::new(limit, used as u64, max as u64, None) }
         };
         [
             of("short_to_member", RequestClass::Short),
             of("watches_to_member", RequestClass::Watch),
-            of("long_running_to_member", RequestClass::Opaque),
+            of("long_running_to_member", RequestClass::Streamed),
         ]
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-use crate::basis::Decides;
+use crate::allowed_facts::DecisionMethod;
 use crate::confirmation::Confirmation;
 use crate::decider::Decider;
 use crate::mirror_state::MirrorState;
@@ -33,13 +33,13 @@ impl KnownRights {
         Self { state, decider: Decider::Undecided, confirmation: None, is_frozen: false }
     }
 
-    pub(super) fn decides(&self, now: Instant) -> Option<Decides> {
+    pub(super) fn decision_method(&self, now: Instant) -> Option<DecisionMethod> {
         if self.state == MirrorState::Live {
-            return Some(Decides::Live);
+            return Some(DecisionMethod::Live);
         }
         match self.counts(now).then_some(&self.decider)? {
-            Decider::Rbac => Some(Decides::Rules),
-            Decider::Review(_) => Some(Decides::Reviews),
+            Decider::Rbac => Some(DecisionMethod::Rules),
+            Decider::Review(_) => Some(DecisionMethod::Reviews),
             Decider::Undecided => None,
         }
     }

@@ -18,7 +18,7 @@ const JOINS_WITHIN: Duration = Duration::from_secs(3);
 
 impl RightsMirror {
     /// Waits until each cluster has known rights or a known obstacle, for `within` at most. Cancellation is safe.
-    pub async fn found_once(&self, within: Duration) {
+    pub async fn wait_until_found(&self, within: Duration) {
         let found = async {
             while !self.clusters().iter().all(|cluster| self.is_found(cluster)) {
                 sleep(FOUND_INTERVAL).await;
@@ -48,14 +48,18 @@ impl RightsMirror {
     /// Returns whether a cluster was just added to the configuration and its rights may be known soon.
     fn joins(&self, cluster: &ClusterName) -> bool {
         let is_new = || self.cluster(cluster).is_some_and(|own| own.age() < JOINS_WITHIN && own.problem().is_none());
-        self.decides(cluster).is_none() && is_new() && !self.is_found(cluster)
+        self.decision_method(cluster).is_none() && is_new() && !self.is_found(cluster)
     }
 
     /// Returns whether the rights in a cluster are known, or unknown for a reason other than an unfinished read.
     fn is_found(&self, cluster: &ClusterName) -> bool {
         let Some(known) = self.mirrors.load().by_name.get(cluster).cloned() else { return false };
-        let obstacle = self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.is_trouble());
+        let unknown_rights_reason = self
+            .members
+            .lock()
+            .unknown_rights_reason_of(cluster, &known)
+            .map(|unknown_rights_reason| unknown_rights_reason.is_trouble());
         // A cluster with `Live` authorization has no obstacle, because Tributary never reads its rights.
-        obstacle.unwrap_or_else(|| self.decides(cluster).is_some())
+        unknown_rights_reason.unwrap_or_else(|| self.decision_method(cluster).is_some())
     }
 }

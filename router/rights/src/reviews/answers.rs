@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_fleet::topology::Fleet;
 
-use super::kept::KeptAnswers;
-use super::question::Question;
-use super::said::{KnownAnswer, ReviewAnswer, asked_again_at};
+use super::answer_cache::AnswerCache;
+use super::review::AccessReview;
+use super::review_answer::{KnownAnswer, ReviewAnswer, next_review_at};
 use crate::SharedMode;
 use crate::access_review;
 use crate::mirror_state::BEHIND_MAX;
@@ -20,14 +20,14 @@ use crate::mirror_state::BEHIND_MAX;
 pub(crate) struct ClusterAnswers {
     fleet: Arc<Fleet>,
     mode: SharedMode,
-    kept: Mutex<KeptAnswers>,
+    answer_cache: Mutex<AnswerCache>,
     /// Clusters that get no reviews (`dispatch: DenyAll`).
     frozen: ArcSwap<BTreeSet<ClusterName>>,
 }
 
 impl ClusterAnswers {
     pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Self {
-        Self { fleet, mode, kept: Mutex::default(), frozen: ArcSwap::default() }
+        Self { fleet, mode, answer_cache: Mutex::default(), frozen: ArcSwap::default() }
     }
 
     /// Sets the clusters that get no reviews, and returns the previous set.
@@ -42,66 +42,66 @@ impl ClusterAnswers {
 
     /// Looks up a cluster's answer to a review. An answer for a different generation of the user's rights (a number
     /// that changes with roles and bindings) does not count.
-    pub(crate) fn known_answer(&self, question: &Question, generation: u64) -> KnownAnswer {
-        self.last_answer(question).known_answer(Instant::now(), generation, self.hold_time(&question.cluster))
+    pub(crate) fn known_answer(&self, review: &AccessReview, generation: u64) -> KnownAnswer {
+        self.last_answer(review).known_answer(Instant::now(), generation, self.silent_answer_ttl(&review.cluster))
     }
 
     /// Looks up a cluster's last answer to a review. The answer counts even if it is expired or belongs to a different
     /// generation of the user's rights.
-    pub(crate) fn known_last(&self, question: &Question, generation: u64) -> KnownAnswer {
-        self.last_answer(question).known_last(Instant::now(), generation, self.hold_time(&question.cluster))
+    pub(crate) fn known_last(&self, review: &AccessReview, generation: u64) -> KnownAnswer {
+        self.last_answer(review).known_last(Instant::now(), generation, self.silent_answer_ttl(&review.cluster))
     }
 
     /// Looks up a cluster's answer to a review. An expired answer does not count, even while the cluster does not
     /// answer.
-    pub(crate) fn known_now(&self, question: &Question, generation: u64) -> KnownAnswer {
-        self.last_answer(question).known_answer(Instant::now(), generation, Duration::ZERO)
+    pub(crate) fn known_now(&self, review: &AccessReview, generation: u64) -> KnownAnswer {
+        self.last_answer(review).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
     /// Looks up a cluster's answer to a review that was sent at `moment` or later.
-    pub(crate) fn known_since(&self, question: &Question, generation: u64, moment: Instant) -> KnownAnswer {
-        self.last_answer(question).asked_since(moment).known_answer(Instant::now(), generation, Duration::ZERO)
+    pub(crate) fn known_since(&self, review: &AccessReview, generation: u64, moment: Instant) -> KnownAnswer {
+        self.last_answer(review).sent_since(moment).known_answer(Instant::now(), generation, Duration::ZERO)
     }
 
     /// Time for which the last answer of a silent cluster counts after its expiry.
-    fn hold_time(&self, cluster: &ClusterName) -> Duration {
+    fn silent_answer_ttl(&self, cluster: &ClusterName) -> Duration {
         let is_cut_off = self.fleet.cluster(cluster).is_none_or(|cluster| cluster.is_out_of_reach());
         if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX }
     }
 
-    pub(super) fn last_answer(&self, question: &Question) -> ReviewAnswer {
-        self.kept.lock().get(question).unwrap_or_default()
+    pub(super) fn last_answer(&self, review: &AccessReview) -> ReviewAnswer {
+        self.answer_cache.lock().get(review).unwrap_or_default()
     }
 
     /// Removes the answers of a cluster, after its name has been given to a different cluster.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
-        self.kept.lock().forget(cluster);
+        self.answer_cache.lock().forget(cluster);
     }
 
-    pub(super) async fn put(&self, question: &Question, generation: u64) {
-        let asked = Instant::now();
-        let cluster = self.fleet.cluster(&question.cluster);
-        let answer = self.wait_for_answer(question).await;
+    pub(super) async fn put(&self, review: &AccessReview, generation: u64) {
+        let sent_at = Instant::now();
+        let cluster = self.fleet.cluster(&review.cluster);
+        let answer = self.wait_for_answer(review).await;
         if cluster.is_some_and(|cluster| cluster.incarnation().has_ended()) {
             return;
         }
-        let mut kept = self.kept.lock();
-        let before = kept.get(question).unwrap_or_default();
-        let said = match answer {
+        let mut answer_cache = self.answer_cache.lock();
+        let before = answer_cache.get(review).unwrap_or_default();
+        let review_answer = match answer {
             // A later review of the same content, with the other precedence, already has an answer.
-            Some(_) if before.answer.is_some_and(|(_, own, _)| own > asked) => before,
-            Some(allowed) => ReviewAnswer { answer: Some((allowed, asked, generation)), silent_until: None },
-            None => ReviewAnswer { silent_until: Some(asked_again_at(asked, Instant::now())), ..before },
+            Some(_) if before.answer.is_some_and(|(_, own, _)| own > sent_at) => before,
+            Some(allowed) => ReviewAnswer { answer: Some((allowed, sent_at, generation)), silent_until: None },
+            None => ReviewAnswer { silent_until: Some(next_review_at(sent_at, Instant::now())), ..before },
         };
-        kept.put(question.clone(), said);
+        answer_cache.put(review.clone(), review_answer);
     }
 
-    async fn wait_for_answer(&self, question: &Question) -> Option<bool> {
-        if self.is_frozen(&question.cluster) {
+    async fn wait_for_answer(&self, review: &AccessReview) -> Option<bool> {
+        if self.is_frozen(&review.cluster) {
             return None;
         }
-        let cluster = self.fleet.cluster(&question.cluster).filter(|cluster| !cluster.is_out_of_reach())?;
+        let cluster = self.fleet.cluster(&review.cluster).filter(|cluster| !cluster.is_out_of_reach())?;
         let transport = cluster.transport().ok()?;
-        access_review::access(transport, &question.who, &question.attributes()).await.ok()
+        access_review::access(transport, &review.who, &review.attributes()).await.ok()
     }
 }

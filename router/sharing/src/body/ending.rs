@@ -14,7 +14,7 @@ use super::{Body, BoxError, empty};
 
 /// Way in which a body ends early.
 #[derive(Debug)]
-pub enum Ending {
+pub enum EarlyEnd {
     /// The body ends as soon as the current line is complete.
     AfterLine,
     /// The body ends immediately. Between two lines, the body ends without an error. Within a line, the body ends with
@@ -23,30 +23,30 @@ pub enum Ending {
 }
 
 /// Returns a body that ends early when `end` resolves. With `lines`, a line never ends in the middle unless the ending
-/// is [`Ending::AtOnce`].
-pub fn ended_by(body: Body, lines: bool, end: BoxFuture<'static, Ending>) -> Body {
+/// is [`EarlyEnd::AtOnce`].
+pub fn end_early(body: Body, lines: bool, end: BoxFuture<'static, EarlyEnd>) -> Body {
     let end = Some(WhenWoken::new(end));
-    EndedFromOutside { body: Some(body), end, ending: None, between: lines, lines }.boxed_unsync()
+    EarlyEndingBody { body: Some(body), end, ending: None, between: lines, lines }.boxed_unsync()
 }
 
 /// Returns a body that fails with the error of `over`, if the body is still incomplete at `from`. A body that is
 /// complete at the first poll, as most short answers are, needs no timer.
-pub fn ended_late_by<E>(body: Body, from: Instant, over: BoxFuture<'static, E>) -> Body
+pub fn fail_late<E>(body: Body, from: Instant, over: BoxFuture<'static, E>) -> Body
 where
     E: Into<BoxError> + 'static,
 {
-    EndedLate { body, late: Some((from, over)) }.boxed_unsync()
+    LateFailingBody { body, late: Some((from, over)) }.boxed_unsync()
 }
 
-struct EndedLate<E> {
-    /// The given body. After the first poll, a body [with an early end](ended_by) replaces it, unless the given body is
+struct LateFailingBody<E> {
+    /// The given body. After the first poll, a body [with an early end](end_early) replaces it, unless the given body is
     /// already complete.
     body: Body,
     /// Time from which the body may fail, and the future of the error. `None` after the first poll.
     late: Option<(Instant, BoxFuture<'static, E>)>,
 }
 
-impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
+impl<E: Into<BoxError> + 'static> http_body::Body for LateFailingBody<E> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -58,10 +58,10 @@ impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
         }
         let end = async move {
             sleep_until(from).await;
-            Ending::AtOnce(over.await.into())
+            EarlyEnd::AtOnce(over.await.into())
         };
         let body = std::mem::replace(&mut self.body, empty());
-        self.body = ended_by(body, false, Box::pin(end));
+        self.body = end_early(body, false, Box::pin(end));
         match polled {
             // The replacing body is polled at once, so that its end wakes the reader, too.
             Poll::Pending => Pin::new(&mut self.body).poll_frame(cx),
@@ -78,19 +78,19 @@ impl<E: Into<BoxError> + 'static> http_body::Body for EndedLate<E> {
     }
 }
 
-struct EndedFromOutside {
+struct EarlyEndingBody {
     /// `None` after an early end.
     body: Option<Body>,
-    end: Option<WhenWoken<BoxFuture<'static, Ending>>>,
-    ending: Option<Ending>,
+    end: Option<WhenWoken<BoxFuture<'static, EarlyEnd>>>,
+    ending: Option<EarlyEnd>,
     lines: bool,
     /// True if the last frame ended with a newline.
     between: bool,
 }
 
-impl EndedFromOutside {
+impl EarlyEndingBody {
     /// Polls the future of the early end.
-    fn look(&mut self, cx: &mut Context<'_>) {
+    fn poll_end(&mut self, cx: &mut Context<'_>) {
         if let Some(end) = &mut self.end
             && let Poll::Ready(ending) = Pin::new(end).poll(cx)
         {
@@ -99,16 +99,18 @@ impl EndedFromOutside {
     }
 }
 
-impl http_body::Body for EndedFromOutside {
+impl http_body::Body for EarlyEndingBody {
     type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         // The early end is polled first: a body that is always ready would otherwise never end early.
-        self.look(cx);
+        self.poll_end(cx);
         if self.ending.is_some() && self.between {
             self.body = None;
-        } else if let Some(Ending::AtOnce(error)) = self.ending.take_if(|ending| matches!(ending, Ending::AtOnce(_))) {
+        } else if let Some(EarlyEnd::AtOnce(error)) =
+            self.ending.take_if(|ending| matches!(ending, EarlyEnd::AtOnce(_)))
+        {
             self.body = None;
             return Poll::Ready(Some(Err(error)));
         }
@@ -154,10 +156,10 @@ mod tests {
     }
 
     /// Makes a body from the sent frames, with a sender of its early end.
-    fn body(lines: bool) -> (mpsc::UnboundedSender<&'static str>, oneshot::Sender<Ending>, BodyDataStream<Body>) {
+    fn body(lines: bool) -> (mpsc::UnboundedSender<&'static str>, oneshot::Sender<EarlyEnd>, BodyDataStream<Body>) {
         let (sender, body) = sent();
         let (end, ended) = oneshot::channel();
-        (sender, end, BodyDataStream::new(ended_by(body, lines, async { ended.await.unwrap() }.boxed())))
+        (sender, end, BodyDataStream::new(end_early(body, lines, async { ended.await.unwrap() }.boxed())))
     }
 
     async fn next(stream: &mut BodyDataStream<Body>) -> String {
@@ -179,7 +181,7 @@ mod tests {
             let (sender, end, mut stream) = body(true);
             sender.send(begun).unwrap();
             assert_eq!(next(&mut stream).await, begun);
-            end.send(if at_once { Ending::AtOnce("over".into()) } else { Ending::AfterLine }).unwrap();
+            end.send(if at_once { EarlyEnd::AtOnce("over".into()) } else { EarlyEnd::AfterLine }).unwrap();
             sender.send("1}\n").unwrap();
             sender.send("{}\n").unwrap();
             for expected in expected {
@@ -194,12 +196,12 @@ mod tests {
             let (sender, end, mut stream) = body(false);
             sender.send(begun).unwrap();
             assert_eq!(next(&mut stream).await, begun);
-            end.send(Ending::AtOnce("over".into())).unwrap();
+            end.send(EarlyEnd::AtOnce("over".into())).unwrap();
             sender.send("more").unwrap();
             assert_eq!([next(&mut stream).await, next(&mut stream).await], ["error: over", "end"]);
         }
         let (_sender, end, mut stream) = body(false);
-        end.send(Ending::AtOnce("over".into())).unwrap();
+        end.send(EarlyEnd::AtOnce("over".into())).unwrap();
         assert_eq!(next(&mut stream).await, "error: over", "also what had not begun");
     }
 
@@ -214,7 +216,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn complete_body_does_not_poll_its_early_end() {
         let over = poll_fn(|_| -> Poll<&'static str> { panic!("it is asked") }).boxed();
-        let mut stream = BodyDataStream::new(ended_late_by(full("whole"), Instant::now(), over));
+        let mut stream = BodyDataStream::new(fail_late(full("whole"), Instant::now(), over));
         assert_eq!([next(&mut stream).await, next(&mut stream).await], ["whole", "end"]);
     }
 
@@ -223,7 +225,7 @@ mod tests {
         for begun in [None, Some("begun")] {
             let (sender, body) = sent();
             let from = Instant::now() + Duration::from_secs(1);
-            let mut stream = BodyDataStream::new(ended_late_by(body, from, async { "over" }.boxed()));
+            let mut stream = BodyDataStream::new(fail_late(body, from, async { "over" }.boxed()));
             if let Some(begun) = begun {
                 sender.send(begun).unwrap();
                 assert_eq!(next(&mut stream).await, begun);

@@ -2,10 +2,10 @@
 
 pub use tributary_limiters::{Exceeded, ShareMetrics};
 
-use crate::flow::holder::Holder;
+use crate::flow::share_key::ShareKey;
 
 /// Semaphore whose permits clients share fairly.
-pub type FairSemaphore = tributary_limiters::FairSemaphore<Holder>;
+pub type FairSemaphore = tributary_limiters::FairSemaphore<ShareKey>;
 
 /// Permits of one request, whose number can grow.
-pub type Portion = tributary_limiters::Portion<Holder>;
+pub type FairPermit = tributary_limiters::FairPermit<ShareKey>;

@@ -13,8 +13,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 use tributary_apimachinery::Permit;
 
-use crate::flow::fair_line::FairLine;
-use crate::flow::holder::Holder;
+use crate::flow::fair_queue::FairQueue;
+use crate::flow::share_key::ShareKey;
 
 /// Minimal size of a large body, in bytes. Parsing 64 KiB takes one to two milliseconds, and nearly all bodies are
 /// smaller.
@@ -26,12 +26,12 @@ const YAML_CONVERSION_COST: usize = 64;
 
 /// Returns the CPU cost of converting YAML to JSON, in bytes of JSON parsed in equal time. By this measure, 1 KiB of
 /// YAML is a large body.
-pub fn of_yaml(bytes: usize) -> usize {
+pub fn yaml_conversion_cost(bytes: usize) -> usize {
     bytes.saturating_mul(YAML_CONVERSION_COST)
 }
 
 /// Runs long work on this thread, while another thread takes over the thread's other tasks.
-pub fn beside<T>(work: impl FnOnce() -> T) -> T {
+pub fn run_in_place<T>(work: impl FnOnce() -> T) -> T {
     // A single-threaded runtime has no other thread, and `block_in_place` would panic.
     let others = Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others { block_in_place(work) } else { work() }
@@ -39,44 +39,44 @@ pub fn beside<T>(work: impl FnOnce() -> T) -> T {
 
 /// Runs a short scan of a body without a CPU slot. For scans that take a fraction of the time of parsing.
 pub fn at_once<T>(bytes: usize, look: impl FnOnce() -> T) -> T {
-    if bytes < LARGE_BYTES { look() } else { beside(look) }
+    if bytes < LARGE_BYTES { look() } else { run_in_place(look) }
 }
 
 /// CPU slots for large bodies.
-pub struct LargeBodies(Arc<FairLine>);
+pub struct LargeBodies(Arc<FairQueue>);
 
 /// Permit to process one body. Dropping the permit releases the CPU slot.
-pub struct BodyTurn(Option<Permit>);
+pub struct BodyPermit(Option<Permit>);
 
 impl Default for LargeBodies {
     /// The default has slots for half of the cores, and at least one slot. The other half of the cores serves small
     /// requests.
     fn default() -> Self {
-        Self(FairLine::new(available_parallelism().map_or(1, NonZero::get) / 2))
+        Self(FairQueue::new(available_parallelism().map_or(1, NonZero::get) / 2))
     }
 }
 
 impl LargeBodies {
     /// Returns a limit with a single CPU slot, as on a machine with one core.
     pub fn one_at_a_time() -> Self {
-        Self(FairLine::new(1))
+        Self(FairQueue::new(1))
     }
 
     /// Waits for a CPU slot for a body. A small body needs no slot.
     ///
     /// Cancellation is safe: the request leaves the queue.
-    pub async fn turn(&self, holder: Holder, bytes: usize) -> BodyTurn {
+    pub async fn body_permit(&self, share_key: ShareKey, bytes: usize) -> BodyPermit {
         if bytes < LARGE_BYTES {
-            return BodyTurn(None);
+            return BodyPermit(None);
         }
-        BodyTurn(self.0.acquire(holder).await)
+        BodyPermit(self.0.acquire(share_key).await)
     }
 }
 
-impl BodyTurn {
+impl BodyPermit {
     /// Runs the work. During the work of a large body, another thread takes over this thread's other tasks.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
-        if self.0.is_some() { beside(work) } else { work() }
+        if self.0.is_some() { run_in_place(work) } else { work() }
     }
 }
 
@@ -91,26 +91,26 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::flow::holder::Holder;
+    use crate::flow::share_key::ShareKey;
 
-    fn client(port: u16) -> Holder {
-        Holder::Connection(([127, 0, 0, 1], port).into())
+    fn client(port: u16) -> ShareKey {
+        ShareKey::Connection(([127, 0, 0, 1], port).into())
     }
 
     #[tokio::test]
     async fn small_body_does_not_wait_for_a_large_body() {
         let bodies = LargeBodies::one_at_a_time();
-        let large = bodies.turn(Holder::Unknown, LARGE_BYTES).await;
-        assert!(bodies.turn(Holder::Unknown, LARGE_BYTES).now_or_never().is_none(), "its turn is taken");
-        assert_eq!(bodies.turn(Holder::Unknown, LARGE_BYTES - 1).await.run(|| 1), 1);
+        let large = bodies.body_permit(ShareKey::Unknown, LARGE_BYTES).await;
+        assert!(bodies.body_permit(ShareKey::Unknown, LARGE_BYTES).now_or_never().is_none(), "its turn is taken");
+        assert_eq!(bodies.body_permit(ShareKey::Unknown, LARGE_BYTES - 1).await.run(|| 1), 1);
         assert_eq!(large.run(|| 2), 2);
-        assert!(bodies.turn(Holder::Unknown, LARGE_BYTES).now_or_never().is_some(), "the turn is over");
+        assert!(bodies.body_permit(ShareKey::Unknown, LARGE_BYTES).now_or_never().is_some(), "the turn is over");
     }
 
     #[tokio::test]
     async fn cpu_slots_for_large_bodies_go_to_connections_round_robin() {
         let bodies = LargeBodies::one_at_a_time();
-        let ask = |port| Box::pin(bodies.turn(client(port), LARGE_BYTES));
+        let ask = |port| Box::pin(bodies.body_permit(client(port), LARGE_BYTES));
         let reading = ask(1).await;
         let mut flood: Vec<_> = (0..100).map(|_| ask(1)).collect();
         assert!(flood.iter_mut().all(|asked| asked.now_or_never().is_none()));
@@ -132,8 +132,8 @@ mod tests {
         let (go_on, told) = mpsc::channel::<()>();
         let bodies = Arc::new(LargeBodies::default());
         let reader = tokio::spawn(async move {
-            let turn = bodies.turn(Holder::Unknown, LARGE_BYTES).await;
-            turn.run(|| {
+            let body_permit = bodies.body_permit(ShareKey::Unknown, LARGE_BYTES).await;
+            body_permit.run(|| {
                 begun.send(()).unwrap();
                 told.recv_timeout(Duration::from_secs(60))
             })

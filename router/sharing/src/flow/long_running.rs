@@ -12,7 +12,7 @@ use tributary_apimachinery::Permit;
 use tributary_apimachinery::permit::{RequestPermit, TunnelPermits};
 
 use super::fair_semaphore::{Exceeded, FairSemaphore};
-use super::holder::Holder;
+use super::share_key::ShareKey;
 use crate::body::{self, Body};
 
 /// Bytes of a request's text for each permit. 8 KiB is the maximum of a name; most requests (path, query, user, groups,
@@ -29,7 +29,7 @@ pub struct LongRunningShares {
 }
 
 /// Permit of one long-running request. Clones keep the permit until the last clone drops.
-pub struct LongRunningPlace(RequestPermit);
+pub struct LongRunningPermit(RequestPermit);
 
 impl LongRunningShares {
     /// Takes the permits for a request. With `may_switch`, also takes a permit for an upgraded connection, because only
@@ -38,24 +38,24 @@ impl LongRunningShares {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub fn acquire(&self, holder: Holder, may_switch: bool, text: usize) -> Result<LongRunningPlace, Exceeded> {
-        let request = self.requests.acquire(holder, 1 + text / TEXT_BYTES)?;
-        let upgrade = may_switch.then(|| self.upgrades.acquire(holder, 1)).transpose()?;
-        Ok(LongRunningPlace(RequestPermit::keeping((request, upgrade))))
+    pub fn acquire(&self, share_key: ShareKey, may_switch: bool, text: usize) -> Result<LongRunningPermit, Exceeded> {
+        let request = self.requests.acquire(share_key, 1 + text / TEXT_BYTES)?;
+        let upgrade = may_switch.then(|| self.upgrades.acquire(share_key, 1)).transpose()?;
+        Ok(LongRunningPermit(RequestPermit::from_guard((request, upgrade))))
     }
 }
 
-impl LongRunningPlace {
+impl LongRunningPermit {
     /// Keeps the permit until an upgraded connection ends.
-    pub fn keep_for_tunnel(&self, permits: &TunnelPermits) {
-        permits.push(Permit::keeping(self.0.clone()));
+    pub fn attach_to_tunnel(&self, permits: &TunnelPermits) {
+        permits.push(Permit::from_guard(self.0.clone()));
     }
 
     /// Attaches the permit to the answer's body, unless the connection has switched protocols.
-    pub fn kept_by_body(self, answer: Response<Body>) -> Response<Body> {
+    pub fn attach_to_body(self, answer: Response<Body>) -> Response<Body> {
         match answer.status() {
             StatusCode::SWITCHING_PROTOCOLS => answer,
-            _ => answer.map(|body| body::holding(body, Permit::keeping(self.0))),
+            _ => answer.map(|body| body::attach_permit(body, Permit::from_guard(self.0))),
         }
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         let share = |max| FairSemaphore::new("of a test", max, ShareMetrics::default());
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
         let held = || (shares.requests.used(), shares.upgrades.used());
-        let (eve, ann) = (Holder::user("test", "eve"), Holder::user("test", "ann"));
+        let (eve, ann) = (ShareKey::user("test", "eve"), ShareKey::user("test", "ann"));
         let mut places: Vec<_> = std::iter::from_fn(|| shares.acquire(eve, true, 100).ok()).collect();
         // A request that gets no permit for its upgraded connection also releases its first permit.
         assert_eq!((places.len(), held()), (3, (3, 3)));
@@ -83,18 +83,18 @@ mod tests {
         let (place, others) = (places.pop().unwrap(), Arc::new(AtomicBool::new(false)));
         let (permits, ended) = (TunnelPermits::default(), Arc::clone(&others));
         permits.push(Permit::new(move || ended.store(true, Ordering::Relaxed)));
-        place.keep_for_tunnel(&permits);
+        place.attach_to_tunnel(&permits);
         let mut switched = Response::new(body::empty());
         *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        drop(place.kept_by_body(switched));
+        drop(place.attach_to_body(switched));
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((3, 3), false));
         drop(permits);
         assert_eq!((held(), others.load(Ordering::Relaxed)), ((2, 2), true));
         // If the connection does not switch protocols, the body of the answer keeps the permit.
         let place = places.pop().unwrap();
         let permits = TunnelPermits::default();
-        place.keep_for_tunnel(&permits);
-        let answer = place.kept_by_body(Response::new(body::full("x")));
+        place.attach_to_tunnel(&permits);
+        let answer = place.attach_to_body(Response::new(body::full("x")));
         drop(permits);
         assert_eq!(held(), (2, 2));
         drop(answer);
@@ -108,7 +108,7 @@ mod tests {
         let requests = FairSemaphore::new("of a test", 64, ShareMetrics::default());
         let upgrades = FairSemaphore::new("of a test", 64, ShareMetrics::default());
         let shares = LongRunningShares { requests, upgrades };
-        let take = |text| shares.acquire(Holder::user("test", "eve"), false, text).ok();
+        let take = |text| shares.acquire(ShareKey::user("test", "eve"), false, text).ok();
         for (text, places) in [(0, 1), (TEXT_BYTES - 1, 1), (TEXT_BYTES, 2), (10 * TEXT_BYTES, 11)] {
             let held = take(text);
             assert_eq!((held.is_some(), shares.requests.used()), (true, places), "{text}");

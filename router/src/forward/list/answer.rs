@@ -20,12 +20,12 @@ use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::Cluster;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 use tributary_sharing::body::{self, Body, BoxError, FRAME_BYTES};
-use tributary_sharing::flow::holder::Holder;
-use tributary_sharing::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES};
+use tributary_sharing::flow::long_answers::{AnswerPermit, AnswerPermits, Length, MEDIUM_BYTES};
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::GATHERED_BYTES_MAX;
 
-use super::ask::{ListQuery, MemberList};
 use super::gather::{GatheredPage, within};
+use super::member_list::{ListQuery, MemberList};
 use super::token::LiveContinueToken;
 use super::write::{ListForm, LiveListMetadata, LiveListWriter, UnitedColumns, printer};
 use crate::response;
@@ -36,7 +36,7 @@ use crate::response::indent::Indent;
 const AHEAD: usize = 2;
 
 pub(super) struct LiveAnswer {
-    question: ListQuery,
+    list_query: ListQuery,
     partial: Partial,
     lists: VecDeque<MemberList>,
     /// Members that have not got the request yet.
@@ -49,7 +49,7 @@ pub(super) struct LiveAnswer {
     indent: Option<Indent>,
     version: CompositeResourceVersion,
     /// Clusters whose versions the answer omits.
-    unheld: Vec<ClusterName>,
+    uncached: Vec<ClusterName>,
     epochs: Arc<Epochs>,
     next: Option<LiveContinueToken>,
     members: usize,
@@ -61,7 +61,7 @@ pub(super) struct LiveAnswer {
 impl LiveAnswer {
     pub(super) fn new(
         page: GatheredPage,
-        question: ListQuery,
+        list_query: ListQuery,
         partial: Partial,
         wish: ListForm,
         served: &ServedResource,
@@ -73,7 +73,7 @@ impl LiveAnswer {
         }
         let form = wish.form;
         Self {
-            question,
+            list_query,
             partial,
             bytes: page.bytes(),
             members: page.lists.len(),
@@ -85,7 +85,7 @@ impl LiveAnswer {
             form,
             indent: (form.pretty && form.encoding == Encoding::Json).then(Indent::default),
             version: page.version,
-            unheld: Vec::new(),
+            uncached: Vec::new(),
             epochs,
             next: page.next,
             begun: false,
@@ -93,8 +93,8 @@ impl LiveAnswer {
         }
     }
 
-    pub(super) fn without_versions_of(self, unheld: &[ClusterName]) -> Self {
-        Self { unheld: unheld.to_vec(), ..self }
+    pub(super) fn without_versions_of(self, uncached: &[ClusterName]) -> Self {
+        Self { uncached: uncached.to_vec(), ..self }
     }
 
     /// Makes the answer. An answer of more than one frame waits for a write permit.
@@ -104,8 +104,8 @@ impl LiveAnswer {
     /// begins with its length.
     pub(super) async fn respond(
         mut self,
-        answer_turns: &Arc<AnswerTurns>,
-        holder: Holder,
+        answer_permits: &Arc<AnswerPermits>,
+        share_key: ShareKey,
     ) -> Result<Response<Body>, Refusal> {
         let is_open = !self.later.is_empty() || self.lists.iter().any(|list| !list.is_complete());
         let AnswerForm { encoding, gzip, .. } = self.form;
@@ -113,10 +113,10 @@ impl LiveAnswer {
             return Err(LimitRefusal::ProtobufList { max: GATHERED_BYTES_MAX }.into());
         }
         let share = match self.bytes {
-            _ if is_open => Some(answer_turns.acquire(Length::Long, holder).await?),
+            _ if is_open => Some(answer_permits.acquire(Length::Long, share_key).await?),
             0..FRAME_BYTES => None,
-            FRAME_BYTES..MEDIUM_BYTES => Some(answer_turns.acquire(Length::Medium, holder).await?),
-            _ => Some(answer_turns.acquire(Length::Long, holder).await?),
+            FRAME_BYTES..MEDIUM_BYTES => Some(answer_permits.acquire(Length::Medium, share_key).await?),
+            _ => Some(answer_permits.acquire(Length::Long, share_key).await?),
         };
         // An answer below the compression threshold is sent whole, with its length.
         let (mut frames, mut bytes) = (VecDeque::new(), 0);
@@ -180,9 +180,10 @@ impl LiveAnswer {
                 while self.asked.len() < AHEAD
                     && let Some(cluster) = self.later.pop_front()
                 {
-                    let (question, within) = (self.question.clone(), within(self.partial));
-                    let ask = async move { MemberList::fetch_list(&cluster, &question, None, within, None).await };
-                    self.asked.push_back(ask.boxed());
+                    let (list_query, within) = (self.list_query.clone(), within(self.partial));
+                    let member_list =
+                        async move { MemberList::fetch_list(&cluster, &list_query, None, within, None).await };
+                    self.asked.push_back(member_list.boxed());
                 }
                 match self.asked.next().await {
                     Some(list) => list?,
@@ -199,7 +200,7 @@ impl LiveAnswer {
     fn end_member(&mut self) {
         let Some((list, _)) = self.current.take() else { return };
         let end = list.end.unwrap_or_default();
-        if let Some(version) = end.version.filter(|_| !self.unheld.contains(list.cluster.name())) {
+        if let Some(version) = end.version.filter(|_| !self.uncached.contains(list.cluster.name())) {
             self.version.set(list.cluster.name(), version);
         }
         if end.continue_token.is_some() {
@@ -222,7 +223,7 @@ struct LiveListBody {
     gzip: Option<Gzip>,
     /// True once the last compressed frame was made.
     ended: bool,
-    share: Option<AnswerTurn>,
+    share: Option<AnswerPermit>,
 }
 
 impl LiveListBody {
@@ -267,14 +268,14 @@ impl LiveListBody {
 
     async fn plain(&mut self) -> Result<Option<Bytes>, BoxError> {
         if let Some(share) = &mut self.share {
-            share.go_on().await?;
+            share.wait_to_continue().await?;
         }
         let frame = match self.frames.pop_front() {
             Some(frame) => Some(frame),
             None => self.list.next_frame().await.map_err(|refusal| refusal.to_string())?.map(Bytes::from),
         };
         if let (Some(frame), Some(share)) = (&frame, &mut self.share) {
-            share.wrote(frame.len());
+            share.count_written(frame.len());
         }
         Ok(frame)
     }

@@ -9,17 +9,18 @@ use futures::{StreamExt, future::BoxFuture};
 use http::HeaderValue;
 use tokio::time::{Duration, Instant};
 use tributary_answers::refusal::{
-    MemberRefusal, NotLet, Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list,
+    ImpersonationForbidden, MemberRefusal, Refusal, VersionRefusal, is_forbidden_by_status, is_list_error,
+    is_permanent_error, is_unserved_by_status,
 };
 use tributary_apimachinery::{ClusterName, Partial};
 use tributary_fleet::topology::Cluster;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 use tributary_sharing::flow::fair_semaphore::FairSemaphore;
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::share_key::ShareKey;
 use tributary_sharing::limits::GATHERED_BYTES_MAX;
-use tributary_views::view::{CollectionObstacle, KNOWN_WITHIN, Standing};
+use tributary_views::view::{CacheState, KNOWN_WITHIN, UncachedReason};
 
-use super::ask::{ListQuery, MemberList};
+use super::member_list::{ListQuery, MemberList};
 use super::token::LiveContinueToken;
 
 /// Time limit of a cluster's list if a partial answer is allowed.
@@ -32,13 +33,13 @@ const WINDOW_MIN: usize = 4;
 const WINDOW_MAX: usize = 32;
 
 pub(super) struct Gathering<'a> {
-    pub(super) question: ListQuery,
+    pub(super) list_query: ListQuery,
     /// Maximum of objects on a page; 0 for no limit.
     pub(super) limit: u64,
     pub(super) partial: Partial,
     /// Limit of body bytes in memory.
     pub(super) held: &'a Arc<FairSemaphore>,
-    pub(super) holder: Holder,
+    pub(super) share_key: ShareKey,
 }
 
 pub(super) fn within(partial: Partial) -> Duration {
@@ -48,7 +49,7 @@ pub(super) fn within(partial: Partial) -> Duration {
 pub(super) struct GatheredPage {
     pub(super) lists: Vec<MemberList>,
     pub(super) later: Vec<Arc<Cluster>>,
-    pub(super) standings: Vec<(ClusterName, Standing)>,
+    pub(super) cache_states: Vec<(ClusterName, CacheState)>,
     /// Warnings of members, without duplicates.
     pub(super) warnings: Vec<(ClusterName, HeaderValue)>,
     /// Versions of the clusters on earlier pages.
@@ -96,8 +97,8 @@ impl GatherProgress {
 
 type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 
-/// A cluster, and the Warnings of its answer to [`MemberList::sound_out`].
-type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
+/// A cluster, and the Warnings of its answer to [`MemberList::probe`].
+type ProbeResult = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
 
 impl GatheredPage {
     /// Starts the page of a continue token, or the first page. `clusters` are the clusters of the list.
@@ -114,7 +115,7 @@ impl GatheredPage {
         Ok(Self {
             lists: Vec::new(),
             later: Vec::new(),
-            standings: Vec::new(),
+            cache_states: Vec::new(),
             warnings: Vec::new(),
             version,
             next: None,
@@ -164,7 +165,7 @@ impl GatheredPage {
             }
         }
         drop(asked);
-        self.sound_out(gathering, begun).await?;
+        self.probe(gathering, begun).await?;
         let is_refused = self.lists.is_empty() && self.refusals.iter().all(is_final);
         match self.refusals.pop() {
             // All members refuse in the same way, so the refusal is the answer.
@@ -203,17 +204,17 @@ impl GatheredPage {
 
     /// Probes the members whose lists do not fit into memory. The Warnings about missing clusters precede the body, so
     /// the probes precede the body, too.
-    async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
+    async fn probe(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
         let asked = later.into_iter().map(|cluster| async move {
-            let said = gathering.sound_out(&cluster).await;
+            let said = gathering.probe(&cluster).await;
             (cluster, said)
         });
-        let asked: Vec<BoxFuture<'_, Sounded>> = asked.map(|asked| Box::pin(asked) as BoxFuture<'_, _>).collect();
+        let asked: Vec<BoxFuture<'_, ProbeResult>> = asked.map(|asked| Box::pin(asked) as BoxFuture<'_, _>).collect();
         let mut answers = stream::iter(asked).buffered(WINDOW_MAX);
         while let Some((cluster, said)) = answers.next().await {
             if let Some(warnings) = self.sort_out(&cluster, said, (begun, gathering.partial))? {
-                self.heard(&cluster, &warnings);
+                self.add_warnings(&cluster, &warnings);
                 self.later.push(cluster);
             }
         }
@@ -237,42 +238,46 @@ impl GatheredPage {
             Ok(said) => return Ok(Some(said)),
             Err(refusal) => refusal,
         };
-        if refusal.forbids_acting() {
+        if refusal.is_impersonation_forbidden_by_cluster() {
             self.refusals.push(refusal);
             return Ok(None);
         }
-        let (is_served, is_of_request, forbidden) = match refusal.said_by_member() {
-            Some(said) => (!says_not_served(said), says_of_list(said), says_forbidden(said)),
-            None => (true, refusal.is_of_request() || refusal.is_of_share(), false),
+        let (is_served, is_about_request, forbidden) = match refusal.member_status() {
+            Some(said) => (!is_unserved_by_status(said), is_list_error(said), is_forbidden_by_status(said)),
+            None => (true, refusal.is_about_request() || refusal.is_about_share(), false),
         };
-        if is_of_request {
+        if is_about_request {
             return Err(expired(refusal, cluster));
         }
-        if let Some(not_let) = refusal.not_let() {
+        if let Some(impersonation_forbidden) = refusal.impersonation_forbidden() {
             if partial == Partial::Deny {
-                return Err(MemberRefusal::NotLet(NotLet { is_one_of_several: true, ..not_let.clone() }).into());
+                return Err(MemberRefusal::ImpersonationForbidden(ImpersonationForbidden {
+                    is_one_of_several: true,
+                    ..impersonation_forbidden.clone()
+                })
+                .into());
             }
-            let reason = format!("it {}", not_let.reason());
-            self.standings.push((cluster.name().clone(), Standing::LeftOut { reason }));
+            let reason = format!("it {}", impersonation_forbidden.reason());
+            self.cache_states.push((cluster.name().clone(), CacheState::LeftOut { reason }));
             self.refusals.push(refusal);
         } else if is_served {
             let reason = Some(refusal.to_string().into());
-            let obstacle = if forbidden { CollectionObstacle::Forbidden } else { CollectionObstacle::Passing };
-            let standing = Standing::Unknown { since: begun, reason, obstacle };
-            self.standings.push((cluster.name().clone(), standing));
+            let uncached_reason = if forbidden { UncachedReason::Forbidden } else { UncachedReason::Transient };
+            let cache_state = CacheState::Unknown { since: begun, reason, uncached_reason };
+            self.cache_states.push((cluster.name().clone(), cache_state));
             self.refusals.push(refusal);
         }
         Ok(None)
     }
 
-    fn heard(&mut self, cluster: &Cluster, warnings: &[HeaderValue]) {
+    fn add_warnings(&mut self, cluster: &Cluster, warnings: &[HeaderValue]) {
         for warning in warnings {
             let said = (cluster.name().clone(), warning.clone());
             if !self.warnings.contains(&said) {
                 self.warnings.push(said);
             }
         }
-        self.standings.push((cluster.name().clone(), Standing::Fresh));
+        self.cache_states.push((cluster.name().clone(), CacheState::Fresh));
     }
 
     fn add(&mut self, list: MemberList) {
@@ -280,7 +285,7 @@ impl GatheredPage {
         self.seen.bytes += list.bytes();
         self.seen.longest = self.seen.longest.max(list.bytes());
         let cluster = Arc::clone(&list.cluster);
-        self.heard(&cluster, &list.warnings);
+        self.add_warnings(&cluster, &list.warnings);
         self.lists.push(list);
     }
 
@@ -295,24 +300,26 @@ impl GatheredPage {
 
 impl Gathering<'_> {
     async fn fetch_list(&self, cluster: &Arc<Cluster>, token: Option<String>) -> Result<MemberList, Refusal> {
-        let portion = self.held.acquire(self.holder, 0)?;
+        let portion = self.held.acquire(self.share_key, 0)?;
         let within = within(self.partial);
-        MemberList::fetch_list(cluster, &self.question, token.as_deref(), within, Some(portion)).await
+        MemberList::fetch_list(cluster, &self.list_query, token.as_deref(), within, Some(portion)).await
     }
 
-    async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Refusal> {
-        MemberList::sound_out(cluster, &self.question, within(self.partial)).await
+    async fn probe(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Refusal> {
+        MemberList::probe(cluster, &self.list_query, within(self.partial)).await
     }
 }
 
 /// Returns whether a member will refuse each retry, too.
 fn is_final(refusal: &Refusal) -> bool {
-    refusal.not_let().is_some() || refusal.forbids_acting() || refusal.said_by_member().is_some_and(says_never)
+    refusal.impersonation_forbidden().is_some()
+        || refusal.is_impersonation_forbidden_by_cluster()
+        || refusal.member_status().is_some_and(is_permanent_error)
 }
 
 /// Converts a member's refusal of its own token. A fresh token in the refusal becomes a token of the merged list.
 fn expired(mut refusal: Refusal, cluster: &Cluster) -> Refusal {
-    if let Some(said) = refusal.said_by_member_mut()
+    if let Some(said) = refusal.member_status_mut()
         && let Some(metadata) = said.metadata.as_mut().filter(|metadata| !metadata.continue_token.is_empty())
     {
         let fresh = std::mem::take(&mut metadata.continue_token);

@@ -11,7 +11,7 @@ use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::ClusterMark;
 use tributary_printers::{Column, Printer, Row, column};
 
-use super::ask::Item;
+use super::member_list::Item;
 use crate::response::yaml;
 
 #[derive(Clone, Copy)]
@@ -389,7 +389,7 @@ mod tests {
             description: serde_json::from_str(r#"{"resource": "configmaps", "scope": "Namespaced"}"#).unwrap(),
             clusters: [name.clone()].into(),
             cacheable: [name.clone()].into(),
-            otherwise: Vec::new(),
+            not_merged: Vec::new(),
         };
         let table = AnswerForm { shape: Representation::Table(MetaVersion::V1), ..AnswerForm::JSON };
         let wish = ListForm { form: table, include: IncludeObject::default(), items: ItemResourceVersions::default() };

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tributary_answers::refusal::{Refusal, Trouble};
+use tributary_answers::refusal::{ClusterFailure, Refusal};
 use tributary_apimachinery::{ClusterName, Object};
 use tributary_fleet::topology::Cluster;
-use tributary_sharing::flow::fair_semaphore::Portion;
-use tributary_sharing::flow::holder::Holder;
+use tributary_sharing::flow::fair_semaphore::FairPermit;
+use tributary_sharing::flow::share_key::ShareKey;
 
 use crate::caller::CallerKey;
 
@@ -23,7 +23,7 @@ pub(crate) struct Answers {
     pub(super) found: Vec<FoundObject>,
     pub(super) unknown: Vec<ClusterName>,
     /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
-    pub(super) troubles: Vec<Trouble>,
+    pub(super) failures: Vec<ClusterFailure>,
     /// Clusters that forbid the client to get the object. Before a write, a review in each of these clusters checks
     /// whether the cluster forbids the write, too. If so, the cluster counts as a cluster without the object. Without
     /// this review, the cluster counts as a cluster that may have the object.
@@ -31,9 +31,9 @@ pub(crate) struct Answers {
     /// The 403 of one of the clusters in `forbidden`.
     pub(super) denied: Option<Refusal>,
     /// The 429 of a lookup that was not sent because a limit of Tributary is reached.
-    pub(super) not_put: Option<Refusal>,
+    pub(super) not_sent: Option<Refusal>,
     /// Part of the limit `--max-held-bytes` for the objects.
-    pub(super) room: Vec<Arc<Portion>>,
+    pub(super) reservation: Vec<Arc<FairPermit>>,
 }
 
 impl Answers {
@@ -41,37 +41,37 @@ impl Answers {
         self.found.is_empty()
     }
 
-    pub(super) fn add_object(&mut self, cluster: Arc<Cluster>, object: Option<Arc<Object>>, room: Portion) {
+    pub(super) fn add_object(&mut self, cluster: Arc<Cluster>, object: Option<Arc<Object>>, reservation: FairPermit) {
         self.found.push(FoundObject { cluster, object });
-        self.room.push(Arc::new(room));
+        self.reservation.push(Arc::new(reservation));
     }
 
     /// Adds a cluster without a usable answer about the object.
     pub(super) fn add_unknown(&mut self, cluster: &Cluster, cause: String) {
-        self.troubles.push(Trouble { cluster: cluster.name().clone(), cause, age: None });
+        self.failures.push(ClusterFailure { cluster: cluster.name().clone(), cause, age: None });
         self.unknown.push(cluster.name().clone());
     }
 
     /// Adds a cluster that did not get the lookup.
-    pub(super) fn add_not_put(&mut self, cluster: &Cluster, why: Refusal) {
+    pub(super) fn add_not_sent(&mut self, cluster: &Cluster, why: Refusal) {
         self.unknown.push(cluster.name().clone());
-        self.not_put = Some(why);
+        self.not_sent = Some(why);
     }
 
     /// Replaces the objects by the objects of a later lookup, and adds the refusals of the later lookup.
     pub(super) fn replace_objects(&mut self, later: Self) {
-        (self.found, self.room) = (later.found, later.room);
+        (self.found, self.reservation) = (later.found, later.reservation);
         self.denied = self.denied.take().or(later.denied);
-        self.not_put = self.not_put.take().or(later.not_put);
+        self.not_sent = self.not_sent.take().or(later.not_sent);
     }
 }
 
 /// Key of a lookup in clusters. Requests of one client with equal keys share the lookup.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct QuestionKey {
+pub(crate) struct LookupKey {
     /// Client whose fair share the lookup uses. A client that looks up thousands of names waits longer, and must not
     /// delay the lookups of other clients.
-    pub(super) holder: Holder,
+    pub(super) share_key: ShareKey,
     pub(super) path: Arc<str>,
     /// Identity of the caller in the clusters.
     pub(super) caller: CallerKey,

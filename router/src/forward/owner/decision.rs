@@ -49,9 +49,9 @@ impl Claim<'_> {
 
 /// Reason for which no cluster is the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoOwner {
+pub(crate) enum OwnerError {
     /// No cluster has the object, and the answers of all clusters are known. Controllers read this as a deletion.
-    Nowhere,
+    NotFound,
     /// The known clusters, or the cluster in the annotation, lack the object. The listed clusters did not answer, and
     /// may have the object.
     Unknown(Vec<ClusterName>),
@@ -77,10 +77,10 @@ pub(crate) enum NoOwner {
     Forbidden(Vec<ClusterName>),
 }
 
-impl NoOwner {
+impl OwnerError {
     /// Returns whether the answer of another cluster can change this reason.
     pub(crate) fn depends_on_unknown(&self) -> bool {
-        matches!(self, Self::Nowhere | Self::Unknown(_) | Self::Unsure { .. })
+        matches!(self, Self::NotFound | Self::Unknown(_) | Self::Unsure { .. })
     }
 }
 
@@ -90,8 +90,8 @@ impl Evidence {
     /// may have the object.
     ///
     /// # Errors
-    /// [`NoOwner`].
-    pub(crate) fn owner_of_name(&self, claim: &Claim<'_>) -> Result<ClusterName, NoOwner> {
+    /// [`OwnerError`].
+    pub(crate) fn owner_of_name(&self, claim: &Claim<'_>) -> Result<ClusterName, OwnerError> {
         let (owner, is_guess) = match claim {
             Claim::MadeIn(_, cluster) => return Ok(cluster.clone()),
             Claim::Of(_, cluster) if self.has.contains(cluster) => return Ok(cluster.clone()),
@@ -100,62 +100,66 @@ impl Evidence {
             Claim::OnlyOne | Claim::Of(..) => (self.only_owner(true), true),
         };
         match owner {
-            Err(NoOwner::Nowhere) if self.is_one_hidden => Err(NoOwner::RightsUnknown),
-            Ok(_) if self.is_one_hidden && is_guess => Err(NoOwner::RightsUnknown),
+            Err(OwnerError::NotFound) if self.is_one_hidden => Err(OwnerError::RightsUnknown),
+            Ok(_) if self.is_one_hidden && is_guess => Err(OwnerError::RightsUnknown),
             owner => owner,
         }
     }
 
     /// Returns the only cluster with the object. `excludes_unknown`: no other cluster may have one.
-    fn only_owner(&self, excludes_unknown: bool) -> Result<ClusterName, NoOwner> {
+    fn only_owner(&self, excludes_unknown: bool) -> Result<ClusterName, OwnerError> {
         match (&self.has[..], self.may.is_empty()) {
-            ([], true) => Err(NoOwner::Nowhere),
-            ([], false) => Err(NoOwner::Unknown(self.may.clone())),
+            ([], true) => Err(OwnerError::NotFound),
+            ([], false) => Err(OwnerError::Unknown(self.may.clone())),
             ([known], false) if excludes_unknown => {
-                Err(NoOwner::Unsure { known: known.clone(), unknown: self.may.clone() })
+                Err(OwnerError::Unsure { known: known.clone(), unknown: self.may.clone() })
             }
             ([owner], _) => Ok(owner.clone()),
-            (several, _) => Err(NoOwner::Several(several.to_vec())),
+            (several, _) => Err(OwnerError::Several(several.to_vec())),
         }
     }
 
     /// Returns the cluster that the annotation names, if the cluster has the object.
-    fn owner_where_named(&self, named: &str) -> Result<ClusterName, NoOwner> {
+    fn owner_where_named(&self, named: &str) -> Result<ClusterName, OwnerError> {
         let is_named = |cluster: &&ClusterName| cluster.as_str() == named;
         match (self.has.iter().find(is_named), self.may.iter().find(is_named), self.has.first()) {
             (Some(owner), _, _) => Ok(owner.clone()),
-            (None, Some(unknown), _) => Err(NoOwner::Unknown(vec![unknown.clone()])),
-            (None, None, None) => Err(NoOwner::Nowhere),
-            (None, None, Some(other)) => Err(NoOwner::Elsewhere { named: named.to_owned(), owner: other.clone() }),
+            (None, Some(unknown), _) => Err(OwnerError::Unknown(vec![unknown.clone()])),
+            (None, None, None) => Err(OwnerError::NotFound),
+            (None, None, Some(other)) => Err(OwnerError::Elsewhere { named: named.to_owned(), owner: other.clone() }),
         }
     }
 
     /// Returns the cluster that a ground names by this evidence. `placement` is the cluster in the configuration.
     ///
     /// # Errors
-    /// [`NoOwner::Nowhere`] if the ground does not apply: the next ground decides. All other errors refuse the write.
+    /// [`OwnerError::NotFound`] if the ground does not apply: the next ground decides. All other errors refuse the write.
     pub(crate) fn owner_by_ground(
         &self,
         ground: Ground,
         placement: Option<&ClusterName>,
-    ) -> Result<ClusterName, NoOwner> {
+    ) -> Result<ClusterName, OwnerError> {
         let may: Vec<_> = self.may.iter().filter(|cluster| !self.has.contains(cluster)).cloned().collect();
         let is_release = ground == Ground::Release;
         let rests_on_unknown = ground.rests_on_others() || self.is_weak;
         match &self.has[..] {
             // Without the ground, the new object would go to the same cluster.
-            [only] if ground.rests_on_others() && !may.is_empty() && placement == Some(only) => Err(NoOwner::Nowhere),
-            [only] if rests_on_unknown && !may.is_empty() => Err(NoOwner::Unsure { known: only.clone(), unknown: may }),
+            [only] if ground.rests_on_others() && !may.is_empty() && placement == Some(only) => {
+                Err(OwnerError::NotFound)
+            }
+            [only] if rests_on_unknown && !may.is_empty() => {
+                Err(OwnerError::Unsure { known: only.clone(), unknown: may })
+            }
             // An object in the hidden cluster could be a ground for that cluster.
-            [only] if rests_on_unknown && self.is_one_hidden && placement == Some(only) => Err(NoOwner::Nowhere),
-            [_] if rests_on_unknown && self.is_one_hidden => Err(NoOwner::RightsUnknown),
+            [only] if rests_on_unknown && self.is_one_hidden && placement == Some(only) => Err(OwnerError::NotFound),
+            [_] if rests_on_unknown && self.is_one_hidden => Err(OwnerError::RightsUnknown),
             [only] => Ok(only.clone()),
-            [] if is_release && !may.is_empty() => Err(NoOwner::Unknown(may)),
-            [] if is_release && !self.forbidden.is_empty() => Err(NoOwner::Forbidden(self.forbidden.clone())),
-            [] if is_release && self.is_one_hidden => Err(NoOwner::RightsUnknown),
-            [] => Err(NoOwner::Nowhere),
-            several if is_release => Err(NoOwner::Several(several.to_vec())),
-            _ => Err(NoOwner::Nowhere),
+            [] if is_release && !may.is_empty() => Err(OwnerError::Unknown(may)),
+            [] if is_release && !self.forbidden.is_empty() => Err(OwnerError::Forbidden(self.forbidden.clone())),
+            [] if is_release && self.is_one_hidden => Err(OwnerError::RightsUnknown),
+            [] => Err(OwnerError::NotFound),
+            several if is_release => Err(OwnerError::Several(several.to_vec())),
+            _ => Err(OwnerError::NotFound),
         }
     }
 }
@@ -166,7 +170,7 @@ impl Evidence {
 /// still write the object, or read its subresource, and memory shows that the object does not exist. For a get, and for
 /// a kind that is not cached, the 403 is final.
 pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
-    !request.is_shared || !request.is_held || request.is_get
+    !request.is_shared || !request.is_cached || request.is_get
 }
 
 /// Properties of a request that decide whether the 403 of a cluster is final.
@@ -174,7 +178,7 @@ pub(crate) fn is_denial_final(request: DeniedRequest) -> bool {
 pub(crate) struct DeniedRequest {
     /// True for a request in shared mode, where Tributary knows the users' rights.
     pub(crate) is_shared: bool,
-    pub(crate) is_held: bool,
+    pub(crate) is_cached: bool,
     pub(crate) is_get: bool,
 }
 
@@ -190,8 +194,8 @@ mod tests {
         ClusterName::new(text).unwrap()
     }
 
-    fn unsure(known: &str, unknown: &str) -> NoOwner {
-        NoOwner::Unsure { known: name(known), unknown: names(unknown) }
+    fn unsure(known: &str, unknown: &str) -> OwnerError {
+        OwnerError::Unsure { known: name(known), unknown: names(unknown) }
     }
 
     /// Returns the status code of the answer to a request for a name, or the name of the owner. `answers` has the
@@ -207,10 +211,10 @@ mod tests {
         match evidence.owner_of_name(claim) {
             Ok(owner) => return owner.to_string(),
             Err(none) if none.depends_on_unknown() && !with("429").is_empty() => "429",
-            Err(NoOwner::Nowhere) if !with("403").is_empty() && is_denial_final(request) => "403",
-            Err(NoOwner::Nowhere) => "404",
-            Err(NoOwner::Unknown(_) | NoOwner::Unsure { .. }) => "503",
-            Err(NoOwner::Several(_)) => "409",
+            Err(OwnerError::NotFound) if !with("403").is_empty() && is_denial_final(request) => "403",
+            Err(OwnerError::NotFound) => "404",
+            Err(OwnerError::Unknown(_) | OwnerError::Unsure { .. }) => "503",
+            Err(OwnerError::Several(_)) => "409",
             Err(none) => panic!("{none:?}"),
         }
         .to_owned()
@@ -220,11 +224,11 @@ mod tests {
     /// without a cluster, and to such a write in shared mode for a cached kind.
     #[test]
     fn answers_of_clusters_decide_the_status_or_owner_of_a_name() {
-        let get = DeniedRequest { is_shared: false, is_held: true, is_get: true };
+        let get = DeniedRequest { is_shared: false, is_cached: true, is_get: true };
         let get_of_user = DeniedRequest { is_shared: true, ..get };
         let write = DeniedRequest { is_get: false, ..get };
         let write_of_user = DeniedRequest { is_get: false, ..get_of_user };
-        let live_write_of_user = DeniedRequest { is_held: false, ..write_of_user };
+        let live_write_of_user = DeniedRequest { is_cached: false, ..write_of_user };
         for (answers, got, written, written_by_user) in [
             ("404 404 404", "404", "404", "404"),
             ("404 404 403", "403", "403", "404"),
@@ -255,10 +259,10 @@ mod tests {
 
     #[test]
     fn write_claim_and_clusters_with_the_object_decide_the_owner() {
-        let nowhere = || Err(NoOwner::Nowhere);
-        let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
-        let several = |clusters| Err(NoOwner::Several(names(clusters)));
-        let elsewhere = |named: &str, owner| Err(NoOwner::Elsewhere { named: named.to_owned(), owner: name(owner) });
+        let nowhere = || Err(OwnerError::NotFound);
+        let unknown = |clusters| Err(OwnerError::Unknown(names(clusters)));
+        let several = |clusters| Err(OwnerError::Several(names(clusters)));
+        let elsewhere = |named: &str, owner| Err(OwnerError::Elsewhere { named: named.to_owned(), owner: name(owner) });
         let owner = |cluster| Ok(name(cluster));
         let of = |cluster| Claim::Of(Ground::Precondition, name(cluster));
         let made_in = |cluster| Claim::MadeIn(Ground::Annotation, name(cluster));
@@ -302,14 +306,14 @@ mod tests {
     fn hidden_cluster_makes_a_write_without_a_ground_ambiguous() {
         let of = |cluster| Claim::Of(Ground::Precondition, name(cluster));
         for (has, claim, expected) in [
-            ("", Claim::AnyKnown, Err(NoOwner::RightsUnknown)),
-            ("", Claim::Annotated("a"), Err(NoOwner::RightsUnknown)),
+            ("", Claim::AnyKnown, Err(OwnerError::RightsUnknown)),
+            ("", Claim::Annotated("a"), Err(OwnerError::RightsUnknown)),
             ("a", Claim::AnyKnown, Ok(name("a"))),
-            ("a", Claim::OnlyOne, Err(NoOwner::RightsUnknown)),
+            ("a", Claim::OnlyOne, Err(OwnerError::RightsUnknown)),
             ("a", of("a"), Ok(name("a"))),
-            ("a", of("b"), Err(NoOwner::RightsUnknown)),
+            ("a", of("b"), Err(OwnerError::RightsUnknown)),
             ("a", Claim::Annotated("a"), Ok(name("a"))),
-            ("a b", Claim::OnlyOne, Err(NoOwner::Several(names("a b")))),
+            ("a b", Claim::OnlyOne, Err(OwnerError::Several(names("a b")))),
         ] {
             let evidence = Evidence { has: names(has), is_one_hidden: true, ..Evidence::default() };
             assert_eq!(evidence.owner_of_name(&claim), expected, "{has}; {claim:?}");
@@ -319,10 +323,10 @@ mod tests {
     #[test]
     fn helm_release_hidden_in_some_clusters_is_decided_by_other_clusters() {
         for (has, may, expected) in [
-            ("", "", Err(NoOwner::Forbidden(names("a b")))),
-            ("", "c", Err(NoOwner::Unknown(names("c")))),
+            ("", "", Err(OwnerError::Forbidden(names("a b")))),
+            ("", "c", Err(OwnerError::Unknown(names("c")))),
             ("c", "", Ok(name("c"))),
-            ("c d", "", Err(NoOwner::Several(names("c d")))),
+            ("c d", "", Err(OwnerError::Several(names("c d")))),
         ] {
             let evidence =
                 Evidence { has: names(has), may: names(may), forbidden: names("a b"), ..Evidence::default() };
@@ -344,9 +348,9 @@ mod tests {
     #[test]
     fn evidence_of_a_ground_decides_the_owner() {
         let owner = |cluster| Ok(name(cluster));
-        let unknown = |clusters| Err(NoOwner::Unknown(names(clusters)));
-        let several = |clusters| Err(NoOwner::Several(names(clusters)));
-        let nowhere = || Err(NoOwner::Nowhere);
+        let unknown = |clusters| Err(OwnerError::Unknown(names(clusters)));
+        let several = |clusters| Err(OwnerError::Several(names(clusters)));
+        let nowhere = || Err(OwnerError::NotFound);
         let only = [Ground::Node, Ground::Kind, Ground::Namespace];
         let released = [Ground::Release];
         for (grounds, has, may, placement, expected) in [
@@ -384,14 +388,14 @@ mod tests {
         let weak = || Evidence { is_weak: true, ..hidden("a") };
         let a = name("a");
         for (evidence, ground, placement, expected) in [
-            (hidden("a"), Ground::Kind, None, Err(NoOwner::RightsUnknown)),
-            (hidden("a"), Ground::Kind, Some(&a), Err(NoOwner::Nowhere)),
-            (hidden("a b"), Ground::Kind, None, Err(NoOwner::Nowhere)),
-            (hidden(""), Ground::Kind, None, Err(NoOwner::Nowhere)),
+            (hidden("a"), Ground::Kind, None, Err(OwnerError::RightsUnknown)),
+            (hidden("a"), Ground::Kind, Some(&a), Err(OwnerError::NotFound)),
+            (hidden("a b"), Ground::Kind, None, Err(OwnerError::NotFound)),
+            (hidden(""), Ground::Kind, None, Err(OwnerError::NotFound)),
             (hidden("a"), Ground::Release, None, Ok(name("a"))),
-            (weak(), Ground::Release, None, Err(NoOwner::RightsUnknown)),
-            (weak(), Ground::Release, Some(&a), Err(NoOwner::Nowhere)),
-            (hidden(""), Ground::Release, Some(&a), Err(NoOwner::RightsUnknown)),
+            (weak(), Ground::Release, None, Err(OwnerError::RightsUnknown)),
+            (weak(), Ground::Release, Some(&a), Err(OwnerError::NotFound)),
+            (hidden(""), Ground::Release, Some(&a), Err(OwnerError::RightsUnknown)),
         ] {
             assert_eq!(evidence.owner_by_ground(ground, placement), expected, "{evidence:?}, {ground:?}");
         }

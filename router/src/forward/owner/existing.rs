@@ -8,7 +8,7 @@ use tributary_apimachinery::{ClusterName, Names, Verb};
 use tributary_fleet::topology::Cluster;
 
 use super::answers::FoundObject;
-use super::decision::{Claim, NoOwner};
+use super::decision::{Claim, OwnerError};
 use super::refusal::is_of_hidden_release;
 use super::searched::{Complete, Searched};
 use super::write::{OwnerTarget, Write};
@@ -37,7 +37,7 @@ impl<'a> Write<'a> {
             Ok(FoundObject { cluster, object }) => {
                 Ok(OwnerTarget { ground: complete.claim().ground(), cluster, object, involved: None })
             }
-            Err(NoOwner::Nowhere) => self.owner_of_missing(&complete).await,
+            Err(OwnerError::NotFound) => self.owner_of_missing(&complete).await,
             Err(none) => Err(complete.refuse(none)),
         }
     }
@@ -114,14 +114,14 @@ impl<'a> Write<'a> {
         let has_left = |cluster: &ClusterName| self.request.cluster(cluster).is_none();
         let is_left = is_update && self.seen.iter().filter_map(ClientVersion::only_cluster).any(has_left);
         if !makes_objects || is_left || complete.leaves_open() {
-            return Err(complete.refuse(NoOwner::Nowhere));
+            return Err(complete.refuse(OwnerError::NotFound));
         }
         match self.ground_of_new().await? {
             Some(target) if complete.is_denied() && self.may_be_hidden_outside(target.cluster.name()).await => {
-                Err(complete.refuse(NoOwner::Nowhere))
+                Err(complete.refuse(OwnerError::NotFound))
             }
             Some(target) => Ok(target),
-            None if is_update => Err(complete.refuse(NoOwner::Nowhere)),
+            None if is_update => Err(complete.refuse(OwnerError::NotFound)),
             None => Err(self.refuse_unnamed().into()),
         }
     }

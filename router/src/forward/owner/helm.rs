@@ -12,7 +12,7 @@ use tributary_apimachinery::Verb;
 pub(super) use self::records::find_records;
 pub(super) use self::release::Release;
 use super::answers::FoundObject;
-use super::decision::NoOwner;
+use super::decision::OwnerError;
 use super::searched::Searched;
 
 /// Refuses two writes to an object that is the only one of its name: the deletion of an object whose Helm release is in
@@ -30,7 +30,7 @@ pub(super) async fn refuse_torn_release(searched: &Searched<'_>) -> Result<(), R
     let Some(release) = release.filter(|release| is_deleted || release.is_known_by_record()) else { return Ok(()) };
     let evidence = find_records(request, &release).await.evidence;
     match evidence.owner_by_ground(Ground::Release, None) {
-        Err(NoOwner::Several(clusters)) => {
+        Err(OwnerError::Several(clusters)) => {
             let (resource, name) = (request.resource.resource.clone(), object.name().to_owned());
             let release = Box::new(release.into_name());
             Err(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters }.into())

@@ -8,12 +8,12 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::Verb;
-use tributary_fleet::metrics::QuestionAbout;
+use tributary_fleet::metrics::LookupSubject;
 use tributary_sharing::limits::REVIEW_ANSWER_BYTES_MAX;
 
 use super::answers::Answers;
-use super::questions::ASKED_WITHIN;
-use crate::forward::ask::{Patience, Question, Reply, ask_each};
+use super::object_lookup::LOOKUP_TIMEOUT;
+use crate::forward::lookup::{LookupRequest, LookupTimeout, Reply, look_up_in_each};
 use crate::request::ClientRequest;
 
 /// Path of access reviews (`authorization.k8s.io/v1`). RBAC allows every authenticated user to post them
@@ -23,23 +23,23 @@ const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// If only one cluster has the object, asks the clusters that forbid the get whether they allow the write. A cluster
 /// that does not forbid the write, or does not answer, becomes an unknown cluster. Cost: one small request to each of
 /// these clusters.
-pub(super) async fn ask_forbidding_clusters(request: ClientRequest<'_>, answers: &mut Answers) {
+pub(super) async fn review_write_in_forbidding_clusters(request: ClientRequest<'_>, answers: &mut Answers) {
     if answers.found.len() != 1 || answers.forbidden.is_empty() {
         return;
     }
     let clusters = answers.forbidden.iter().filter_map(|name| request.cluster(name)).collect();
     let verb = request.info.verb;
-    for (cluster, reply) in ask_each(clusters, question(request, verb)).await {
+    for (cluster, reply) in look_up_in_each(clusters, question(request, verb)).await {
         let Some(doubt) = doubt(reply, verb) else { continue };
         answers.forbidden.retain(|name| name != cluster.name());
         match doubt {
             Doubt::Told(cause) => answers.add_unknown(&cluster, cause),
-            Doubt::NotPut(why) => answers.add_not_put(&cluster, why),
+            Doubt::NotSent(why) => answers.add_not_sent(&cluster, why),
         }
     }
 }
 
-fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
+fn question(request: ClientRequest<'_>, verb: Verb) -> LookupRequest {
     let ClientRequest { router, caller, resource, .. } = request;
     let own = &resource.resource;
     let review = json!({
@@ -49,15 +49,15 @@ fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
             "subresource": resource.subresource, "namespace": resource.namespace, "name": resource.name,
         }},
     });
-    Question {
+    LookupRequest {
         path: PATH.into(),
         review: Some(Bytes::from(review.to_string())),
         accept: HeaderValue::from_static("application/json"),
-        caller: caller.of_shared_question(),
+        caller: caller.for_shared_lookup(),
         held_bytes: Arc::clone(router.held_bytes()),
         answer_bytes_max: REVIEW_ANSWER_BYTES_MAX,
-        patience: Patience::Each(ASKED_WITHIN),
-        put: router.metrics().questions(QuestionAbout::Right),
+        timeout_policy: LookupTimeout::Each(LOOKUP_TIMEOUT),
+        put: router.metrics().lookups(LookupSubject::Right),
     }
 }
 
@@ -66,7 +66,7 @@ enum Doubt {
     /// The cluster allows the write, or gives no clear answer.
     Told(String),
     /// The cluster did not get the review.
-    NotPut(Refusal),
+    NotSent(Refusal),
 }
 
 /// Reads the reply to a review. `None` if the cluster forbids the write, too.
@@ -84,7 +84,7 @@ fn doubt(reply: Reply, verb: Verb) -> Option<Doubt> {
         }
         Reply::Answer(code, ..) => unknown(&format!("it answered {code}")),
         Reply::Forbidden(_) => unknown("it forbids to ask for that"),
-        Reply::NotPut(why) => Some(Doubt::NotPut(why)),
+        Reply::NotSent(why) => Some(Doubt::NotSent(why)),
         Reply::Unanswered(cause) => unknown(&cause),
     }
 }
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use tributary_sharing::flow::fair_semaphore::{FairSemaphore, ShareMetrics};
-    use tributary_sharing::flow::holder::Holder;
+    use tributary_sharing::flow::share_key::ShareKey;
 
     #[test]
     fn cluster_that_forbids_get_and_write_counts_as_without_the_object() {
@@ -110,9 +110,9 @@ mod tests {
             (500, r#"{"status": {"allowed": false}}"#, Some("answered 500")),
             (404, "", Some("answered 404")),
         ] {
-            let room = share.acquire(Holder::Unknown, 0).unwrap();
+            let reservation = share.acquire(ShareKey::Unknown, 0).unwrap();
             let code = StatusCode::from_u16(code).unwrap();
-            let said = doubt(Reply::Answer(code, Bytes::from_static(text.as_bytes()), room), Verb::Patch);
+            let said = doubt(Reply::Answer(code, Bytes::from_static(text.as_bytes()), reservation), Verb::Patch);
             match (said, expected) {
                 (None, None) => {}
                 (Some(Doubt::Told(said)), Some(part)) => assert!(said.contains(part), "{text}: {said}"),

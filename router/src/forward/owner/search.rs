@@ -7,10 +7,10 @@ use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::ClusterName;
 use tributary_fleet::topology::Cluster;
 use tributary_merge::CompositeResourceVersion;
-use tributary_views::view::{KNOWN_WITHIN, View, WrittenBy};
+use tributary_views::view::{KNOWN_WITHIN, View, WriterSelector};
 
 use super::answers::{Answers, FoundObject};
-use super::questions::{ASKED_WITHIN, ask_for_object, ask_for_object_everywhere};
+use super::object_lookup::{LOOKUP_TIMEOUT, look_up_object, look_up_object_everywhere};
 use super::searched::Searched;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
@@ -41,13 +41,13 @@ pub(crate) struct Search<'a> {
     /// The client's versions of the object. The search waits until memory has these versions.
     seen: &'a [ClientVersion],
     /// True if the search includes clusters whose objects memory lacks, even if another cluster has the object.
-    asks_unknown: bool,
+    includes_unknown: bool,
 }
 
 impl<'a> Search<'a> {
     /// Creates a search for any object of the name.
     pub(crate) fn new(request: ClientRequest<'a>, depth: Depth) -> Self {
-        Self { request, depth, uid: None, lost_by: None, seen: &[], asks_unknown: false }
+        Self { request, depth, uid: None, lost_by: None, seen: &[], includes_unknown: false }
     }
 
     /// Restricts the search to the object with this uid.
@@ -66,8 +66,8 @@ impl<'a> Search<'a> {
     }
 
     /// Includes the reachable clusters whose objects memory lacks, even if another cluster has the object.
-    pub(crate) fn asking_unknown(self) -> Self {
-        Self { asks_unknown: true, ..self }
+    pub(crate) fn with_unknown_clusters(self) -> Self {
+        Self { includes_unknown: true, ..self }
     }
 
     /// Searches memory, then looks up the object in clusters whose objects memory lacks. If no cluster has the object,
@@ -86,8 +86,8 @@ impl<'a> Search<'a> {
             let Searched { answers, doubtful, .. } = Box::pin(again.search_served()).await?;
             searched = Searched { request: self.request, answers, doubtful };
         }
-        if self.asks_unknown {
-            searched.ask_unknown().await;
+        if self.includes_unknown {
+            searched.look_up_in_unknown().await;
         }
         Ok(searched)
     }
@@ -96,11 +96,11 @@ impl<'a> Search<'a> {
     async fn search_served(self) -> Result<Searched<'a>, Refusal> {
         let request = self.request;
         if let Some(lost_by) = self.lost_by {
-            let asked = ask_for_object_everywhere(request, ASKED_WITHIN, |cluster| cluster.name() != lost_by).await;
+            let asked = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |cluster| cluster.name() != lost_by).await;
             return Ok(Searched::from_answers(request, asked));
         }
-        if !request.is_held() {
-            let mut asked = ask_for_object_everywhere(request, KNOWN_WITHIN, |_| true).await;
+        if !request.is_cached() {
+            let mut asked = look_up_object_everywhere(request, KNOWN_WITHIN, |_| true).await;
             self.retain_meant(&mut asked);
             return Ok(Searched::from_answers(request, asked));
         }
@@ -110,12 +110,12 @@ impl<'a> Search<'a> {
         let mut view = Some(view);
         if searched.is_nowhere() {
             view = None;
-            searched.ask_left_out().await;
+            searched.look_up_in_left_out().await;
         }
         self.retain_meant(&mut searched.answers);
         if searched.is_nowhere() {
             view = None;
-            searched = self.ask_clusters(searched).await;
+            searched = self.look_up_in_clusters(searched).await;
         }
         match self.seen.is_empty() || searched.is_nowhere() {
             true => Ok(searched),
@@ -129,20 +129,20 @@ impl<'a> Search<'a> {
     }
 
     /// Looks up an object in clusters, if memory lacks the object.
-    async fn ask_clusters(self, mut searched: Searched<'a>) -> Searched<'a> {
+    async fn look_up_in_clusters(self, mut searched: Searched<'a>) -> Searched<'a> {
         let request = self.request;
         // A single cluster needs no lookup, unless memory lacks the cluster's objects.
         let is_open = request.clusters().len() > 1 || !searched.answers.unknown.is_empty();
         match self.depth {
             Depth::Existing => {
                 let is_asked: BTreeSet<_> = request.serving().filter(|name| request.can_ask(name)).cloned().collect();
-                let asked = ask_for_object(request, ASKED_WITHIN, |cluster| is_asked.contains(cluster.name())).await;
+                let asked = look_up_object(request, LOOKUP_TIMEOUT, |cluster| is_asked.contains(cluster.name())).await;
                 searched.learn(asked, |name| is_asked.contains(name));
                 searched
             }
-            Depth::ToMake if is_open => ask_reachable(request, searched).await,
+            Depth::ToMake if is_open => look_up_in_reachable(request, searched).await,
             Depth::AllClusters if is_open => {
-                let mut asked = ask_for_object_everywhere(request, ASKED_WITHIN, |_| true).await;
+                let mut asked = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |_| true).await;
                 self.retain_meant(&mut asked);
                 Searched::from_answers(request, asked)
             }
@@ -176,7 +176,7 @@ impl<'a> Search<'a> {
         drop(view);
         let (_, mut again) = search_memory(self.request).await?;
         if again.is_nowhere() {
-            again.ask_left_out().await;
+            again.look_up_in_left_out().await;
         }
         Ok(if again.is_nowhere() { searched } else { again })
     }
@@ -186,28 +186,28 @@ impl<'a> Search<'a> {
 async fn search_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Searched<'_>), Refusal> {
     let (view, before) = request.view().await?;
     let key = request.resource.key();
-    view.writes_of_seen(WrittenBy::Anybody, &request.candidates.selector(), &key).await?;
-    let (found, standings) = view.find(before, &key)?;
+    view.writes_of_seen(WriterSelector::AnyWriter, &request.candidates.selector(), &key).await?;
+    let (found, cache_states) = view.find(before, &key)?;
     let in_cluster = |(name, object)| Some(FoundObject { cluster: request.cluster(&name)?, object: Some(object) });
     let is_candidate = |name: &ClusterName| request.candidates.has(name);
-    let mut troubles = standings.troubles();
-    troubles.retain(|trouble| is_candidate(&trouble.cluster));
+    let mut failures = cache_states.failures();
+    failures.retain(|failure| is_candidate(&failure.cluster));
     let answers = Answers {
         found: found.into_iter().filter_map(in_cluster).collect(),
-        unknown: standings.may_have().filter(|name| is_candidate(name)).cloned().collect(),
-        troubles,
+        unknown: cache_states.may_have().filter(|name| is_candidate(name)).cloned().collect(),
+        failures,
         ..Answers::default()
     };
-    let doubtful = standings.doubtful().filter(|(name, _)| is_candidate(name));
-    let doubtful = doubtful.map(|(name, standing)| (name.clone(), standing.clone())).collect();
+    let doubtful = cache_states.doubtful().filter(|(name, _)| is_candidate(name));
+    let doubtful = doubtful.map(|(name, cache_state)| (name.clone(), cache_state.clone())).collect();
     Ok((view, Searched { request, answers, doubtful }))
 }
 
 /// Looks up the object in all reachable clusters. For unreachable clusters, the cached objects decide.
-async fn ask_reachable<'a>(request: ClientRequest<'a>, in_memory: Searched<'a>) -> Searched<'a> {
-    let mut asked = ask_for_object_everywhere(request, ASKED_WITHIN, |cluster| cluster.can_be_asked()).await;
+async fn look_up_in_reachable<'a>(request: ClientRequest<'a>, in_memory: Searched<'a>) -> Searched<'a> {
+    let mut asked = look_up_object_everywhere(request, LOOKUP_TIMEOUT, |cluster| cluster.can_be_asked()).await;
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| own.can_be_asked());
-    let Searched { answers: Answers { unknown, troubles, .. }, mut doubtful, .. } = in_memory;
+    let Searched { answers: Answers { unknown, failures, .. }, mut doubtful, .. } = in_memory;
     asked.unknown.extend(unknown.into_iter().filter(is_out_of_reach));
     // For an unreachable cluster, the last known discovery and the cached objects decide.
     let serves_none = |cluster: &Arc<Cluster>| {
@@ -216,7 +216,7 @@ async fn ask_reachable<'a>(request: ClientRequest<'a>, in_memory: Searched<'a>) 
     asked.unknown.retain(|name| !request.cluster(name).is_some_and(|own| serves_none(&own)));
     asked.unknown.sort();
     asked.unknown.dedup();
-    asked.troubles.extend(troubles.into_iter().filter(|trouble| is_out_of_reach(&trouble.cluster)));
+    asked.failures.extend(failures.into_iter().filter(|failure| is_out_of_reach(&failure.cluster)));
     doubtful.retain(|(name, _)| is_out_of_reach(name));
     Searched { request, answers: asked, doubtful }
 }

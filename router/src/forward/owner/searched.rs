@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use tributary_answers::refusal::{Refusal, Trouble};
+use tributary_answers::refusal::{ClusterFailure, Refusal};
 use tributary_apimachinery::{ClusterName, Verb};
 use tributary_fleet::topology::Cluster;
-use tributary_views::view::standing::{self, Standing, Standings};
+use tributary_views::view::cache_state::{self, CacheState, CacheStates};
 
 use super::answers::{Answers, FoundObject};
-use super::decision::{Claim, DeniedRequest, Evidence, NoOwner, is_denial_final};
+use super::decision::{Claim, DeniedRequest, Evidence, OwnerError, is_denial_final};
 use super::may_write;
-use super::questions::{ASKED_WITHIN, ask_for_object};
-use super::refusal::OwnerQuestion;
+use super::object_lookup::{LOOKUP_TIMEOUT, look_up_object};
+use super::refusal::MissingOwner;
 use crate::request::ClientRequest;
 
 /// Answers of memory and of clusters until now. [`Self::complete`] adds the lookups that a claim needs.
@@ -19,7 +19,7 @@ pub(crate) struct Searched<'a> {
     pub(super) request: ClientRequest<'a>,
     pub(super) answers: Answers,
     /// Clusters whose cached objects decide, although the cache is stale or incomplete. A 404 warns of these clusters.
-    pub(super) doubtful: Vec<(ClusterName, Standing)>,
+    pub(super) doubtful: Vec<(ClusterName, CacheState)>,
 }
 
 impl<'a> Searched<'a> {
@@ -38,51 +38,51 @@ impl<'a> Searched<'a> {
 
     /// Returns whether an unknown cluster may have an object of the name.
     pub(super) fn may_be_elsewhere(&self) -> bool {
-        self.request.candidates.is_one_unknown() || !self.answers.unknown.is_empty()
+        self.request.candidates.has_unknown() || !self.answers.unknown.is_empty()
     }
 
     /// Counts clusters as unknown if they forbid the client to look up the object.
-    pub(super) fn add_hiding(&mut self, hiding: Vec<Trouble>) {
+    pub(super) fn add_hiding(&mut self, hiding: Vec<ClusterFailure>) {
         self.answers.unknown.extend(hiding.iter().map(|own| own.cluster.clone()));
-        self.answers.troubles.extend(hiding);
+        self.answers.failures.extend(hiding);
     }
 
     /// Looks up the object in clusters that are excluded from the merged view, if no cluster of the merged view has the
     /// object. Objects in the merged view take precedence.
-    pub(super) async fn ask_left_out(&mut self) {
+    pub(super) async fn look_up_in_left_out(&mut self) {
         let request = self.request;
         let names = request.left_out();
         if names.is_empty() {
             return;
         }
-        let asked = ask_for_object(request, ASKED_WITHIN, |cluster| names.contains(cluster.name())).await;
+        let asked = look_up_object(request, LOOKUP_TIMEOUT, |cluster| names.contains(cluster.name())).await;
         let unasked = names.into_iter().filter(|name| !request.served.clusters.contains(name));
         self.answers.unknown.extend(asked.unknown.iter().cloned().chain(unasked));
         self.answers.forbidden.extend(asked.forbidden.iter().cloned());
-        self.answers.troubles.extend(asked.troubles.iter().cloned().chain(request.undescribed()));
+        self.answers.failures.extend(asked.failures.iter().cloned().chain(request.undescribed()));
         self.answers.replace_objects(asked);
     }
 
     /// Looks up the name in the reachable clusters whose objects memory lacks.
-    pub(super) async fn ask_unknown(&mut self) {
+    pub(super) async fn look_up_in_unknown(&mut self) {
         let (request, answers) = (self.request, &mut self.answers);
-        if answers.is_nowhere() || !request.is_held() || answers.unknown.is_empty() {
+        if answers.is_nowhere() || !request.is_cached() || answers.unknown.is_empty() {
             return;
         }
         let unknown = answers.unknown.clone();
         let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.can_be_asked();
         let clusters = request.clusters().into_iter().filter(|own| is_askable(own));
         let clusters: Vec<_> = clusters.map(|cluster| cluster.name().clone()).collect();
-        let asked = ask_for_object(request, ASKED_WITHIN, is_askable).await;
+        let asked = look_up_object(request, LOOKUP_TIMEOUT, is_askable).await;
         let has_answered = |name: &ClusterName| {
             request.served.clusters.contains(name) && clusters.contains(name) && !asked.unknown.contains(name)
         };
         answers.unknown.retain(|name| !has_answered(name));
         answers.forbidden.extend(asked.forbidden);
-        answers.troubles.extend(asked.troubles);
-        answers.not_put = answers.not_put.take().or(asked.not_put);
+        answers.failures.extend(asked.failures);
+        answers.not_sent = answers.not_sent.take().or(asked.not_sent);
         answers.found.extend(asked.found);
-        answers.room.extend(asked.room);
+        answers.reservation.extend(asked.reservation);
     }
 
     /// Adds the answers of lookups, if memory has no object of the name. For a cluster that does not answer, the cached
@@ -92,7 +92,7 @@ impl<'a> Searched<'a> {
         let is_new = |name: &ClusterName| was_unknown.contains(name);
         let is_silent = |name: &ClusterName| asked.unknown.contains(name);
         self.answers.forbidden.extend(asked.forbidden.iter().filter(|name| is_new(name)).cloned());
-        self.answers.troubles.extend(asked.troubles.iter().filter(|trouble| is_new(&trouble.cluster)).cloned());
+        self.answers.failures.extend(asked.failures.iter().filter(|failure| is_new(&failure.cluster)).cloned());
         self.doubtful.retain(|(name, _)| !is_asked(name) || is_silent(name) || asked.forbidden.contains(name));
         self.answers.unknown = was_unknown.iter().filter(|name| !is_asked(name) || is_silent(name)).cloned().collect();
         self.answers.replace_objects(asked);
@@ -102,8 +102,8 @@ impl<'a> Searched<'a> {
     /// clusters: clusters whose objects memory lacks, and clusters that forbid the get and may allow the write.
     pub(crate) async fn complete(mut self, claim: Claim<'a>) -> Complete<'a> {
         if claim == Claim::OnlyOne {
-            self.ask_unknown().await;
-            may_write::ask_forbidding_clusters(self.request, &mut self.answers).await;
+            self.look_up_in_unknown().await;
+            may_write::review_write_in_forbidding_clusters(self.request, &mut self.answers).await;
         }
         Complete { searched: self, claim }
     }
@@ -124,52 +124,52 @@ impl Complete<'_> {
     ///
     /// # Errors
     /// The reason for a missing owner.
-    pub(crate) fn owner(&self) -> Result<FoundObject, NoOwner> {
+    pub(crate) fn owner(&self) -> Result<FoundObject, OwnerError> {
         let Searched { request, answers, .. } = &self.searched;
         let evidence = Evidence {
             has: answers.found.iter().map(|found| found.cluster.name().clone()).collect(),
             may: answers.unknown.clone(),
-            is_one_hidden: request.candidates.is_one_unknown(),
+            is_one_hidden: request.candidates.has_unknown(),
             ..Evidence::default()
         };
         let owner = evidence.owner_of_name(&self.claim)?;
         let found = answers.found.iter().find(|found| *found.cluster.name() == owner).cloned();
         let to_make = || request.configuration.clusters.get(&owner).cloned();
-        found.or_else(|| Some(FoundObject { cluster: to_make()?, object: None })).ok_or(NoOwner::Nowhere)
+        found.or_else(|| Some(FoundObject { cluster: to_make()?, object: None })).ok_or(OwnerError::NotFound)
     }
 
     /// Makes the answer to a request whose object has no owner. First choice is the 429 of a lookup that was not sent,
     /// which a client may repeat, then the 403 of a cluster that forbids the get. Otherwise the answer is 404, 409 or
     /// 503.
-    pub(crate) fn refuse(&self, none: NoOwner) -> Refusal {
+    pub(crate) fn refuse(&self, none: OwnerError) -> Refusal {
         let Searched { request, answers, doubtful } = &self.searched;
-        if let Some(not_put) = answers.not_put.as_ref().filter(|_| none.depends_on_unknown()) {
-            return not_put.clone();
+        if let Some(not_sent) = answers.not_sent.as_ref().filter(|_| none.depends_on_unknown()) {
+            return not_sent.clone();
         }
-        if let Some(denied) = self.denial_for_client().filter(|_| none == NoOwner::Nowhere) {
+        if let Some(denied) = self.denial_for_client().filter(|_| none == OwnerError::NotFound) {
             return denied.clone();
         }
-        let refusal: Refusal = OwnerQuestion::for_name(*request, &answers.troubles).refuse(none).into();
+        let refusal: Refusal = MissingOwner::for_name(*request, &answers.failures).refuse(none).into();
         refusal.with_warnings(|| {
-            let doubtful: Standings = doubtful.iter().cloned().collect();
-            standing::warnings(&request.resource.resource, &doubtful)
+            let doubtful: CacheStates = doubtful.iter().cloned().collect();
+            cache_state::warnings(&request.resource.resource, &doubtful)
         })
     }
 
     /// Returns the failures of clusters that may also have an object of the name.
-    pub(crate) fn doubts(&self) -> Vec<Trouble> {
+    pub(crate) fn doubts(&self) -> Vec<ClusterFailure> {
         let Searched { request, answers, .. } = &self.searched;
-        request.router.fleet().troubles(&answers.unknown, &answers.troubles)
+        request.router.fleet().failures(&answers.unknown, &answers.failures)
     }
 
     /// Returns whether a 404 would be wrong, because a cluster forbids the lookup, or did not get the lookup.
     pub(super) fn leaves_open(&self) -> bool {
-        self.searched.answers.not_put.is_some() || self.denial_for_client().is_some()
+        self.searched.answers.not_sent.is_some() || self.denial_for_client().is_some()
     }
 
     /// Returns whether a cluster forbids the lookup, or did not get the lookup.
     pub(super) fn is_refused(&self) -> bool {
-        self.is_denied() || self.searched.answers.not_put.is_some()
+        self.is_denied() || self.searched.answers.not_sent.is_some()
     }
 
     pub(super) fn is_denied(&self) -> bool {
@@ -181,7 +181,7 @@ impl Complete<'_> {
         let request = self.searched.request;
         let denied = DeniedRequest {
             is_shared: request.caller.rights().is_some(),
-            is_held: request.is_held(),
+            is_cached: request.is_cached(),
             is_get: request.info.verb == Verb::Get && request.resource.subresource.is_none(),
         };
         self.searched.answers.denied.as_ref().filter(|_| is_denial_final(denied))

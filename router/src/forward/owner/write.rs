@@ -7,10 +7,10 @@ use tributary_answers::refusal::{ClusterRefusal, Refusal};
 use tributary_apimachinery::{ClusterName, Object};
 use tributary_fleet::topology::Cluster;
 
-use super::decision::NoOwner;
+use super::decision::OwnerError;
 use super::evidence::{self, Gathered, Referenced};
 use super::helm::{self, Release};
-use super::refusal::{OwnerQuestion, is_of_hidden_release};
+use super::refusal::{MissingOwner, is_of_hidden_release};
 use crate::forward::buffered::BufferedRequest;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
@@ -150,22 +150,22 @@ impl<'a> Write<'a> {
         let name = self.object_name();
         let release = Release::from_facts(request.resource, Some(&name), &self.body.facts.release);
         let release = release.filter(|_| ground == Ground::Release);
-        let Gathered { mut evidence, troubles, not_put } = match (ground, &release) {
+        let Gathered { mut evidence, failures, not_sent } = match (ground, &release) {
             (Ground::Release, Some(release)) => helm::find_records(request, release).await,
             (Ground::Node, _) => evidence::find_node(request, &self.body.facts).await?,
             (Ground::Kind, _) => evidence::find_serving(request).into(),
             (Ground::Namespace, _) => evidence::find_namespace(request).await?,
             _ => return Ok(None),
         };
-        evidence.is_one_hidden = request.candidates.is_one_unknown();
+        evidence.is_one_hidden = request.candidates.has_unknown();
         let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();
-        match (evidence.owner_by_ground(ground, placement), not_put) {
+        match (evidence.owner_by_ground(ground, placement), not_sent) {
             (Ok(cluster), _) => Ok(request.router.fleet().cluster(&cluster)),
-            (Err(NoOwner::Nowhere), _) => Ok(None),
-            (Err(NoOwner::Unsure { .. } | NoOwner::Unknown(_)), Some(not_put)) => Err(not_put),
+            (Err(OwnerError::NotFound), _) => Ok(None),
+            (Err(OwnerError::Unsure { .. } | OwnerError::Unknown(_)), Some(not_sent)) => Err(not_sent),
             (Err(none), _) => {
                 let release = release.map(Release::into_name);
-                Err(OwnerQuestion { request, ground, name, release, troubles: &troubles }.refuse(none).into())
+                Err(MissingOwner { request, ground, name, release, failures: &failures }.refuse(none).into())
             }
         }
     }
@@ -173,8 +173,9 @@ impl<'a> Write<'a> {
     /// Refuses a write that names no cluster. The refusal lists the clusters of the present discovery, which may have
     /// grown since the request arrived.
     pub(super) fn refuse_unnamed(self) -> ClusterRefusal {
-        let (union, resource) = (self.request.router.fleet().union(), self.request.resource.resource.clone());
-        let serving = union.get(&resource).into_iter().flat_map(|served| served.clusters.iter());
+        let (merged_discovery, resource) =
+            (self.request.router.fleet().merged_discovery(), self.request.resource.resource.clone());
+        let serving = merged_discovery.get(&resource).into_iter().flat_map(|served| served.clusters.iter());
         let clusters = serving.filter(|cluster| self.request.candidates.has(cluster)).cloned().collect();
         ClusterRefusal::NotNamed { resource, name: self.object_name(), clusters }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ServiceAccount};
 use tributary_rights::Candidates;
 
-use super::asked::AskedRight;
+use super::reviewed_right::ReviewedRight;
 use crate::asked::is_of_oneself;
 use crate::forward::owner::decision::Evidence;
 use crate::forward::owner::evidence::{NamedObject, find_named};
@@ -16,7 +16,7 @@ use crate::request::ClientRequest;
 /// Memory answers for cached kinds. Other kinds need lookups in the clusters, for some seconds at most.
 pub(super) async fn choose_concerned(
     request: ClientRequest<'_>,
-    asked: &AskedRight,
+    reviewed_right: &ReviewedRight,
     candidates: &Candidates,
 ) -> Candidates {
     let request = request.about(request.resource, request.served, candidates);
@@ -25,12 +25,12 @@ pub(super) async fn choose_concerned(
     }
     let user = match is_of_oneself(request.resource) {
         true => request.caller.acting_name().unwrap_or_default(),
-        false => asked.user.clone(),
+        false => reviewed_right.user.clone(),
     };
     // The impersonated user may lack the right to get namespaces, so the lookup does not impersonate.
     let caller = request.caller.of_owner();
     let request = ClientRequest { caller: &caller, ..request };
-    let having_namespace = find_having(request, "namespaces", None, &asked.namespace).await;
+    let having_namespace = find_having(request, "namespaces", None, &reviewed_right.namespace).await;
     let having_account = match ServiceAccount::of_user(&user) {
         Some(ServiceAccount { namespace, name }) => {
             find_having(request, "serviceaccounts", Some(namespace), name).await

@@ -6,7 +6,7 @@ use tributary_answers::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use tributary_answers::warnings::lacking;
 use tributary_apimachinery::{ClusterName, Partial, ResourceRequest};
 
-use super::asked::AskedRight;
+use super::reviewed_right::ReviewedRight;
 use super::rules;
 
 /// Rule that merges the rights in the clusters.
@@ -83,8 +83,8 @@ fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     for (cluster, said) in said {
         match said {
             Ok(answer) => answers.push((cluster, answer)),
-            Err(refusal) if refusal.forbids_acting() => forbidden = Some(refusal),
-            Err(refusal) if refusal.is_of_request() => return Err(refusal),
+            Err(refusal) if refusal.is_impersonation_forbidden_by_cluster() => forbidden = Some(refusal),
+            Err(refusal) if refusal.is_about_request() => return Err(refusal),
             Err(refusal) => unknown.push(format!("{cluster} ({refusal})")),
         }
     }
@@ -95,26 +95,26 @@ fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
 }
 
 /// Makes the answer for a caller to whom this review may show no cluster.
-pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_unknown: bool) -> Value {
+pub(super) fn of_nobody(resource: &ResourceRequest, reviewed_right: &ReviewedRight, has_unknown: bool) -> Value {
     let api_version = resource.resource.group_version().to_string();
     let (kind, spec, status) = match &*resource.resource.resource {
         "selfsubjectrulesreviews" => {
-            let status = json!({"resourceRules": [], "nonResourceRules": [], "incomplete": is_one_unknown});
-            ("SelfSubjectRulesReview", json!({"namespace": asked.namespace}), status)
+            let status = json!({"resourceRules": [], "nonResourceRules": [], "incomplete": has_unknown});
+            ("SelfSubjectRulesReview", json!({"namespace": reviewed_right.namespace}), status)
         }
-        _ => ("SelfSubjectAccessReview", asked.spec(), json!({"allowed": false})),
+        _ => ("SelfSubjectAccessReview", reviewed_right.spec(), json!({"allowed": false})),
     };
     let metadata = json!({"creationTimestamp": null});
     let mut review =
         json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "spec": spec, "status": status});
-    if is_one_unknown {
-        note_unknown(&mut review);
+    if has_unknown {
+        add_unknown_note(&mut review);
     }
     review
 }
 
 /// Adds a note to the review: the rights in some clusters are unknown.
-pub(super) fn note_unknown(review: &mut Value) {
+pub(super) fn add_unknown_note(review: &mut Value) {
     let status = &mut review["status"];
     if status["allowed"] == json!(true) {
         return;
@@ -255,13 +255,13 @@ mod tests {
         let mut refused = answers(&[yes]);
         refused.push((name("e"), Err(Refusal::from_member_answer(StatusCode::BAD_REQUEST, b"no"))));
         let refused = join(0, refused, Partial::Allow).unwrap_err();
-        assert!(refused.said_by_member().is_some_and(|said| said.code == 400));
+        assert!(refused.member_status().is_some_and(|said| said.code == 400));
     }
 
     #[test]
     fn cluster_that_forbids_impersonation_is_excluded_from_a_review() {
         let forbids = || -> ReviewResult {
-            let forbidden = MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no"));
+            let forbidden = MemberRefusal::ForbidsImpersonation(Status::forbidden(None, "", "no"));
             (name("f"), Err(forbidden.into()))
         };
         let yes = json!({"allowed": true});
@@ -316,13 +316,13 @@ mod tests {
 
     #[test]
     fn review_names_unreachable_clusters() {
-        let asked = [
+        let reviewed_right = [
             json!({"allowed": true}),
             json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false}),
             json!({"userInfo": {"username": "x"}}),
         ];
         let cause = "d (cluster \"d\" is unavailable: gone)";
-        for (question, own) in asked.into_iter().enumerate() {
+        for (question, own) in reviewed_right.into_iter().enumerate() {
             let said = || with_silent(answers(std::slice::from_ref(&own)));
             let refused = join(question, said(), Partial::Deny).unwrap_err();
             assert!(is_undecided(&refused) && refused.to_string().contains(cause), "{refused:?}");

@@ -9,7 +9,7 @@ use tributary_apimachinery::{ClusterName, CollectionVersion};
 use tributary_cacher::Cacher;
 use tributary_merge::CompositeResourceVersion;
 
-use tributary_views::view::{Standing, View};
+use tributary_views::view::{CacheState, View};
 
 /// Cluster for which the client has a newer version than memory, the client's version, and the cacher that has to reach
 /// the version.
@@ -38,7 +38,7 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
         if own.is_none_or(|own| is_behind(own, component)) {
             // The cached objects of a cluster that forbids the read do not advance. Until memory drops these objects, a
             // waiting watch would delay the events of all clusters.
-            if view.standings().standing_of(cluster).is_some_and(Standing::is_forbidden) {
+            if view.cache_states().cache_state_of(cluster).is_some_and(CacheState::is_forbidden) {
                 return Err(ClusterRefusal::unread(&view.kind.resource, vec![cluster.clone()], 1).into());
             }
             ahead.push((cluster.clone(), component, cacher));
@@ -72,7 +72,7 @@ impl CatchingUp {
 
     /// Waits for the end of the task. Returns a refusal if a member will not reach the client's version. Cancellation
     /// is safe. Must not be called again after the end.
-    pub(super) async fn over(&mut self) -> Option<Refusal> {
+    pub(super) async fn wait_until_caught_up(&mut self) -> Option<Refusal> {
         // The task neither panics nor is aborted before this value is dropped.
         (&mut self.0).await.unwrap_or_default()
     }

@@ -45,7 +45,7 @@ pub(super) struct BookmarkSchedule {
     /// Time of the bookmark that follows the last events.
     after_events: Option<Instant>,
     /// Version of the last bookmark, so that an equal bookmark is not written too early.
-    told: Option<Arc<CompositeResourceVersion>>,
+    last_version: Option<Arc<CompositeResourceVersion>>,
 }
 
 impl BookmarkSchedule {
@@ -55,7 +55,7 @@ impl BookmarkSchedule {
             BookmarkFrequency::None => deadline,
             _ => (now + INTERVAL).min(deadline.checked_sub(BEFORE_END).unwrap_or(deadline)),
         };
-        Self { kind, deadline, regular, after_events: None, told: None }
+        Self { kind, deadline, regular, after_events: None, last_version: None }
     }
 
     pub(super) fn next(&self) -> Instant {
@@ -67,7 +67,7 @@ impl BookmarkSchedule {
         self.kind == BookmarkFrequency::AfterEvents
     }
 
-    pub(super) fn events_told(&mut self, now: Instant) {
+    pub(super) fn record_events(&mut self, now: Instant) {
         self.after_events.get_or_insert(now + AFTER_EVENT);
     }
 
@@ -89,22 +89,23 @@ impl BookmarkSchedule {
 
     /// Forgets the last bookmark after an object's event. If a cluster's revisions went back, the next version may
     /// equal the forgotten one, and its bookmark is written again.
-    pub(super) fn forget_told(&mut self) {
-        self.told = None;
+    pub(super) fn forget_last_version(&mut self) {
+        self.last_version = None;
     }
 
     /// Records that the bookmark at the end of the initial events was sent with this version.
     pub(super) fn initial_events_end(&mut self, version: &Arc<CompositeResourceVersion>) {
-        self.told = Some(Arc::clone(version));
+        self.last_version = Some(Arc::clone(version));
     }
 
     /// Returns whether a bookmark of this version is due, and records a due bookmark as sent.
     pub(super) fn is_due_for(&mut self, version: &Arc<CompositeResourceVersion>, repeated: bool) -> bool {
-        let is_told = self.kind != BookmarkFrequency::None && (repeated || self.told.as_ref() != Some(version));
-        if is_told {
-            self.told = Some(Arc::clone(version));
+        let is_visible_to_client =
+            self.kind != BookmarkFrequency::None && (repeated || self.last_version.as_ref() != Some(version));
+        if is_visible_to_client {
+            self.last_version = Some(Arc::clone(version));
         }
-        is_told
+        is_visible_to_client
     }
 
     pub(super) fn are_taken(&self) -> bool {
@@ -151,8 +152,8 @@ mod tests {
     #[test]
     fn bookmark_is_due_a_fixed_delay_after_the_first_event() {
         let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
-        bookmarks.events_told(begin + SECOND);
-        bookmarks.events_told(begin + SECOND + AFTER_EVENT / 2);
+        bookmarks.record_events(begin + SECOND);
+        bookmarks.record_events(begin + SECOND + AFTER_EVENT / 2);
         let due = begin + SECOND + AFTER_EVENT;
         assert_eq!(bookmarks.next(), due);
         assert!(!bookmarks.is_due_after_events(due - AFTER_EVENT / 2) && bookmarks.is_due_after_events(due));
@@ -165,7 +166,7 @@ mod tests {
         let (mut bookmarks, begin) = bookmarks(BookmarkFrequency::AfterEvents, 1800);
         let now = begin + INTERVAL;
         assert_eq!(bookmarks.due(now), Due::Bookmark { repeated: true });
-        bookmarks.events_told(now);
+        bookmarks.record_events(now);
         assert_eq!(bookmarks.next(), now + AFTER_EVENT);
     }
 
@@ -176,7 +177,7 @@ mod tests {
         bookmarks.initial_events_end(&version);
         assert!(!bookmarks.is_due_for(&version, false));
         assert!(bookmarks.is_due_for(&version, true));
-        bookmarks.forget_told();
+        bookmarks.forget_last_version();
         assert!(bookmarks.is_due_for(&version, false));
         assert!(!bookmarks.is_due_for(&version, false));
     }

@@ -9,7 +9,7 @@ use tributary_merge::{
     BatchOutcome, CompositeResourceVersion, EventVersion, Log, ObjectFilter, Progress, WatchEvent, Watcher, concerns,
 };
 use tributary_proxy::Peer;
-use tributary_views::view::{HeadWaiter, Interest, ServedAsHeld, View, Watching};
+use tributary_views::view::{ContinuedWatch, View, WakeFilter, WatchRegistration, Watching};
 
 use crate::selection::Selection;
 
@@ -19,15 +19,15 @@ pub(super) const EVENTS_PER_TURN: usize = 32;
 
 /// Maximal cost of matching a watcher's filter while the log is locked for a change ([`ObjectFilter::cost`]). A watcher
 /// with a costlier filter is woken, and matches in its own task.
-const ASKING_COST_MAX: usize = 8 * Filter::LOOK_COST;
+const ASKING_COST_MAX: usize = 8 * Filter::COST_PER_OBJECT;
 
 /// Wakes a watch only for changes that the watch may show.
-impl Interest for Selection {
+impl WakeFilter for Selection {
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool {
         self.cost(&change.object) > ASKING_COST_MAX || concerns(self, cluster, change)
     }
 
-    fn is_that_of(&self, other: &dyn Interest) -> bool {
+    fn is_equal_to(&self, other: &dyn WakeFilter) -> bool {
         (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.is_made_of(other))
     }
 
@@ -40,11 +40,11 @@ impl Interest for Selection {
 pub(super) struct LogPosition {
     watching: Watching,
     watcher: Watcher<Arc<Selection>>,
-    head: HeadWaiter,
+    head: WatchRegistration,
     until: Until,
     /// Set for [`Until::GivenUp`]. While the value exists, the cached views know that the view of all namespaces still
     /// serves the namespace's objects.
-    _as_held: Option<ServedAsHeld>,
+    _as_held: Option<ContinuedWatch>,
     /// Number of times that a cluster has forbidden reading all namespaces, at the last check for a replacement of the
     /// view.
     times_forbidden: usize,
@@ -74,7 +74,7 @@ impl LogPosition {
         let (until, as_held) = match namespace {
             None => (Until::End, None),
             Some(_) if !is_forbidden => (Until::Forbidden, None),
-            Some(namespace) => (Until::GivenUp, Some(view.serving_as_held(namespace))),
+            Some(namespace) => (Until::GivenUp, Some(view.continue_watch(namespace))),
         };
         let (watching, head) = (view.watching(), view.wait(peer));
         Self { watching, watcher, head, until, _as_held: as_held, times_forbidden: view.times_forbidden() }
@@ -124,7 +124,7 @@ impl LogPosition {
         let BatchOutcome { progress, private_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
         view.handed_out.add_turn(private_before);
         if self.watcher.depends_only_on_filter() {
-            self.head.only_for(self.watcher.position(), || Arc::<Selection>::clone(self.watcher.filter()));
+            self.head.set_wake_filter(self.watcher.position(), || Arc::<Selection>::clone(self.watcher.filter()));
         }
         prepare(&log, events);
         progress

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tributary_answers::refusal::{Refusal, VersionRefusal};
 use tributary_apimachinery::{ClusterName, ResourceVersion, WatchOptions};
 use tributary_merge::{CompositeResourceVersion, Log, TooOld, Watcher};
-use tributary_views::view::{EarlierStandings, Standings, Unreached, View, WrittenBy};
+use tributary_views::view::{CacheStates, EarlierCacheStates, Unreached, View, WriterSelector};
 
 use super::ahead::{Ahead, members_behind};
 use crate::Router;
@@ -26,7 +26,7 @@ pub(super) struct StartedWatch {
     /// Clusters for which the client has a newer version than memory.
     pub(super) ahead: Vec<Ahead>,
     /// State (fresh, stale or unknown) of each selected cluster.
-    pub(super) standings: Arc<Standings>,
+    pub(super) cache_states: Arc<CacheStates>,
 }
 
 /// Waits until the cached view has reached the requested version, and finds the position of the version in the log.
@@ -34,7 +34,7 @@ pub(super) async fn start(
     request: ClientRequest<'_>,
     versions: &Versions,
     view: &Arc<View>,
-    mut before: EarlierStandings,
+    mut before: EarlierCacheStates,
     options: &WatchOptions,
     filter: Selection,
 ) -> Result<StartedWatch, NotStarted> {
@@ -49,11 +49,11 @@ pub(super) async fn start(
     // wait for the log.
     let place = WatchFrom::from_options(request.router, view, wanted, options, &filter)?;
     let log = view.log();
-    let held = Arc::clone(log.head());
+    let held = Arc::clone(log.latest());
     let watcher = place.watcher(view, &log, Arc::new(filter))?;
     drop(log);
-    let standings = view.standings_with(before, &held).map_err(NotStarted::from_refusal)?;
-    Ok(StartedWatch { watcher, ahead, standings })
+    let cache_states = view.cache_states_with(before, &held).map_err(NotStarted::from_refusal)?;
+    Ok(StartedWatch { watcher, ahead, cache_states })
 }
 
 /// Refuses to resume from a version that does not contain the rights under which Tributary issued it. An integer
@@ -80,7 +80,7 @@ fn says_its_rights(
 async fn reach(
     request: ClientRequest<'_>,
     view: &Arc<View>,
-    before: &mut EarlierStandings,
+    before: &mut EarlierCacheStates,
     wanted: &ReadVersion,
     options: &WatchOptions,
     filter: &Selection,
@@ -90,7 +90,7 @@ async fn reach(
         ReadVersion::Any => {}
         ReadVersion::Newest => {
             let consistency = request.configuration.policy(&request.served.resource).consistency;
-            view.newest(WrittenBy::One(request.caller.writer()), before, consistency).await?;
+            view.newest(WriterSelector::One(request.caller.writer()), before, consistency).await?;
         }
         ReadVersion::Version(version) if options.sends_initial_events() => {
             view.reached(&of_clusters(version, clusters)).await.map_err(NotStarted::of_unreached)?;
@@ -141,7 +141,7 @@ impl WatchFrom {
             ReadVersion::Item(cluster, version) if router.is_whole(&cluster) => Self::ItemOfWhole(cluster, version),
             ReadVersion::Item(cluster, version) => {
                 let namespace = filter.scope().namespace;
-                if namespace.is_some_and(|namespace| view.is_told_elsewhere(namespace, &cluster, version)) {
+                if namespace.is_some_and(|namespace| view.is_sent_elsewhere(namespace, &cluster, version)) {
                     let cause = "another view of the namespace may have told its event";
                     return Err(VersionRefusal::NotAfterItem { cluster, cause }.into());
                 }

@@ -16,10 +16,10 @@ use http::StatusCode;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tributary_answers::refusal::{Refusal, RequestRefusal, VersionRefusal};
-use tributary_apimachinery::or_never;
+use tributary_apimachinery::or_pending;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Progress, WatchEvent};
 use tributary_rights::{FollowedRights, ScopeChange};
-use tributary_sharing::flow::long_answers::AnswerTurn;
+use tributary_sharing::flow::long_answers::AnswerPermit;
 
 use super::ahead::CatchingUp;
 use super::bookmarks::{BookmarkSchedule, Due};
@@ -32,7 +32,7 @@ use crate::response::watch::{EventWriter, Prepared};
 pub(super) enum StreamPhase {
     /// Sends the present state: the initial events, or the objects of clusters that the client's version lacks. Needs a
     /// write permit.
-    Initial(AnswerTurn),
+    Initial(AnswerPermit),
     /// The log may have more events.
     Behind,
     /// The log had no new event: the stream waits for the log to advance.
@@ -67,7 +67,7 @@ enum Wake {
     /// The rights or the policies of the watch may have changed.
     Rights,
     /// The wait for the client's version is over: memory has reached the version, or will never reach it.
-    Caught(Option<Refusal>),
+    CaughtUpWith(Option<Refusal>),
 }
 
 impl WatchStream {
@@ -116,12 +116,14 @@ impl WatchStream {
                 continue;
             }
             match &mut self.phase {
-                StreamPhase::Initial(share) => match self.draining.run_until_cancelled(share.go_on()).await {
-                    Some(Ok(())) => self.follow().await,
-                    Some(Err(_)) => self.phase = StreamPhase::Ended,
-                    // The next iteration of the loop continues the stream at another cached view.
-                    None => {}
-                },
+                StreamPhase::Initial(share) => {
+                    match self.draining.run_until_cancelled(share.wait_to_continue()).await {
+                        Some(Ok(())) => self.follow().await,
+                        Some(Err(_)) => self.phase = StreamPhase::Ended,
+                        // The next iteration of the loop continues the stream at another cached view.
+                        None => {}
+                    }
+                }
                 StreamPhase::Behind if self.bookmarks.is_due_after_events(Instant::now()) => self.timer_fired(),
                 StreamPhase::Behind => self.follow().await,
                 StreamPhase::CaughtUp => self.wait().await,
@@ -144,9 +146,9 @@ impl WatchStream {
                 self.fail(&VersionRefusal::AnotherScope.into());
             }
             Some(ScopeChange::Further) => self.hand_over(),
-            Some(ScopeChange::Over(why)) => {
+            Some(ScopeChange::Terminated(why)) => {
                 self.ready.clear();
-                self.fail(&RequestRefusal::Over(why).into());
+                self.fail(&RequestRefusal::Terminated(why).into());
             }
             None => {}
         }
@@ -162,7 +164,7 @@ impl WatchStream {
             Wake::Timer => self.timer_fired(),
             // The loop checks the rights before it sends a frame.
             Wake::Rights => {}
-            Wake::Caught(refusal) => self.caught(refusal),
+            Wake::CaughtUpWith(refusal) => self.handle_caught_up(refusal),
         }
     }
 
@@ -175,9 +177,9 @@ impl WatchStream {
             biased;
             () = self.source.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
-            () = or_never(self.rights.as_mut().map(FollowedRights::news)) => Wake::Rights,
-            () = or_never(self.policies.as_mut().map(FollowedPolicies::news)) => Wake::Rights,
-            refusal = over(&mut self.ahead), if self.ahead.is_some() => Wake::Caught(refusal),
+            () = or_pending(self.rights.as_mut().map(FollowedRights::wait_for_change)) => Wake::Rights,
+            () = or_pending(self.policies.as_mut().map(FollowedPolicies::wait_for_change)) => Wake::Rights,
+            refusal = wait_until_caught_up(&mut self.ahead), if self.ahead.is_some() => Wake::CaughtUpWith(refusal),
         }
     }
 
@@ -187,8 +189,8 @@ impl WatchStream {
         // The end of the wait precedes later events of the member, because the log does not know that memory was behind
         // the client's version.
         if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
-            let refusal = over(&mut self.ahead).await;
-            self.caught(refusal);
+            let refusal = wait_until_caught_up(&mut self.ahead).await;
+            self.handle_caught_up(refusal);
             return;
         }
         self.turn();
@@ -199,7 +201,7 @@ impl WatchStream {
     }
 
     /// Handles the end of the wait for the client's version: the stream continues, or ends with a refusal.
-    fn caught(&mut self, refusal: Option<Refusal>) {
+    fn handle_caught_up(&mut self, refusal: Option<Refusal>) {
         self.ahead = None;
         match refusal {
             Some(refusal) => self.fail(&refusal),
@@ -250,7 +252,7 @@ impl WatchStream {
         for (event, prepared) in events.iter().zip(prepared.drain(..)) {
             match (event, prepared) {
                 (WatchEvent::Object(event), Some(prepared)) => {
-                    bookmarks.forget_told();
+                    bookmarks.forget_last_version();
                     joined.push(writer.frame(event, prepared));
                 }
                 (WatchEvent::InitialEventsEnd(EventVersion::Vector(version)), _) => {
@@ -277,7 +279,7 @@ impl WatchStream {
             let told = self.source.vector();
             self.bookmark(told, false);
         }
-        self.bookmarks.events_told(Instant::now());
+        self.bookmarks.record_events(Instant::now());
         if self.bookmarks.next() < self.timer.deadline() {
             self.timer.as_mut().reset(self.bookmarks.next());
         }
@@ -335,9 +337,9 @@ impl WatchStream {
 }
 
 /// Waits until memory has the client's version. Returns a refusal if a member will not reach the version.
-async fn over(ahead: &mut Option<CatchingUp>) -> Option<Refusal> {
+async fn wait_until_caught_up(ahead: &mut Option<CatchingUp>) -> Option<Refusal> {
     match ahead {
-        Some(ahead) => ahead.over().await,
+        Some(ahead) => ahead.wait_until_caught_up().await,
         None => None,
     }
 }

@@ -169,7 +169,7 @@ async fn impersonation_that_no_member_allows_is_flagged_for_the_audit_log() {
     let ann = fixture.user("ann", &[]);
     until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
     let of_b = format!("/clusters/b{SHOP}");
-    for ((name, value), path, code, is_not_let) in [
+    for ((name, value), path, code, is_impersonation_denied) in [
         (ROOT, SHOP, 200, false),
         (ROOT, BANK, 403, true),
         (ROOT, &*of_b, 403, true),
@@ -183,7 +183,11 @@ async fn impersonation_that_no_member_allows_is_flagged_for_the_audit_log() {
         let mut context = RequestContext::for_user(&ann.user, &request);
         context.arrival.trace = trace.clone();
         let answer = ann.router.handle(request, &context).await.response;
-        assert_eq!((answer.status().as_u16(), trace.is_not_let()), (code, is_not_let), "{path} {name}: {value}");
+        assert_eq!(
+            (answer.status().as_u16(), trace.is_impersonation_denied()),
+            (code, is_impersonation_denied),
+            "{path} {name}: {value}"
+        );
     }
 }
 
@@ -192,7 +196,7 @@ async fn impersonation_that_no_member_allows_is_flagged_for_the_audit_log() {
 async fn public_paths_need_no_impersonation_right_but_health_details_do() {
     let (fixture, _rbac) = fixture(&["list"]).await;
     let ann = fixture.user("ann", &[]);
-    for (path, is_told_to_all) in [
+    for (path, is_same_for_all_users) in [
         ("/readyz", true),
         ("/version", true),
         ("/api", true),
@@ -206,7 +210,7 @@ async fn public_paths_need_no_impersonation_right_but_health_details_do() {
         let mut context = RequestContext::for_user(&ann.user, &request);
         context.arrival.trace = trace.clone();
         let answer = ann.router.handle(request, &context).await.response;
-        assert_eq!(trace.is_told_to_all(), is_told_to_all, "{path}: {}", answer.status());
+        assert_eq!(trace.is_same_for_all_users(), is_same_for_all_users, "{path}: {}", answer.status());
     }
 }
 

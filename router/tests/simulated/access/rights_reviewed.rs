@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
 use tributary_router::report::RightsDecider;
-use tributary_router::{ClusterAuthorization, ClusterSetup, DispatchSettings, MemberRules, PlacePolicies, limits};
+use tributary_router::{ClusterAuthorization, ClusterSetup, DispatchSettings, EntryPointPolicies, MemberRules, limits};
 
 use crate::access::rights::{RBAC, binding, config_map_of, grant, listed, role};
 use crate::access::rights_detected::{Chain, Mode, decided, found_out, report};
@@ -286,7 +286,7 @@ async fn member_with_dispatch_deny_all_gets_no_reviews() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
-    let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
+    let frozen = EntryPointPolicies { denies_all: true, ..EntryPointPolicies::default() };
     let clusters = [(ClusterName::new("b").unwrap(), frozen)].into();
     fixture.router.set_dispatch(DispatchSettings { clusters, ..DispatchSettings::default() });
     chains[1].reviewed();

@@ -8,8 +8,8 @@ use tributary_flow_control::{Limited, MaxRequestsInflight, SCHEMA_HEADER, Schema
 use tributary_policy::{Action, LogMode, Outcome, Policy, Rule};
 use tributary_router::report::RightsDecider;
 use tributary_router::{
-    ClusterAuthorization, ClusterSetup, DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, RequestContext,
-    RequestTrace, SharedMode,
+    ClusterAuthorization, ClusterSetup, DispatchSettings, EntryPointPolicies, EntryPointSchemas, FlowSettings,
+    RequestContext, RequestTrace, SharedMode,
 };
 
 use crate::access::rights::{RBAC, binding, listed, role};
@@ -73,11 +73,11 @@ fn set(fixture: &Fixture, policies: Vec<Policy>) {
     let limit = MaxRequestsInflight { max: 1_000, count_long_running: false };
     let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
     let schemas = ["ops", "tenants"].map(|name| Schema { name: name.into(), kind: kind.clone() }).into();
-    let place = PlaceSchemas { schemas, all: None };
+    let place = EntryPointSchemas { schemas, all: None };
     let a = ClusterName::new("a").unwrap();
     let clusters = [(a.clone(), place.clone())].into();
     fixture.router.set_flow_control(FlowSettings { merged: place, clusters }).unwrap();
-    let place = PlacePolicies { policies, denies_all: false };
+    let place = EntryPointPolicies { policies, denies_all: false };
     let clusters = [(a, place.clone())].into();
     fixture.router.set_dispatch(DispatchSettings { merged: place, clusters, ..DispatchSettings::default() });
 }

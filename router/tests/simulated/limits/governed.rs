@@ -13,7 +13,7 @@ use tributary_flow_control::{
     Dimension, Limited, MaxRequestsInflight, Queueing, SCHEMA_HEADER, Schema, SchemaKind, TokenBucket,
 };
 use tributary_policy::{Action, Outcome, Policy, Rule};
-use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Policies};
+use tributary_router::{DispatchSettings, EntryPointPolicies, EntryPointSchemas, FlowSettings, Policies};
 
 use crate::harness::{Answer, CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, name, until};
 
@@ -35,8 +35,8 @@ fn in_flight_by(name: &str, max: u32, by: &[Dimension]) -> Schema {
 }
 
 /// Returns the settings of an endpoint whose requests all pass one schema.
-fn all_pass(schema: Schema) -> PlaceSchemas {
-    PlaceSchemas { all: Some(schema.name.clone()), schemas: vec![schema] }
+fn all_pass(schema: Schema) -> EntryPointSchemas {
+    EntryPointSchemas { all: Some(schema.name.clone()), schemas: vec![schema] }
 }
 
 fn merged(schema: Schema) -> FlowSettings {
@@ -285,8 +285,8 @@ async fn invalid_flow_control_settings_are_rejected_and_change_nothing() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.router.set_flow_control(merged(all_in_flight("one", 0))).unwrap();
-    let unknown = PlaceSchemas { schemas: Vec::new(), all: Some("one".into()) };
-    let twice = PlaceSchemas { schemas: vec![all_in_flight("one", 1), all_in_flight("one", 2)], all: None };
+    let unknown = EntryPointSchemas { schemas: Vec::new(), all: Some("one".into()) };
+    let twice = EntryPointSchemas { schemas: vec![all_in_flight("one", 1), all_in_flight("one", 2)], all: None };
     let of_a = |place| [(ClusterName::new("a").unwrap(), place)].into();
     for (clusters, message) in [
         (of_a(unknown), "flow control of cluster a: there is no schema \"one\"; add it, or name one that there is"),
@@ -318,9 +318,9 @@ fn passing(schema: Option<&str>, users: &[&str]) -> Policy {
 
 /// Configures schemas and policies for the merged view, without a schema for all requests.
 fn govern(fixture: &Fixture, schemas: Vec<Schema>, policies: Vec<Policy>) {
-    let merged = PlaceSchemas { schemas, all: None };
+    let merged = EntryPointSchemas { schemas, all: None };
     fixture.router.set_flow_control(FlowSettings { merged, ..FlowSettings::default() }).unwrap();
-    let merged = PlacePolicies { policies, denies_all: false };
+    let merged = EntryPointPolicies { policies, denies_all: false };
     fixture.router.set_dispatch(DispatchSettings { merged, ..DispatchSettings::default() });
 }
 
@@ -360,13 +360,13 @@ async fn request_at_any_path_spends_one_token_of_a_global_schema() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let schemas = vec![tokens("few", 1, 3, &[])];
-    let merged = PlaceSchemas { schemas, all: None };
-    let own = PlaceSchemas { schemas: vec![all_in_flight("none", 0)], all: None };
+    let merged = EntryPointSchemas { schemas, all: None };
+    let own = EntryPointSchemas { schemas: vec![all_in_flight("none", 0)], all: None };
     let a = ClusterName::new("a").unwrap();
     let flow = FlowSettings { merged, clusters: [(a.clone(), own)].into() };
     fixture.router.set_flow_control(flow).unwrap();
     // The request passes only the global schema, and not the schema of its endpoint.
-    let policies = PlacePolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
+    let policies = EntryPointPolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
     let global = vec![passing(Some("few"), &[])];
     let settings = DispatchSettings { global, clusters: [(a, policies)].into(), ..DispatchSettings::default() };
     fixture.router.set_dispatch(settings);
@@ -394,8 +394,8 @@ async fn removed_flow_control_schema_applies_until_no_policy_names_it() {
     let fixture = Fixture::start(["a"]).await;
     fixture.get(CONFIG_MAPS).await.ok();
     let own = format!("/clusters/a{CONFIG_MAPS}");
-    let place = PlaceSchemas { schemas: vec![all_in_flight("none", 0)], all: None };
-    let policies = PlacePolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
+    let place = EntryPointSchemas { schemas: vec![all_in_flight("none", 0)], all: None };
+    let policies = EntryPointPolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
     let cluster = ClusterName::new("a").unwrap();
     let clusters = [(cluster.clone(), place.clone())].into();
     fixture.router.set_flow_control(FlowSettings { merged: place, clusters }).unwrap();

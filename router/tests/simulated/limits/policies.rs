@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_policy::{Action, Mode, Outcome, Policy, Rule};
-use tributary_router::{DispatchSettings, PlacePolicies, RequestContext, Router, RouterConfig, User};
+use tributary_router::{DispatchSettings, EntryPointPolicies, RequestContext, Router, RouterConfig, User};
 
 use crate::access::rights::{ann as anns, binding};
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config_map, config_map_in, items, until, vector, version};
@@ -35,11 +35,11 @@ fn pass() -> Policy {
 }
 
 fn of_merged(policies: Vec<Policy>) -> DispatchSettings {
-    DispatchSettings { merged: PlacePolicies { policies, denies_all: false }, ..DispatchSettings::default() }
+    DispatchSettings { merged: EntryPointPolicies { policies, denies_all: false }, ..DispatchSettings::default() }
 }
 
 fn of_cluster(name: &str, policies: Vec<Policy>) -> DispatchSettings {
-    let clusters = [(ClusterName::new(name).unwrap(), PlacePolicies { policies, denies_all: false })];
+    let clusters = [(ClusterName::new(name).unwrap(), EntryPointPolicies { policies, denies_all: false })];
     DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
 }
 
@@ -380,7 +380,8 @@ async fn stream_of_a_cluster_ends_when_a_policy_denies_it() {
 }
 
 fn frozen(name: &str) -> DispatchSettings {
-    let clusters = [(ClusterName::new(name).unwrap(), PlacePolicies { denies_all: true, ..PlacePolicies::default() })];
+    let clusters =
+        [(ClusterName::new(name).unwrap(), EntryPointPolicies { denies_all: true, ..EntryPointPolicies::default() })];
     DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
 }
 

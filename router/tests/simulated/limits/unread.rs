@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
-use tributary_proxy::{ClientTuning, Places, Windows};
+use tributary_proxy::{ClientTuning, PermitPool, Windows};
 use tributary_router::{ClientUpgrade, ClusterSetup, Limits, Peer, Policies, RequestContext, ResourcePolicy, User};
 use tributary_simulator::SimulatorConfig;
 
@@ -120,7 +120,7 @@ async fn upgrade_header_is_ignored_for_paths_without_upgrades() {
     let fixture = Fixture::start(["a"]).await;
     let member = fixture.member("a");
     // The member has no free connection for upgrades.
-    let tuning = ClientTuning { tunnel_places: Places::new(0), ..ClientTuning::default() };
+    let tuning = ClientTuning { tunnel_permits: PermitPool::new(0), ..ClientTuning::default() };
     let without = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
     fixture.router.set_clusters(vec![ClusterSetup { client_generation: 1, ..without }]);
     fixture.router.asked_once(SOON).await;

@@ -9,7 +9,7 @@ use futures::stream::FuturesUnordered;
 use tokio::time::timeout;
 use tributary_proxy::{BreakerTuning, ClientTuning, ClusterClient, EndpointSubset};
 use tributary_simulator::Simulator;
-use tributary_simulator::{Relay, Weather};
+use tributary_simulator::{Relay, RelayMode};
 
 use crate::harness::{
     CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, config_map_in, name, router, setup_through, until,
@@ -176,7 +176,7 @@ async fn requests_to_a_silent_member_fail_immediately() {
     fixture.put("a", "x", "");
     let forwarded = format!("/clusters/a{CONFIG_MAPS}/x");
     fixture.get(&forwarded).await.ok();
-    relays[0].set(Weather::Silent);
+    relays[0].set(RelayMode::Silent);
     let started = tokio::time::Instant::now();
     let read = fixture.get(&forwarded).await.refused(503);
     assert!(read.contains("cluster a"), "{read}");
@@ -190,6 +190,6 @@ async fn requests_to_a_silent_member_fail_immediately() {
         assert!(written.refused(503).contains("cluster a"));
     }
     assert!(started.elapsed() < Duration::from_secs(20), "not a second for each: {:?}", started.elapsed());
-    relays[0].set(Weather::Clear);
+    relays[0].set(RelayMode::Clear);
     until(|| async { fixture.get(&forwarded).await.code == 200 }).await;
 }

@@ -106,7 +106,7 @@ async fn outage_is_logged_once_at_its_begin_and_end() {
     let _guard = tracing::subscriber::set_default(lines.with_writer(move || writer.clone()).finish());
     let fixture = held().await;
     let control = fixture.member("b").control();
-    let troubles = |log: &LogText| log.of("b").into_iter().filter(|line| line.contains("the cluster is "));
+    let failures = |log: &LogText| log.of("b").into_iter().filter(|line| line.contains("the cluster is "));
     let stop = || async {
         control.half_open(true);
         pass(WARNED_WITHIN).await;
@@ -117,21 +117,21 @@ async fn outage_is_logged_once_at_its_begin_and_end() {
         stop().await;
         pass(Duration::from_secs(60)).await;
         quiet_without_time().await;
-        let said: Vec<_> = troubles(&log).collect();
+        let said: Vec<_> = failures(&log).collect();
         assert_eq!(said.len(), 2 * times - 1, "{said:#?}");
         let begun = said.last().unwrap();
         assert!(begun.contains(" WARN ") && begun.contains("is silent") && begun.contains("age_seconds="), "{begun}");
         control.start_listening().await;
         until(|| async {
             pass(Duration::from_millis(250)).await;
-            troubles(&log).count() == 2 * times
+            failures(&log).count() == 2 * times
         })
         .await;
-        let ended = troubles(&log).next_back().unwrap();
+        let ended = failures(&log).next_back().unwrap();
         assert!(ended.contains(" INFO ") && ended.contains("trouble_seconds="), "{ended}");
         pass(Duration::from_secs(60)).await;
         quiet_without_time().await;
-        assert_eq!(troubles(&log).count(), 2 * times);
+        assert_eq!(failures(&log).count(), 2 * times);
     }
     let others: Vec<_> = log.of("b").into_iter().filter(|line| line.contains(" WARN ")).collect();
     assert_eq!(others.len(), 2, "nobody else warns of it: {others:#?}");

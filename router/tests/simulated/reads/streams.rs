@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
 use tributary_router::report::RightsDecider;
-use tributary_router::{AuthenticatedUntil, RequestContext, RouterConfig, SharedMode, StillKnown};
+use tributary_router::{AuthenticatedUntil, CredentialValidity, RequestContext, RouterConfig, SharedMode};
 use tributary_simulator::SimulatorConfig;
 
 use crate::access::rights::{RBAC, ann, binding, config_map_of, grant, listed, refuse_rbac, role};
@@ -230,7 +230,7 @@ async fn streams_end_when_their_credentials_are_no_longer_valid() {
     let call = async |path: &str| {
         let (asked, request) = (Arc::clone(&is_known), Request::get(path).body(body::empty()).unwrap());
         let mut context = RequestContext::for_user(&ann.user, &request);
-        context.sender.still_known = Some(StillKnown::new(move || asked.load(Ordering::Relaxed)));
+        context.sender.credential_validity = Some(CredentialValidity::new(move || asked.load(Ordering::Relaxed)));
         let answer = ann.router.handle(request, &context).await.response;
         assert_eq!(answer.status(), 200);
         answer
@@ -285,7 +285,7 @@ async fn slow_list_breaks_when_its_reader_loses_access() {
     let begun = async |time: Option<Duration>, is_known: &Arc<AtomicBool>| {
         let request = Request::get("/api/v1/configmaps").body(body::empty()).unwrap();
         let (asked, mut context) = (Arc::clone(is_known), RequestContext::for_user(&ann.user, &request));
-        context.sender.still_known = Some(StillKnown::new(move || asked.load(Ordering::Relaxed)));
+        context.sender.credential_validity = Some(CredentialValidity::new(move || asked.load(Ordering::Relaxed)));
         context.sender.until = time.and_then(AuthenticatedUntil::in_duration);
         let mut answer = ann.router.handle(request, &context).await.response;
         assert!(answer.status() == 200 && answer.body().size_hint().exact().is_none(), "it is long");

@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tributary_proxy::ClientTuning;
-use tributary_router::limits::WHOLE_WITHIN;
+use tributary_router::limits::WHOLE_ANSWER_TIMEOUT;
 use tributary_router::{RequestContext, User};
 use tributary_simulator::{RequestKind, WriteAnswers};
 
@@ -110,7 +110,7 @@ async fn write_times_out_if_the_members_response_never_ends() {
             // arrives.
             while !is_answered.get() {
                 quiet_without_time().await;
-                pass(WHOLE_WITHIN).await;
+                pass(WHOLE_ANSWER_TIMEOUT).await;
             }
         };
         let (answer, ()) = tokio::join!(answer, waited);

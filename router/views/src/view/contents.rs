@@ -9,17 +9,17 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, ObjectDecoder, Snap
 use tributary_fleet::discovery::ResourceKind;
 use tributary_fleet::metrics::{Metrics, ResourceLabels, WatchCounters};
 use tributary_fleet::topology::{ClusterMark, Fleet};
-use tributary_merge::{CompositeResourceVersion, Heads, Log, SnapshotError};
+use tributary_merge::{ClusterSnapshots, CompositeResourceVersion, Log, SnapshotError};
 use tributary_proxy::Peer;
 use tributary_sharing::limits::Limits;
 
 use super::bookmarks::Bookmarks;
 use super::encodings::Encodings;
-use super::fences::Fences;
-use super::head::{Head, HeadWaiter};
-use super::news::News;
+use super::notification::LogNotification;
 use super::past::PastStates;
+use super::read_your_writes::ReadYourWrites;
 use super::warnings::Warnings;
+use super::watch_notifier::{WatchNotifier, WatchRegistration};
 
 /// Number of changes to undo before the task yields. 256 take about 0.4 ms.
 const CHANGES_PER_TURN: usize = 256;
@@ -47,7 +47,7 @@ pub struct Contents {
     /// Cache of the newest bookmark that all watches share.
     pub bookmarks: Bookmarks,
     /// Writes through this process for which reads must wait.
-    pub fences: Fences,
+    pub read_your_writes: ReadYourWrites,
     /// Warnings that members add to each of their responses about the resource.
     pub warnings: Warnings,
     /// Metric counters of this resource. They are stored in the view because a watch uses them for each batch of
@@ -57,7 +57,7 @@ pub struct Contents {
     pub(super) metrics: Arc<Metrics>,
     pub(super) log: RwLock<Log>,
     pub(super) past: PastStates,
-    pub(super) head: Head,
+    pub(super) watch_notifier: WatchNotifier,
     started: Instant,
 }
 
@@ -65,22 +65,22 @@ impl Contents {
     pub(super) fn new(resource: ViewedResource, fleet: Arc<Fleet>, metrics: Arc<Metrics>, limits: &Limits) -> Self {
         let ViewedResource { kind, namespace, decoder } = resource;
         let labels = ResourceLabels::from_resource(&kind.resource);
-        let head = Head::default();
-        let log = if namespace.is_some() { Log::of_namespace(limits.log()) } else { Log::new(limits.log()) };
+        let watch_notifier = WatchNotifier::default();
+        let log = if namespace.is_some() { Log::for_namespace(limits.log()) } else { Log::new(limits.log()) };
         Self {
             kind,
             namespace,
             decoder,
             encodings: Encodings::new(limits.encodings_bytes),
             bookmarks: Bookmarks::default(),
-            fences: Fences::default(),
+            read_your_writes: ReadYourWrites::default(),
             warnings: Warnings::default(),
             counters: metrics.watch_counters(&labels),
             fleet,
             metrics,
             log: RwLock::new(log),
             past: PastStates::default(),
-            head,
+            watch_notifier,
             started: Instant::now(),
         }
     }
@@ -97,8 +97,8 @@ impl Contents {
 
     /// Registers a watch on the connection `peer`, so that new events in the log wake the watch. A progress report of a
     /// member wakes no watch: the progress appears only in bookmarks, whose sender reads it from the log.
-    pub fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
-        self.head.wait(peer)
+    pub fn wait(&self, peer: Option<Peer>) -> WatchRegistration {
+        self.watch_notifier.wait(peer)
     }
 
     /// Returns the mark of a cluster, which Tributary inserts into the cluster's objects. A cluster that has just left
@@ -109,7 +109,7 @@ impl Contents {
 
     /// Wakes all watches without an event, because the state of the view has changed.
     pub fn wake(&self) {
-        self.head.advance(News::Anything);
+        self.watch_notifier.advance(LogNotification::Anything);
     }
 
     /// Returns the time since the creation of the view.
@@ -125,7 +125,7 @@ impl Contents {
     ///
     /// # Errors
     /// As [`Log::snapshot_at`](tributary_merge::Log::snapshot_at).
-    pub async fn state_at(&self, vector: &CompositeResourceVersion) -> Result<Heads, SnapshotError> {
+    pub async fn state_at(&self, vector: &CompositeResourceVersion) -> Result<ClusterSnapshots, SnapshotError> {
         if let Some(found) = self.past.find(vector) {
             return Ok(found);
         }

@@ -13,23 +13,23 @@ use std::sync::Arc;
 
 use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{ClusterName, ClusterSelector, Object, ObjectKey, Partial};
-use tributary_merge::Heads;
+use tributary_merge::ClusterSnapshots;
 
 use super::View;
-use super::standing::{self, Standing, Standings};
+use super::cache_state::{self, CacheState, CacheStates};
 
 /// States of the wanted clusters from before a request waited and read the log.
 #[derive(Clone, Debug)]
-pub struct EarlierStandings {
+pub struct EarlierCacheStates {
     wanted: ClusterSelector,
     partial: Partial,
-    standings: Arc<Standings>,
+    cache_states: Arc<CacheStates>,
 }
 
-impl EarlierStandings {
+impl EarlierCacheStates {
     /// Stores the states of the wanted clusters. `partial` decides whether an unknown cluster fails the request.
-    pub fn new(standings: Arc<Standings>, wanted: &ClusterSelector, partial: Partial) -> Self {
-        Self { wanted: wanted.clone(), partial, standings }
+    pub fn new(cache_states: Arc<CacheStates>, wanted: &ClusterSelector, partial: Partial) -> Self {
+        Self { wanted: wanted.clone(), partial, cache_states }
     }
 
     pub(super) fn wanted_clusters(&self) -> &ClusterSelector {
@@ -41,20 +41,22 @@ impl EarlierStandings {
     }
 
     /// Clusters with cached objects, with their states from before the wait.
-    pub(super) fn cached_clusters(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
-        self.standings.iter().filter(|(_, standing)| matches!(standing, Standing::Fresh | Standing::Stale { .. }))
+    pub(super) fn cached_clusters(&self) -> impl Iterator<Item = (&ClusterName, &CacheState)> {
+        self.cache_states
+            .iter()
+            .filter(|(_, cache_state)| matches!(cache_state, CacheState::Fresh | CacheState::Stale { .. }))
     }
 
     /// Returns whether at least one of the clusters forbade reads of the whole collection.
     pub fn is_one_forbidden(&self) -> bool {
-        self.standings.is_one_forbidden()
+        self.cache_states.is_one_forbidden()
     }
 
     /// Marks a cluster as stale, because its cached objects may be incomplete although its watch is up to date. Has no
     /// effect on a cluster that is not wanted.
-    pub fn doubt(&mut self, cluster: ClusterName, stale: Standing) {
-        if self.standings.standing_of(&cluster).is_some() {
-            Arc::make_mut(&mut self.standings).set(cluster, stale);
+    pub fn doubt(&mut self, cluster: ClusterName, stale: CacheState) {
+        if self.cache_states.cache_state_of(&cluster).is_some() {
+            Arc::make_mut(&mut self.cache_states).set(cluster, stale);
         }
     }
 }
@@ -65,40 +67,44 @@ impl View {
     ///
     /// # Errors
     /// 429 if partial answers are denied and a wanted cluster is new, or has become unknown during the wait.
-    pub fn standings_with(&self, before: EarlierStandings, held: &Heads) -> Result<Arc<Standings>, Refusal> {
-        let EarlierStandings { wanted, partial, standings } = before;
+    pub fn cache_states_with(
+        &self,
+        before: EarlierCacheStates,
+        held: &ClusterSnapshots,
+    ) -> Result<Arc<CacheStates>, Refusal> {
+        let EarlierCacheStates { wanted, partial, cache_states } = before;
         // The states are read after the snapshots, because a cluster is marked as unknown before its objects leave the
         // log.
-        let now = self.standings_of(&wanted);
-        let standings = match Arc::ptr_eq(&now, &standings) {
+        let now = self.cache_states_of(&wanted);
+        let cache_states = match Arc::ptr_eq(&now, &cache_states) {
             true => now,
-            false => now.advance_from(&standings, held).no_better_than(&standings),
+            false => now.advance_from(&cache_states, held).worst_of(&cache_states),
         };
-        match (partial, standing::refusal(&self.kind.resource, &standings)) {
+        match (partial, cache_state::refusal(&self.kind.resource, &cache_states)) {
             (Partial::Deny, Some(refusal)) => Err(refusal.into()),
-            _ => Ok(standings),
+            _ => Ok(cache_states),
         }
     }
 
     /// Updates the states between two waits, because an unknown cluster may have become known.
-    pub fn look_again(&self, before: &mut EarlierStandings) {
-        let held = Arc::clone(self.log().head());
-        before.standings = self.standings_of(&before.wanted).advance_from(&before.standings, &held);
+    pub fn look_again(&self, before: &mut EarlierCacheStates) {
+        let held = Arc::clone(self.log().latest());
+        before.cache_states = self.cache_states_of(&before.wanted).advance_from(&before.cache_states, &held);
     }
 
     /// Finds the objects with a key in all clusters, and the cluster states that are consistent with these objects.
     ///
     /// # Errors
-    /// As [`standings_with`](Self::standings_with).
+    /// As [`cache_states_with`](Self::cache_states_with).
     #[expect(clippy::type_complexity, reason = "as the log gives them")]
     pub fn find(
         &self,
-        before: EarlierStandings,
+        before: EarlierCacheStates,
         key: &ObjectKey,
-    ) -> Result<(Vec<(ClusterName, Arc<Object>)>, Arc<Standings>), Refusal> {
+    ) -> Result<(Vec<(ClusterName, Arc<Object>)>, Arc<CacheStates>), Refusal> {
         let log = self.log();
-        let (found, held) = (log.find(key.as_str()), Arc::clone(log.head()));
+        let (found, held) = (log.find(key.as_str()), Arc::clone(log.latest()));
         drop(log);
-        Ok((found, self.standings_with(before, &held)?))
+        Ok((found, self.cache_states_with(before, &held)?))
     }
 }

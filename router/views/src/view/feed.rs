@@ -12,7 +12,7 @@ use tributary_fleet::topology::Cluster;
 use tributary_merge::Log;
 
 use super::contents::Contents;
-use super::news::News;
+use super::notification::LogNotification;
 use super::step;
 
 /// Observer of one cacher, which appends the cacher's updates to the log of a view. The feed is ended before its
@@ -21,7 +21,7 @@ pub(super) struct Feed {
     view: Weak<Contents>,
     cluster: ClusterName,
     /// Whether the log already contains objects of the same cluster from an earlier cacher.
-    goes_on: bool,
+    continues: bool,
     /// Whether the cluster's name belonged to a different cluster before.
     is_successor: bool,
     live: AtomicBool,
@@ -39,7 +39,7 @@ pub(super) struct Followers {
 
 impl Followers {
     /// Records that the cacher has a complete state. Returns whether the feed has followers.
-    pub(super) fn note_step(&mut self) -> bool {
+    pub(super) fn record_step(&mut self) -> bool {
         self.synced = true;
         self.feeds.retain(|(_, feed)| feed.strong_count() > 0);
         !self.feeds.is_empty()
@@ -71,10 +71,10 @@ impl Followers {
 }
 
 impl Feed {
-    pub(super) fn new(contents: &Arc<Contents>, cluster: &Cluster, goes_on: bool) -> Arc<Self> {
+    pub(super) fn new(contents: &Arc<Contents>, cluster: &Cluster, continues: bool) -> Arc<Self> {
         let (is_successor, cluster) = (cluster.incarnation().is_successor(), cluster.name().clone());
         let (view, followers, live) = (Arc::downgrade(contents), Mutex::default(), AtomicBool::new(true));
-        Arc::new(Self { view, cluster, goes_on, is_successor, live, followers })
+        Arc::new(Self { view, cluster, continues, is_successor, live, followers })
     }
 
     /// Adds a view of one namespace as a follower. The follower gets the current state and all later updates.
@@ -104,7 +104,7 @@ impl Feed {
     }
 
     /// Sends a follower the current version of the cluster, even if no object in the follower's namespace has changed.
-    pub(super) fn tell_progress(&self, namespace: &str, follower: &Feed) {
+    pub(super) fn send_progress(&self, namespace: &str, follower: &Feed) {
         // The lock ensures that all earlier updates have been sent.
         let _followers = self.followers.lock();
         let state = self.view.upgrade().and_then(|view| view.log().snapshot(&self.cluster).cloned());
@@ -121,9 +121,9 @@ impl Feed {
 
 /// Applies a state of a cluster whose revisions have decreased, for example after an etcd restore.
 fn reset(view: &Contents, log: &mut Log, name: &ClusterName, after: Snapshot, now: Duration) {
-    view.fences.forget(name);
+    view.read_your_writes.forget(name);
     if let Some(cluster) = view.fleet.cluster(name) {
-        cluster.note_reset();
+        cluster.record_reset();
     }
     log.reset(name, after, now);
 }
@@ -132,14 +132,14 @@ impl UpdateObserver for Feed {
     fn update(&self, update: Update) {
         let Some(view) = self.view.upgrade() else { return };
         let mut followers = self.followers.lock();
-        let step = followers.note_step().then(|| (view.version_of(&self.cluster), update.clone()));
+        let step = followers.record_step().then(|| (view.version_of(&self.cluster), update.clone()));
         let step = step.map(|(before, step)| (before.unwrap_or_default(), as_followed(before.is_some(), step)));
         match (self.append_step(&view, update), step) {
-            (Taken::No, _) | (_, None) => {}
-            (Taken::Step, Some((before, step))) => followers.send_step(before, &step),
+            (Appended::No, _) | (_, None) => {}
+            (Appended::Step, Some((before, step))) => followers.send_step(before, &step),
             // Followers get an explicit reset, because the decreased revisions may not be visible in their own
             // namespaces.
-            (Taken::Reset, Some((before, step))) => {
+            (Appended::Reset, Some((before, step))) => {
                 let after = step.snapshot().clone();
                 followers.send_step(before, &Update::Reset { before: Snapshot::default(), after });
             }
@@ -170,7 +170,7 @@ fn as_followed(is_known: bool, step: Update) -> Update {
     }
 }
 
-enum Taken {
+enum Appended {
     No,
     Step,
     /// The update is in the log, and it decreased the revisions of the cluster.
@@ -178,33 +178,33 @@ enum Taken {
 }
 
 impl Feed {
-    fn append_step(&self, view: &Contents, update: Update) -> Taken {
+    fn append_step(&self, view: &Contents, update: Update) -> Appended {
         let now = view.age();
         let mut log = view.log.write();
         if !self.live.load(Ordering::Relaxed) {
-            return Taken::No;
+            return Appended::No;
         }
         // A thousand members report progress each minute, and the reports must not wake thousands of watches.
         if let Update::Progress { snapshot } = &update {
             log.progress(&self.cluster, snapshot.resource_version(), now);
-            return Taken::Step;
+            return Appended::Step;
         }
         if !matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
             view.past.forget();
         }
-        let news = match &update {
+        let notification = match &update {
             Update::Changes { changes, .. } if log.snapshot(&self.cluster).is_some() => {
-                News::from_changes(&self.cluster, changes, &log)
+                LogNotification::from_changes(&self.cluster, changes, &log)
             }
-            _ => News::Anything,
+            _ => LogNotification::Anything,
         };
-        let mut taken = Taken::Step;
+        let mut taken = Appended::Step;
         match update {
             // This cacher is new, and the log already contains its cluster, whose configuration changed.
-            Update::Synced { snapshot } if self.goes_on => {
+            Update::Synced { snapshot } if self.continues => {
                 match log.snapshot(&self.cluster).is_some_and(|before| snapshot.undoes(before)) {
                     true => {
-                        taken = Taken::Reset;
+                        taken = Appended::Reset;
                         reset(view, &mut log, &self.cluster, snapshot, now);
                     }
                     false => log.relist(&self.cluster, snapshot, now),
@@ -218,7 +218,7 @@ impl Feed {
             Update::Progress { .. } => {}
         }
         drop(log);
-        view.head.advance(news);
+        view.watch_notifier.advance(notification);
         taken
     }
 }

@@ -9,11 +9,11 @@ use tributary_cacher::{Cacher, StaleReason};
 use tributary_fleet::discovery::ServedResource;
 use tributary_fleet::topology::Cluster;
 
-use super::board::Board;
+use super::cache_state::RelistReason;
+use super::cache_state_tracker::CacheStateTracker;
 use super::leader::{ClusterFeed, WholeViewFeed};
-use super::member::{CachedMember, Forbidding, TakenOver, ViewCluster, ViewClusters};
-use super::standing::WhyAnew;
-use super::{CollectionObstacle, Standing, View};
+use super::member::{CachedMember, Forbidding, InheritedObjects, ViewCluster, ViewClusters};
+use super::{CacheState, UncachedReason, View};
 
 /// Period over which watches reopen after Tributary's credentials in a cluster are renewed. Together with up to 10 s
 /// until the renewal is noticed, the reopening takes a minute. This is short enough after rights were revoked, and long
@@ -38,31 +38,31 @@ impl View {
         for (name, cluster) in clusters.iter().filter(|(name, _)| policy.selects(name)) {
             self.follow(&mut members, name, cluster);
         }
-        let standings = members.by_name.iter().map(|(name, member)| (name, self.standing_of(name, member)));
-        self.update_board(|board| board.set_all(standings));
+        let cache_states = members.by_name.iter().map(|(name, member)| (name, self.cache_state_of(name, member)));
+        self.update_cache_states(|cache_state_tracker| cache_state_tracker.set_all(cache_states));
     }
 
     /// Starts the missing cachers of clusters that serve the resource according to new discovery documents. Costs as
-    /// much as [`standings`](Self::standings) if no cacher is missing.
+    /// much as [`cache_states`](Self::cache_states) if no cacher is missing.
     pub fn follow_serving_clusters(self: &Arc<Self>, served: &ServedResource) {
-        let standings = self.standings();
-        if standings.len() >= served.cacheable.len() {
+        let cache_states = self.cache_states();
+        if cache_states.len() >= served.cacheable.len() {
             return;
         }
         let policies = self.policies.load();
         let policy = policies.policy_for(&self.kind.resource);
-        if served.cacheable.iter().any(|name| policy.selects(name) && standings.standing_of(name).is_none()) {
+        if served.cacheable.iter().any(|name| policy.selects(name) && cache_states.cache_state_of(name).is_none()) {
             self.follow_fleet();
         }
     }
 
     /// Updates the states of clusters. If a cluster begins to forbid reads of all namespaces, the function wakes the
     /// watches of single namespaces, because each of them continues in a view of its namespace.
-    pub(super) fn update_board(&self, change: impl FnOnce(&Board)) {
+    pub(super) fn update_cache_states(&self, change: impl FnOnce(&CacheStateTracker)) {
         let forbids = || {
-            let before = self.board.times_forbidden();
-            change(&self.board);
-            self.board.times_forbidden() > before
+            let before = self.cache_state_tracker.times_forbidden();
+            change(&self.cache_state_tracker);
+            self.cache_state_tracker.times_forbidden() > before
         };
         if self.handovers.during(forbids, || self.log().resource_version()) {
             self.wake();
@@ -86,7 +86,7 @@ impl View {
     /// Returns whether a cluster serves the resource of this view.
     fn service(&self, cluster: &Cluster) -> ServingState {
         let Some(discovery) = cluster.discovery() else { return ServingState::Unknown };
-        if cluster.twin().is_some() {
+        if cluster.duplicate().is_some() {
             return ServingState::No;
         }
         let serves = discovery
@@ -120,20 +120,20 @@ impl View {
         };
         // Clients decide how many namespaces are cached. The separate transport for namespaces leaves connections for
         // requests and for cachers of whole collections.
-        let transport = if self.is_part() { cluster.transport_for_namespaces() } else { cluster.transport() };
+        let transport = if self.is_namespace_view() { cluster.transport_for_namespaces() } else { cluster.transport() };
         let Ok(transport) = transport else { return };
-        let Inheritance { goes_on, takes_over, cacher } = match (members.by_name.get(name), &leader) {
+        let Inheritance { continues, inherited, cacher } = match (members.by_name.get(name), &leader) {
             (Some(ViewCluster::Cached(before)), _) => self.replace(name, before, cluster),
             (_, Some(leader)) => Inheritance::of_leader(leader),
             (_, None) if is_given_up => Inheritance::default(),
-            (_, None) => self.begin_with_held(cluster).map_or_else(Inheritance::default, Inheritance::of_held),
+            (_, None) => self.begin_with_inherited(cluster).map_or_else(Inheritance::default, Inheritance::of_held),
         };
         let member = match leader {
-            None => self.start_cacher(cluster, transport, goes_on, cacher.as_deref()),
-            Some(leader) => self.follow_leader(cluster, leader, goes_on),
+            None => self.start_cacher(cluster, transport, continues, cacher.as_deref()),
+            Some(leader) => self.follow_leader(cluster, leader, continues),
         };
-        let takes_over = takes_over.filter(|_| self.version_of(name).is_some());
-        let member = CachedMember { takes_over, ..member };
+        let inherited = inherited.filter(|_| self.version_of(name).is_some());
+        let member = CachedMember { inherited, ..member };
         members.by_name.insert(name.clone(), ViewCluster::Cached(member));
     }
 
@@ -153,7 +153,7 @@ impl View {
         if leader.is_some() {
             return MemberRetention::Yes;
         }
-        self.tell_news(member, cluster);
+        self.log_changes(member, cluster);
         match member.forbidding() {
             Forbidding::ForLong if self.version_of(name).is_some() => {
                 self.give_up(members, name);
@@ -167,7 +167,7 @@ impl View {
         }
     }
 
-    fn tell_news(&self, member: &mut CachedMember, cluster: &Cluster) {
+    fn log_changes(&self, member: &mut CachedMember, cluster: &Cluster) {
         let renewals = cluster.renewals();
         if member.renewals != renewals {
             member.renewals = renewals;
@@ -185,15 +185,15 @@ impl View {
         // The cluster is marked as unknown before its objects leave the log, so that no reader sees a known cluster
         // without objects.
         if let Some(successor) = successor {
-            let standing = Standing::of_undiscovered(successor, &self.kind.resource);
-            self.update_board(|board| board.set(name, standing));
+            let cache_state = CacheState::of_undiscovered(successor, &self.kind.resource);
+            self.update_cache_states(|cache_state_tracker| cache_state_tracker.set(name, cache_state));
         }
         self.leave(&mut members, name);
         if let Some(successor) = successor {
             members.by_name.insert(name.clone(), ViewCluster::Undiscovered(Arc::clone(successor)));
         }
-        let standings = members.by_name.iter().map(|(name, member)| (name, self.standing_of(name, member)));
-        self.update_board(|board| board.set_all(standings));
+        let cache_states = members.by_name.iter().map(|(name, member)| (name, self.cache_state_of(name, member)));
+        self.update_cache_states(|cache_state_tracker| cache_state_tracker.set_all(cache_states));
     }
 
     fn give_up(&self, members: &mut ViewClusters, name: &ClusterName) {
@@ -201,9 +201,9 @@ impl View {
         // The state is updated before the log. A reader that no longer finds the objects in the log must find the
         // cluster unknown.
         let reason = Some(StaleReason::Forbidden.to_string().into());
-        let obstacle = CollectionObstacle::Forbidden;
-        let standing = Standing::Unknown { since: Instant::now(), reason, obstacle };
-        self.update_board(|board| board.set(name, standing));
+        let uncached_reason = UncachedReason::Forbidden;
+        let cache_state = CacheState::Unknown { since: Instant::now(), reason, uncached_reason };
+        self.update_cache_states(|cache_state_tracker| cache_state_tracker.set(name, cache_state));
         self.leave(members, name);
     }
 
@@ -238,8 +238,8 @@ enum MemberRetention {
 #[derive(Default)]
 struct Inheritance {
     /// Whether the log already contains objects of the same cluster.
-    goes_on: bool,
-    takes_over: Option<TakenOver>,
+    continues: bool,
+    inherited: Option<InheritedObjects>,
     /// Previous cacher, whose memory budget the new cacher takes over.
     cacher: Option<Arc<Cacher>>,
 }
@@ -247,22 +247,26 @@ struct Inheritance {
 impl Inheritance {
     fn of_member(before: &CachedMember, cluster: &Arc<Cluster>) -> Self {
         let is_configured_alike = Arc::ptr_eq(&before.cluster, cluster);
-        let why = if is_configured_alike { WhyAnew::Forbidden } else { WhyAnew::Configuration };
-        let takes_over = Some(TakenOver { since: before.stale_since(), why });
+        let why = if is_configured_alike { RelistReason::Forbidden } else { RelistReason::Configuration };
+        let inherited = Some(InheritedObjects { since: before.stale_since(), why });
         // The cacher belongs to the view of all namespaces and continues there.
         let cacher = before.leader.is_none().then(|| Arc::clone(&before.cacher));
-        Self { goes_on: true, takes_over, cacher }
+        Self { continues: true, inherited, cacher }
     }
 
     /// The objects come from the view of all namespaces, which also supplies this view from now on.
     fn of_leader(leader: &WholeViewFeed) -> Self {
-        let takes_over = Some(TakenOver { since: leader.stale_since, why: WhyAnew::Configuration });
-        Self { goes_on: false, takes_over, cacher: None }
+        let inherited = Some(InheritedObjects { since: leader.stale_since, why: RelistReason::Configuration });
+        Self { continues: false, inherited, cacher: None }
     }
 
     /// The objects are those that the view of all namespaces still has. They may be outdated since `since`.
     fn of_held(since: Instant) -> Self {
-        Self { goes_on: true, takes_over: Some(TakenOver { since, why: WhyAnew::Forbidden }), cacher: None }
+        Self {
+            continues: true,
+            inherited: Some(InheritedObjects { since, why: RelistReason::Forbidden }),
+            cacher: None,
+        }
     }
 }
 
@@ -279,9 +283,9 @@ mod tests {
         view.join_for_tests(&name, ResourceVersion(7));
         // The cluster is unreachable, so its state does not show that it forbids reads.
         let reason = "unreachable".into();
-        view.board.set(&name, Standing::Stale { since: Instant::now(), reason, forbidden: false });
+        view.cache_state_tracker.set(&name, CacheState::Stale { since: Instant::now(), reason, forbidden: false });
         view.give_up(&mut view.members.lock(), &name);
-        let is_told = |version| view.is_told_elsewhere("default", &name, ResourceVersion(version));
+        let is_told = |version| view.is_sent_elsewhere("default", &name, ResourceVersion(version));
         assert!(is_told(7) && !is_told(8));
     }
 }

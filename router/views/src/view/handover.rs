@@ -37,32 +37,32 @@ pub(super) struct Handovers {
 #[derive(Default)]
 struct HandoverRecord {
     /// For each namespace, the numbers of views and watches that send versions to clients.
-    tellers: HashMap<String, Tellers>,
+    senders: HashMap<String, VersionSenders>,
     /// Highest version of each cluster that clients had received when watches of single namespaces last changed to a
     /// different view.
-    told: CompositeResourceVersion,
+    sent: CompositeResourceVersion,
     /// Namespaces that have had a view of their own since the view of all namespaces last reached the versions of these
     /// views.
-    had_parts: HadParts,
+    former_namespace_views: FormerNamespaceViews,
 }
 
 #[derive(Default)]
-struct HadParts {
+struct FormerNamespaceViews {
     names: HashSet<String>,
     too_many: bool,
 }
 
 /// Views and watches that send versions of one namespace to clients while a cluster forbids reads of all namespaces.
 #[derive(Default)]
-struct Tellers {
+struct VersionSenders {
     /// Number of views of the namespace. The number is two for a short time while one view replaces another.
     parts: usize,
     /// Number of watches of the namespace that the view of all namespaces continues, because a limit prevents a view of
     /// the namespace.
-    as_held: usize,
+    continued: usize,
 }
 
-impl HadParts {
+impl FormerNamespaceViews {
     fn add_namespace(&mut self, namespace: &str) {
         if namespace.len() > NAMESPACE_BYTES_MAX {
             return;
@@ -73,23 +73,23 @@ impl HadParts {
         }
     }
 
-    fn from_tellers(tellers: &HashMap<String, Tellers>) -> Self {
-        let names = tellers.iter().filter(|(_, tellers)| tellers.parts > 0).map(|(namespace, _)| namespace.clone());
+    fn from_senders(senders: &HashMap<String, VersionSenders>) -> Self {
+        let names = senders.iter().filter(|(_, senders)| senders.parts > 0).map(|(namespace, _)| namespace.clone());
         Self { names: names.collect(), too_many: false }
     }
 }
 
-/// Returns whether `now` has reached the sent version `told` in each cluster of `now`.
-fn is_as_far(now: &CompositeResourceVersion, told: &CompositeResourceVersion) -> bool {
-    now.iter().all(|(cluster, version)| told.get(cluster).is_none_or(|told| told <= version))
+/// Returns whether `now` has reached the sent version `sent` in each cluster of `now`.
+fn is_as_far(now: &CompositeResourceVersion, sent: &CompositeResourceVersion) -> bool {
+    now.iter().all(|(cluster, version)| sent.get(cluster).is_none_or(|sent| sent <= version))
 }
 
 impl HandoverRecord {
-    fn leave(&mut self, namespace: &str, leave: impl FnOnce(&mut Tellers)) {
-        let Some(tellers) = self.tellers.get_mut(namespace) else { return };
-        leave(tellers);
-        if tellers.parts == 0 && tellers.as_held == 0 {
-            self.tellers.remove(namespace);
+    fn leave(&mut self, namespace: &str, leave: impl FnOnce(&mut VersionSenders)) {
+        let Some(senders) = self.senders.get_mut(namespace) else { return };
+        leave(senders);
+        if senders.parts == 0 && senders.continued == 0 {
+            self.senders.remove(namespace);
         }
     }
 }
@@ -97,30 +97,30 @@ impl HandoverRecord {
 impl Handovers {
     pub(super) fn begin(&self, namespace: &str) {
         let mut state = self.state.lock();
-        state.tellers.entry(namespace.to_owned()).or_default().parts += 1;
-        state.had_parts.add_namespace(namespace);
+        state.senders.entry(namespace.to_owned()).or_default().parts += 1;
+        state.former_namespace_views.add_namespace(namespace);
     }
 
-    /// Removes a view of a namespace. The view may have sent all versions up to `told`.
-    pub(super) fn end(&self, namespace: &str, told: &CompositeResourceVersion) {
+    /// Removes a view of a namespace. The view may have sent all versions up to `sent`.
+    pub(super) fn end(&self, namespace: &str, sent: &CompositeResourceVersion) {
         let mut state = self.state.lock();
-        state.told.join(told);
-        state.leave(namespace, |tellers| tellers.parts -= 1);
+        state.sent.join(sent);
+        state.leave(namespace, |senders| senders.parts -= 1);
     }
 
     /// Registers a watch of a namespace that the view of all namespaces continues with cached objects.
-    pub(super) fn begin_as_held(&self, namespace: &str) {
-        self.state.lock().tellers.entry(namespace.to_owned()).or_default().as_held += 1;
+    pub(super) fn begin_continued_watch(&self, namespace: &str) {
+        self.state.lock().senders.entry(namespace.to_owned()).or_default().continued += 1;
     }
 
-    /// Removes a watch registered by [`begin_as_held`](Self::begin_as_held). The watch may have sent all versions up to
-    /// `told`. A later view of the namespace starts with a newer state, so the namespace needs no record.
-    pub(super) fn end_as_held(&self, namespace: &str, told: &CompositeResourceVersion) {
+    /// Removes a watch registered by [`begin_continued_watch`](Self::begin_continued_watch). The watch may have sent all versions up to
+    /// `sent`. A later view of the namespace starts with a newer state, so the namespace needs no record.
+    pub(super) fn end_continued_watch(&self, namespace: &str, sent: &CompositeResourceVersion) {
         let mut state = self.state.lock();
-        if state.tellers.get(namespace).is_some_and(|tellers| tellers.parts > 0) {
-            state.told.join(told);
+        if state.senders.get(namespace).is_some_and(|senders| senders.parts > 0) {
+            state.sent.join(sent);
         }
-        state.leave(namespace, |tellers| tellers.as_held -= 1);
+        state.leave(namespace, |senders| senders.continued -= 1);
     }
 
     /// Makes a change after which views of single namespaces may continue the watches, and returns whether they do. The
@@ -128,42 +128,42 @@ impl Handovers {
     pub(super) fn during(
         &self,
         change: impl FnOnce() -> bool,
-        told: impl FnOnce() -> CompositeResourceVersion,
+        sent: impl FnOnce() -> CompositeResourceVersion,
     ) -> bool {
         let mut state = self.state.lock();
         let take_over = change();
         if take_over {
-            let now = told();
-            if is_as_far(&now, &state.told) {
-                state.had_parts = HadParts::from_tellers(&state.tellers);
+            let now = sent();
+            if is_as_far(&now, &state.sent) {
+                state.former_namespace_views = FormerNamespaceViews::from_senders(&state.senders);
             }
-            state.told.join(&now);
+            state.sent.join(&now);
         }
         take_over
     }
 
     /// Returns whether a namespace may have had a view of its own that was ahead of the view of all namespaces in some
     /// cluster.
-    pub(super) fn had_part(&self, namespace: &str) -> bool {
-        let HadParts { names, too_many } = &self.state.lock().had_parts;
+    pub(super) fn had_namespace_view(&self, namespace: &str) -> bool {
+        let FormerNamespaceViews { names, too_many } = &self.state.lock().former_namespace_views;
         *too_many || names.contains(namespace)
     }
 
     /// Returns whether a view other than the caller's view may have sent this version of a cluster to a watch of the
-    /// namespace. `of_part`: the caller's view is a view of the namespace.
+    /// namespace. `of_namespace_view`: the caller's view is a view of the namespace.
     pub(super) fn include(
         &self,
         namespace: &str,
-        of_part: bool,
+        of_namespace_view: bool,
         cluster: &ClusterName,
         version: ResourceVersion,
     ) -> bool {
         let state = self.state.lock();
-        let others = state.tellers.get(namespace).map_or(0, |tellers| match of_part {
-            true => tellers.parts.saturating_sub(1) + tellers.as_held,
-            false => tellers.parts,
+        let others = state.senders.get(namespace).map_or(0, |senders| match of_namespace_view {
+            true => senders.parts.saturating_sub(1) + senders.continued,
+            false => senders.parts,
         });
-        others > 0 || state.told.get(cluster).is_some_and(|told| told.revision() >= version)
+        others > 0 || state.sent.get(cluster).is_some_and(|sent| sent.revision() >= version)
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn overlong_namespace_names_are_not_stored_in_the_version_record() {
-        let mut had = HadParts::default();
+        let mut had = FormerNamespaceViews::default();
         for number in 0..=REMEMBERED_MAX {
             had.add_namespace(&format!("{number}{}", "x".repeat(8 << 10)));
         }

@@ -8,7 +8,7 @@ use tributary_answers::refusal::Refusal;
 use tributary_apimachinery::{ClusterName, ClusterSelector, Partial};
 
 use super::View;
-use super::standing::{self, Standing, Standings};
+use super::cache_state::{self, CacheState, CacheStates};
 
 /// Time for which lists and watches wait for unknown clusters.
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(30);
@@ -25,72 +25,73 @@ impl View {
         partial: Partial,
         wanted: &ClusterSelector,
         deadline: Instant,
-    ) -> Result<Arc<Standings>, Refusal> {
+    ) -> Result<Arc<CacheStates>, Refusal> {
         // Usually all states are known, and this case does not touch the shared channel.
-        if let Some(standings) = self.board.enough(partial, wanted) {
-            return self.unless_refused(partial, standings);
+        if let Some(cache_states) = self.cache_state_tracker.enough(partial, wanted) {
+            return self.unless_refused(partial, cache_states);
         }
-        let mut changes = self.board.enough_changes(wanted);
+        let mut changes = self.cache_state_tracker.enough_changes(wanted);
         loop {
             changes.look();
-            if let Some(standings) = self.board.enough(partial, wanted) {
-                return self.unless_refused(partial, standings);
+            if let Some(cache_states) = self.cache_state_tracker.enough(partial, wanted) {
+                return self.unless_refused(partial, cache_states);
             }
             if timeout_at(deadline, changes.changed()).await.is_err() {
-                return self.unless_refused(partial, self.standings_of(wanted));
+                return self.unless_refused(partial, self.cache_states_of(wanted));
             }
         }
     }
 
-    fn unless_refused(&self, partial: Partial, standings: Arc<Standings>) -> Result<Arc<Standings>, Refusal> {
-        match (partial, standing::refusal(&self.kind.resource, &standings)) {
+    fn unless_refused(&self, partial: Partial, cache_states: Arc<CacheStates>) -> Result<Arc<CacheStates>, Refusal> {
+        match (partial, cache_state::refusal(&self.kind.resource, &cache_states)) {
             (Partial::Deny, Some(refusal)) => Err(refusal.into()),
-            _ => Ok(standings),
+            _ => Ok(cache_states),
         }
     }
 
     /// Waits until the first attempt to read each of these clusters has succeeded or failed, or until the deadline.
     /// Returns the states of all clusters.
-    pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<Standings> {
-        let mut changes = self.board.changes();
+    pub async fn attempted(&self, clusters: &[ClusterName], deadline: Instant) -> Arc<CacheStates> {
+        let mut changes = self.cache_state_tracker.changes();
         // Each cluster is visited only until its first attempt has ended, because the states of a thousand clusters may
         // change as many times.
         let mut waited_for = clusters.iter().peekable();
         loop {
             changes.mark_unchanged();
-            let standings = self.standings();
-            let is_tried = |cluster: &&ClusterName| !standings.standing_of(cluster).is_some_and(Standing::is_under_way);
+            let cache_states = self.cache_states();
+            let is_tried =
+                |cluster: &&ClusterName| !cache_states.cache_state_of(cluster).is_some_and(CacheState::is_under_way);
             while waited_for.next_if(is_tried).is_some() {}
             if waited_for.peek().is_none() {
-                return standings;
+                return cache_states;
             }
             if timeout_at(deadline, changes.changed()).await.is_err() {
-                return self.standings();
+                return self.cache_states();
             }
         }
     }
 
     /// Returns whether all of these clusters forbid Tributary to read the objects of this view.
     pub fn is_forbidden_by_all(&self, clusters: &[ClusterName]) -> bool {
-        let standings = self.standings();
-        clusters.iter().all(|cluster| standings.standing_of(cluster).is_some_and(Standing::is_forbidden))
+        let cache_states = self.cache_states();
+        clusters.iter().all(|cluster| cache_states.cache_state_of(cluster).is_some_and(CacheState::is_forbidden))
     }
 
     /// Returns whether a wanted cluster forbids reads of all namespaces, so that a single namespace needs its own view.
     /// Costs one load if no cluster forbids reads.
     pub fn is_forbidden(&self, wanted: &ClusterSelector) -> bool {
-        self.board.forbidden() > 0 && self.standings_of(wanted).is_one_forbidden()
+        self.cache_state_tracker.forbidden() > 0 && self.cache_states_of(wanted).is_one_forbidden()
     }
 
     /// Returns the number of times that a cluster began to forbid reads of all namespaces. While the number is
     /// unchanged, [`is_forbidden`](Self::is_forbidden) has the same result.
     pub fn times_forbidden(&self) -> usize {
-        self.board.times_forbidden()
+        self.cache_state_tracker.times_forbidden()
     }
 
     /// Returns whether a wanted cluster forbids reads of all namespaces and its cached objects have been removed. Costs
     /// as much as [`is_forbidden`](Self::is_forbidden).
     pub fn is_given_up(&self, wanted: &ClusterSelector) -> bool {
-        self.board.forbidden() > 0 && self.standings_of(wanted).is_one_given_up()
+        self.cache_state_tracker.forbidden() > 0 && self.cache_states_of(wanted).is_one_given_up()
     }
 }

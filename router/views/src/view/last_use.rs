@@ -18,7 +18,7 @@ impl LastUse {
         Self { start: Instant::now(), used: AtomicU64::new(0) }
     }
 
-    pub(super) fn note_use(&self) {
+    pub(super) fn record_use(&self) {
         let now = self.milliseconds();
         if self.used.load(Ordering::Relaxed) < now {
             // Of two concurrent uses, the later one counts.
@@ -50,7 +50,7 @@ mod tests {
             advance(Duration::from_millis(after)).await;
             assert_eq!(used.elapsed(), before + Duration::from_millis(after));
             if noted {
-                used.note_use();
+                used.record_use();
                 assert_eq!(used.elapsed(), Duration::ZERO);
             }
         }

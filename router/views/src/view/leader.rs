@@ -6,13 +6,13 @@ use tokio::time::Instant;
 use tributary_cacher::Cacher;
 
 use super::feed::Feed;
-use super::questions::LatestVersionRequests;
+use super::latest_requests::LatestVersionRequests;
 
 /// Feed of the view of all namespaces for a cluster. A view of one namespace gets the cluster's objects from this feed.
 #[derive(Clone)]
 pub(super) struct WholeViewFeed {
     pub(super) cacher: Arc<Cacher>,
-    pub(super) questions: Arc<LatestVersionRequests>,
+    pub(super) latest_requests: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
     /// Time since which the objects of the feed may be outdated. The current time if they are up to date.
     pub(super) stale_since: Instant,

@@ -9,11 +9,11 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource};
 use tributary_cacher::{Cacher, CacherState, StaleReason};
 use tributary_fleet::topology::Cluster;
 
+use super::cache_state::{CacheState, RelistReason};
 use super::feed::Feed;
+use super::latest_requests::LatestVersionRequests;
 use super::leader::WholeViewFeed;
-use super::obstacle::CollectionObstacle;
-use super::questions::LatestVersionRequests;
-use super::standing::{Standing, WhyAnew};
+use super::uncached_reason::UncachedReason;
 
 #[derive(Default)]
 pub(super) struct ViewClusters {
@@ -31,14 +31,14 @@ pub(super) struct CachedMember {
     /// The cluster for which the feed was started. A changed configuration creates a new [`Cluster`].
     pub(super) cluster: Arc<Cluster>,
     pub(super) cacher: Arc<Cacher>,
-    pub(super) questions: Arc<LatestVersionRequests>,
+    pub(super) latest_requests: Arc<LatestVersionRequests>,
     pub(super) feed: Arc<Feed>,
     /// Feed of the view of all namespaces that sends its updates to `feed`, if the view of all namespaces caches the
     /// cluster. In this case `cacher` belongs to the view of all namespaces.
     pub(super) leader: Option<Arc<Feed>>,
     /// Set if the feed inherited the objects of the previous feed. They are served until the new cacher's first list is
     /// complete.
-    pub(super) takes_over: Option<TakenOver>,
+    pub(super) inherited: Option<InheritedObjects>,
     /// Number of credential renewals that were complete when the cacher last reopened its watch.
     pub(super) renewals: u64,
     /// Time since which the cluster forbids reads of the collection.
@@ -49,16 +49,16 @@ pub(super) struct CachedMember {
 
 /// Cached objects of a cluster from before the current cacher.
 #[derive(Clone, Copy)]
-pub(super) struct TakenOver {
+pub(super) struct InheritedObjects {
     pub(super) since: Instant,
-    pub(super) why: WhyAnew,
+    pub(super) why: RelistReason,
 }
 
 /// Time for which Tributary serves the cached objects of a collection after the cluster forbids reads, with a Warning.
 /// 60 s: if rights were removed by mistake, or while a role was rewritten, they are usually back by this time, and
 /// clients do not see thousands of deletions. After an intended removal, clients see the objects for up to about 140 s:
 /// 60 s until the refusal is noticed, 60 s of this limit, and up to 20 s until the cacher has asked once more.
-const FORBIDDEN_HELD_FOR: Duration = Duration::from_secs(60);
+const FORBIDDEN_SERVED_FOR: Duration = Duration::from_secs(60);
 
 /// A cluster's refusal to let Tributary read a collection, and the consequence for the cached objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) enum Forbidding {
 impl Forbidding {
     /// Decides about a cluster that has refused reads since `since`. The last refusal was received at `said`.
     fn from_times(since: Instant, said: Option<Instant>, now: Instant) -> Self {
-        let held_until = since + FORBIDDEN_HELD_FOR;
+        let held_until = since + FORBIDDEN_SERVED_FOR;
         match said {
             _ if now < held_until => Self::No,
             Some(said) if said >= held_until => Self::ForLong,
@@ -97,28 +97,29 @@ impl CachedMember {
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn cache_state(&self) -> CacheState {
         let state = self.cacher.state();
-        match (Standing::from_state(&state), self.takes_over) {
+        match (CacheState::from_state(&state), self.inherited) {
             // If a cluster forbids reads of all namespaces, Tributary reads the cluster namespace by namespace.
-            (Standing::Unknown { reason, obstacle, .. }, Some(TakenOver { since, why }))
-                if obstacle != CollectionObstacle::Forbidden && self.cacher.snapshot().is_none() =>
+            (CacheState::Unknown { reason, uncached_reason, .. }, Some(InheritedObjects { since, why }))
+                if uncached_reason != UncachedReason::Forbidden && self.cacher.snapshot().is_none() =>
             {
                 let problem = reason.or_else(|| self.cluster.problem().map(Arc::from));
-                Standing::taken_over(since, why, problem.as_deref())
+                CacheState::taken_over(since, why, problem.as_deref())
             }
             // Shows the cluster's problem even before the first attempt has failed, which may take half a minute.
-            (Standing::Unknown { since, reason: None, obstacle }, _) => {
-                Standing::Unknown { since, reason: self.cluster.problem().map(Arc::from), obstacle }
+            (CacheState::Unknown { since, reason: None, uncached_reason }, _) => {
+                CacheState::Unknown { since, reason: self.cluster.problem().map(Arc::from), uncached_reason }
             }
-            (standing, _) => standing,
+            (cache_state, _) => cache_state,
         }
     }
 
     /// Time since which the objects may be outdated. The next feed inherits this time.
     pub(super) fn stale_since(&self) -> Instant {
-        match (self.standing(), self.takes_over) {
-            (Standing::Stale { since, .. }, _) | (Standing::Unknown { .. }, Some(TakenOver { since, .. })) => since,
+        match (self.cache_state(), self.inherited) {
+            (CacheState::Stale { since, .. }, _)
+            | (CacheState::Unknown { .. }, Some(InheritedObjects { since, .. })) => since,
             _ => Instant::now(),
         }
     }
@@ -146,7 +147,7 @@ impl CachedMember {
         match self.cacher.state() {
             CacherState::Stale { since, reason } | CacherState::Syncing { since, reason: Some(reason) }
                 if !self.reported
-                    && since.elapsed().min(self.cluster.well_for()) >= REPORTED_AFTER
+                    && since.elapsed().min(self.cluster.healthy_for()) >= REPORTED_AFTER
                     && !matches!(reason, StaleReason::Forbidden | StaleReason::NotFound) =>
             {
                 tracing::warn!(%cluster, %resource, %reason, "no changes arrive, though the cluster answers");

@@ -9,29 +9,29 @@ use tributary_fleet::topology::{Cluster, next_state};
 use tributary_proxy::Transport;
 
 use super::feed::Feed;
+use super::latest_requests::LatestVersionRequests;
 use super::leader::WholeViewFeed;
 use super::member::{CachedMember, ViewCluster, ViewClusters};
-use super::news::News;
-use super::questions::LatestVersionRequests;
-use super::{CollectionObstacle, Standing, Standings, View};
+use super::notification::LogNotification;
+use super::{CacheState, CacheStates, UncachedReason, View};
 
 impl View {
     pub(super) fn follow_leader(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
         leader: WholeViewFeed,
-        goes_on: bool,
+        continues: bool,
     ) -> CachedMember {
-        self.board.changed();
-        let WholeViewFeed { cacher, questions, feed: leader, .. } = leader;
-        let feed = Feed::new(&self.contents, cluster, goes_on);
+        self.cache_state_tracker.changed();
+        let WholeViewFeed { cacher, latest_requests, feed: leader, .. } = leader;
+        let feed = Feed::new(&self.contents, cluster, continues);
         leader.lead(&self.namespace.as_deref().unwrap_or_default().into(), &feed);
         CachedMember {
             cluster: Arc::clone(cluster),
-            takes_over: None,
+            inherited: None,
             renewals: cluster.renewals(),
             cacher,
-            questions,
+            latest_requests,
             feed,
             leader: Some(leader),
             forbidden_since: None,
@@ -45,11 +45,11 @@ impl View {
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
         transport: Transport,
-        goes_on: bool,
+        continues: bool,
         before: Option<&Cacher>,
     ) -> CachedMember {
-        self.board.changed();
-        let feed = Feed::new(&self.contents, cluster, goes_on);
+        self.cache_state_tracker.changed();
+        let feed = Feed::new(&self.contents, cluster, continues);
         let config = CacherConfig {
             cluster: cluster.name().clone(),
             resource: self.kind.resource.clone(),
@@ -65,10 +65,10 @@ impl View {
         self.forward_states(cluster, &cacher);
         CachedMember {
             cluster: Arc::clone(cluster),
-            takes_over: None,
+            inherited: None,
             renewals: cluster.renewals(),
             cacher,
-            questions: Arc::default(),
+            latest_requests: Arc::default(),
             feed,
             leader: None,
             forbidden_since: None,
@@ -104,16 +104,16 @@ impl View {
         {
             // This call only records the start of the refusal: a periodic task removes the objects.
             let _ = cached.forbidding();
-            let standing = self.standing_of(name, member);
-            self.update_board(|board| board.set(name, standing));
+            let cache_state = self.cache_state_of(name, member);
+            self.update_cache_states(|cache_state_tracker| cache_state_tracker.set(name, cache_state));
         }
     }
 
     /// Ends the cacher of a cluster, and deletes the cluster's objects from the log.
     pub(super) fn leave(&self, members: &mut ViewClusters, name: &ClusterName) {
         let Some(member) = members.by_name.remove(name) else { return };
-        self.board.changed();
-        self.fences.forget(name);
+        self.cache_state_tracker.changed();
+        self.read_your_writes.forget(name);
         if let ViewCluster::Cached(member) = member {
             let mut log = self.log.write();
             member.feed.end();
@@ -122,40 +122,40 @@ impl View {
                 log.leave(name, self.age());
             }
             drop(log);
-            self.head.advance(News::Anything);
+            self.watch_notifier.advance(LogNotification::Anything);
         }
     }
 
-    pub(super) fn standing_of(&self, name: &ClusterName, member: &ViewCluster) -> Standing {
+    pub(super) fn cache_state_of(&self, name: &ClusterName, member: &ViewCluster) -> CacheState {
         match member {
-            ViewCluster::Undiscovered(cluster) => Standing::of_undiscovered(cluster, &self.kind.resource),
-            ViewCluster::Cached(member) => match member.standing() {
+            ViewCluster::Undiscovered(cluster) => CacheState::of_undiscovered(cluster, &self.kind.resource),
+            ViewCluster::Cached(member) => match member.cache_state() {
                 // The objects of the previous cacher stay cached for a while.
-                Standing::Unknown { since, reason: Some(reason), obstacle: CollectionObstacle::Forbidden }
+                CacheState::Unknown { since, reason: Some(reason), uncached_reason: UncachedReason::Forbidden }
                     if self.version_of(name).is_some() =>
                 {
-                    let since = member.takes_over.map_or(since, |before| before.since);
-                    Standing::Stale { since, reason, forbidden: true }
+                    let since = member.inherited.map_or(since, |before| before.since);
+                    CacheState::Stale { since, reason, forbidden: true }
                 }
-                standing => standing,
+                cache_state => cache_state,
             },
         }
     }
 
     /// Returns the state of each cluster that serves the resource. Only clones a reference, unless a state has changed.
-    pub fn standings(&self) -> Arc<Standings> {
-        self.board.standings()
+    pub fn cache_states(&self) -> Arc<CacheStates> {
+        self.cache_state_tracker.cache_states()
     }
 
     /// Subscribes to the names of the clusters in this view. Clusters that do not serve the resource, or that the
     /// registry leaves out, are absent.
     pub fn cluster_names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
-        self.board.names()
+        self.cache_state_tracker.names()
     }
 
     /// Returns the state of each wanted cluster.
-    pub fn standings_of(&self, wanted: &ClusterSelector) -> Arc<Standings> {
-        self.standings().of_wanted(wanted)
+    pub fn cache_states_of(&self, wanted: &ClusterSelector) -> Arc<CacheStates> {
+        self.cache_states().of_wanted(wanted)
     }
 
     /// Returns the cacher of one cluster.
@@ -182,9 +182,11 @@ impl View {
     }
 
     /// Cacher of one cluster, and the shared requests for the cluster's latest version of the collection.
-    pub(super) fn questions(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<LatestVersionRequests>)> {
+    pub(super) fn latest_requests(&self, name: &ClusterName) -> Option<(Arc<Cacher>, Arc<LatestVersionRequests>)> {
         match self.members.lock().by_name.get(name) {
-            Some(ViewCluster::Cached(member)) => Some((Arc::clone(&member.cacher), Arc::clone(&member.questions))),
+            Some(ViewCluster::Cached(member)) => {
+                Some((Arc::clone(&member.cacher), Arc::clone(&member.latest_requests)))
+            }
             _ => None,
         }
     }
@@ -194,7 +196,7 @@ impl View {
         match self.members.lock().by_name.get(name) {
             Some(ViewCluster::Cached(member)) => Some(WholeViewFeed {
                 cacher: Arc::clone(&member.cacher),
-                questions: Arc::clone(&member.questions),
+                latest_requests: Arc::clone(&member.latest_requests),
                 feed: Arc::clone(&member.feed),
                 stale_since: member.stale_since(),
             }),
@@ -210,7 +212,7 @@ impl View {
             _ => None,
         };
         if let (Some((leader, feed)), Some(namespace)) = (feeds, &self.namespace) {
-            leader.tell_progress(namespace, &feed);
+            leader.send_progress(namespace, &feed);
         }
     }
 }

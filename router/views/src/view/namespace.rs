@@ -45,7 +45,7 @@ impl View {
     /// Starts this view with the objects that the view of all namespaces still has of a cluster. The cluster now
     /// forbids reads of all namespaces. The objects stay until the list of the namespace is complete. Returns the time
     /// since which they may be outdated.
-    pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &Cluster) -> Option<Instant> {
+    pub(super) fn begin_with_inherited(self: &Arc<Self>, cluster: &Cluster) -> Option<Instant> {
         let leader = self.whole()?.leader(cluster.name())?;
         let namespace = self.namespace.as_ref()?;
         let feed = Feed::new(&self.contents, cluster, false);
@@ -58,7 +58,7 @@ impl View {
     /// Follows the states of the clusters in the view of all namespaces, until this view is dropped.
     pub(super) fn follow_whole(self: &Arc<Self>) {
         let Some(whole) = &self.whole else { return };
-        let (view, mut changes) = (Arc::downgrade(self), whole.view.board.changes());
+        let (view, mut changes) = (Arc::downgrade(self), whole.view.cache_state_tracker.changes());
         let following = tokio::spawn(async move {
             while changes.changed().await.is_ok() {
                 let Some(view) = view.upgrade() else { break };
@@ -72,19 +72,19 @@ impl View {
         self.whole.as_ref().map(|whole| &whole.view)
     }
 
-    pub(crate) fn is_part_of(&self, whole: &Arc<Self>) -> bool {
+    pub(crate) fn is_namespace_view_of(&self, whole: &Arc<Self>) -> bool {
         self.whole.as_ref().is_some_and(|own| Arc::ptr_eq(&own.view, whole))
     }
 
     /// Returns whether this is a view of one namespace that uses a view of all namespaces.
-    pub fn is_part(&self) -> bool {
+    pub fn is_namespace_view(&self) -> bool {
         self.whole.is_some()
     }
 
     /// Returns whether a different view may have sent this version of a cluster to a watch of the namespace. The
     /// different view is the view of all namespaces, or another view of this namespace. Call this function before you
     /// lock the log.
-    pub fn is_told_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
+    pub fn is_sent_elsewhere(&self, namespace: &str, cluster: &ClusterName, version: ResourceVersion) -> bool {
         match self.whole() {
             Some(whole) => whole.handovers.include(namespace, true, cluster, version),
             None => self.handovers.include(namespace, false, cluster, version),
@@ -93,25 +93,25 @@ impl View {
 
     /// Returns whether a namespace may have had a view of its own that was ahead of this view of all namespaces in some
     /// cluster.
-    pub fn had_part(&self, namespace: &str) -> bool {
-        self.handovers.had_part(namespace)
+    pub fn had_namespace_view(&self, namespace: &str) -> bool {
+        self.handovers.had_namespace_view(namespace)
     }
 
     /// Records that this view of all namespaces continues a watch of one namespace with cached objects, until the guard
     /// is dropped.
-    pub fn serving_as_held(self: &Arc<Self>, namespace: &str) -> ServedAsHeld {
-        self.handovers.begin_as_held(namespace);
-        ServedAsHeld { view: Arc::clone(self), namespace: namespace.to_owned() }
+    pub fn continue_watch(self: &Arc<Self>, namespace: &str) -> ContinuedWatch {
+        self.handovers.begin_continued_watch(namespace);
+        ContinuedWatch { view: Arc::clone(self), namespace: namespace.to_owned() }
     }
 
-    pub(super) fn register_part(&self) {
+    pub(super) fn register_namespace_view(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
             whole.handovers.begin(namespace);
         }
     }
 
     /// Removes the registration of this view, and records the versions that this view may have sent.
-    pub(super) fn unregister_part(&self) {
+    pub(super) fn unregister_namespace_view(&self) {
         if let (Some(whole), Some(namespace)) = (self.whole(), &self.namespace) {
             // In a cluster for which this view has its own cacher, this view may be ahead of the view of all
             // namespaces.
@@ -124,14 +124,14 @@ impl View {
 
 /// Guard of a watch of one namespace. The view of all namespaces continues the watch although a cluster forbids reads
 /// of all namespaces.
-pub struct ServedAsHeld {
+pub struct ContinuedWatch {
     view: Arc<View>,
     namespace: String,
 }
 
-impl Drop for ServedAsHeld {
+impl Drop for ContinuedWatch {
     fn drop(&mut self) {
         let told = self.view.log().resource_version();
-        self.view.handovers.end_as_held(&self.namespace, &told);
+        self.view.handovers.end_continued_watch(&self.namespace, &told);
     }
 }

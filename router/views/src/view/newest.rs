@@ -3,8 +3,8 @@
 use tributary_answers::refusal::VersionRefusal;
 use tributary_apimachinery::Consistency;
 
-use super::fences::WrittenBy;
-use super::{EarlierStandings, Standing, View};
+use super::read_your_writes::WriterSelector;
+use super::{CacheState, EarlierCacheStates, View};
 
 impl View {
     /// Waits until the cache contains the writes through this process. With `consistency: Quorum`, also waits for the
@@ -15,8 +15,8 @@ impl View {
     /// 504 if the cache does not reach the state within 3 s.
     pub async fn newest(
         &self,
-        by: WrittenBy,
-        before: &mut EarlierStandings,
+        by: WriterSelector,
+        before: &mut EarlierCacheStates,
         consistency: Consistency,
     ) -> Result<(), VersionRefusal> {
         let own = self.own_writes_seen(by, before.wanted_clusters(), before.partial()).await?;
@@ -25,7 +25,7 @@ impl View {
             self.look_again(before);
         }
         for (cluster, since) in own.late {
-            before.doubt(cluster, Standing::unseen_writes(since));
+            before.doubt(cluster, CacheState::unseen_writes(since));
         }
         if consistency == Consistency::Quorum {
             self.wait_for_newest(before).await?;

@@ -10,8 +10,8 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, CollectionVersion, Ob
 use tributary_cacher::{Cacher, NotReached};
 
 use super::View;
-use super::fences::{Deletion, Fence, Late, Waited, WrittenBy};
-use super::standing::Standing;
+use super::cache_state::CacheState;
+use super::read_your_writes::{AwaitedWrites, Deletion, LateWrites, PendingWrites, WriterSelector};
 use super::wait::{VERSION_WITHIN, not_reached};
 
 /// Result of a wait for the writes through this process, before a read of a collection.
@@ -43,7 +43,7 @@ impl View {
     /// 504 after 3 s. Unknown and stale clusters cause no wait, because the warning about them covers missing writes.
     pub(super) async fn own_writes_seen(
         &self,
-        by: WrittenBy,
+        by: WriterSelector,
         wanted: &ClusterSelector,
         partial: Partial,
     ) -> Result<OwnWrites, VersionRefusal> {
@@ -59,11 +59,11 @@ impl View {
     /// As [`own_writes_seen`](Self::own_writes_seen), for the writes recorded in this view.
     async fn noted_writes_seen(
         &self,
-        by: WrittenBy,
+        by: WriterSelector,
         wanted: &ClusterSelector,
         partial: Partial,
     ) -> Result<OwnWrites, VersionRefusal> {
-        let mut pending = self.fences.pending(by);
+        let mut pending = self.read_your_writes.pending(by);
         pending.retain(|waited| wanted.matches(&waited.cluster));
         if pending.is_empty() {
             return Ok(OwnWrites::default());
@@ -77,22 +77,26 @@ impl View {
     /// are not visible, returns the cluster and the start of the wait.
     async fn writes_seen(
         &self,
-        by: WrittenBy,
-        waited: &Waited,
+        by: WriterSelector,
+        waited: &AwaitedWrites,
         partial: Partial,
     ) -> Result<Option<(ClusterName, Instant)>, VersionRefusal> {
-        let Waited { cluster, fence, late } = waited;
+        let AwaitedWrites { cluster, pending_writes, late } = waited;
         let may_be_late = late.as_ref().filter(|_| partial == Partial::Allow);
-        if let Some(Late { fence, since }) = may_be_late
-            && self.fence_reached(cluster, fence, Duration::ZERO).await.is_err()
+        if let Some(LateWrites { pending_writes, since }) = may_be_late
+            && self.pending_writes_reached(cluster, pending_writes, Duration::ZERO).await.is_err()
         {
             return Ok(Some((cluster.clone(), *since)));
         }
         let since = Instant::now();
-        match self.fence_reached(cluster, fence, VERSION_WITHIN).await {
+        match self.pending_writes_reached(cluster, pending_writes, VERSION_WITHIN).await {
             Ok(()) => Ok(None),
             Err(refusal) => {
-                self.fences.record_late(by, cluster, Late { fence: fence.clone(), since });
+                self.read_your_writes.record_late(
+                    by,
+                    cluster,
+                    LateWrites { pending_writes: pending_writes.clone(), since },
+                );
                 // The member's watch is permanently late, and one error for the client suffices.
                 if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(refusal) }
             }
@@ -107,7 +111,7 @@ impl View {
     /// As `own_writes_seen` if partial answers are denied.
     pub async fn writes_of_seen(
         &self,
-        by: WrittenBy,
+        by: WriterSelector,
         wanted: &ClusterSelector,
         key: &ObjectKey,
     ) -> Result<bool, VersionRefusal> {
@@ -119,59 +123,68 @@ impl View {
 
     async fn noted_writes_of_seen(
         &self,
-        by: WrittenBy,
+        by: WriterSelector,
         wanted: &ClusterSelector,
         key: &ObjectKey,
     ) -> Result<bool, VersionRefusal> {
-        let mut pending = self.fences.pending_of(by, key.as_str());
+        let mut pending = self.read_your_writes.pending_of(by, key.as_str());
         pending.retain(|(cluster, _)| wanted.matches(cluster));
-        let waits = pending.iter().map(|(cluster, fence)| self.fence_reached(cluster, fence, VERSION_WITHIN));
+        let waits = pending
+            .iter()
+            .map(|(cluster, pending_writes)| self.pending_writes_reached(cluster, pending_writes, VERSION_WITHIN));
         join_all(waits).await.into_iter().collect::<Result<(), _>>()?;
         Ok(!pending.is_empty())
     }
 
-    async fn fence_reached(
+    async fn pending_writes_reached(
         &self,
         cluster: &ClusterName,
-        fence: &Fence,
+        pending_writes: &PendingWrites,
         within: Duration,
     ) -> Result<(), VersionRefusal> {
         let Some(cacher) = self.cacher(cluster) else {
-            self.fences.forget(cluster);
+            self.read_your_writes.forget(cluster);
             return Ok(());
         };
-        if self.standings().standing_of(cluster) != Some(&Standing::Fresh) {
+        if self.cache_states().cache_state_of(cluster) != Some(&CacheState::Fresh) {
             return Ok(());
         }
         let deadline = Instant::now() + within;
-        let wait = |cacher: Arc<Cacher>, _| async move { self.lacks(&cacher, fence, deadline).await };
+        let wait = |cacher: Arc<Cacher>, _| async move { self.lacks(&cacher, pending_writes, deadline).await };
         let late = self.in_feeding_cacher(cluster, cacher, deadline, wait).await;
-        match (late, self.standings().standing_of(cluster)) {
+        match (late, self.cache_states().cache_state_of(cluster)) {
             (Some(None), _) => {
-                self.fences.remove_reached(cluster, fence);
+                self.read_your_writes.remove_reached(cluster, pending_writes);
                 Ok(())
             }
             // The response contains a warning about a stale cluster, and no object of a cluster that has left. For a
             // cluster that is just starting, the response would contain neither.
-            (_, None | Some(Standing::Stale { .. })) => Ok(()),
-            (late, Some(_)) => Err(not_reached(cluster, fence.version.into(), late.flatten().unwrap_or_default())),
+            (_, None | Some(CacheState::Stale { .. })) => Ok(()),
+            (late, Some(_)) => {
+                Err(not_reached(cluster, pending_writes.version.into(), late.flatten().unwrap_or_default()))
+            }
         }
     }
 
     /// Waits until a cacher contains the writes. Returns the cacher's version if the cacher does not contain them at
     /// the deadline.
-    async fn lacks(&self, cacher: &Cacher, fence: &Fence, deadline: Instant) -> Option<CollectionVersion> {
+    async fn lacks(
+        &self,
+        cacher: &Cacher,
+        pending_writes: &PendingWrites,
+        deadline: Instant,
+    ) -> Option<CollectionVersion> {
         let left = || deadline.saturating_duration_since(Instant::now());
         // Any event of the revision suffices: the write has its own revision, or shares the revision with deletions by
         // other users.
-        let mut late = match cacher.wait_for(CollectionVersion::begun(fence.version), left()).await {
+        let mut late = match cacher.wait_for(CollectionVersion::begun(pending_writes.version), left()).await {
             // The version exceeds the member's current version of the collection. So the version does not belong to
             // this collection.
             Ok(_) | Err(NotReached::Beyond { .. }) => None,
             Err(NotReached::TooNew { current, .. }) => Some(current.unwrap_or_default()),
         };
-        for Deletion { key, uid, before } in &fence.deletions {
-            if let Err(error) = cacher.wait_until_gone(key, uid, *before, left()).await {
+        for Deletion { key, uid, before } in &pending_writes.deletions {
+            if let Err(error) = cacher.wait_until_deleted(key, uid, *before, left()).await {
                 tracing::debug!(resource = %self.kind.resource, %error, "a deletion is not seen yet");
                 late.get_or_insert_default();
             }

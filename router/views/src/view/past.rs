@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tributary_merge::{CompositeResourceVersion, Heads};
+use tributary_merge::{ClusterSnapshots, CompositeResourceVersion};
 
 use tributary_sharing::limits::PAST_STATES;
 
@@ -24,13 +24,13 @@ pub(super) struct PastStates {
 #[derive(Default)]
 struct RememberedStates {
     /// Cached states, sorted by last use. The most recently used state is the last.
-    states: VecDeque<(Heads, Instant)>,
+    states: VecDeque<(ClusterSnapshots, Instant)>,
     forgotten: u64,
 }
 
 impl PastStates {
     /// Snapshots of the clusters at a composite version, if a cached state contains all of them.
-    pub(super) fn find(&self, vector: &CompositeResourceVersion) -> Option<Heads> {
+    pub(super) fn find(&self, vector: &CompositeResourceVersion) -> Option<ClusterSnapshots> {
         let mut inner = self.inner.lock();
         let mut states = inner.states.iter().enumerate();
         let (at, found) = states.find_map(|(at, (state, _))| Some((at, part(state, vector)?)))?;
@@ -45,7 +45,7 @@ impl PastStates {
 
     /// Caches a state. `forgotten` is the number of times that the cache had been emptied when the rebuild of the state
     /// began. If the cache has been emptied since, the state may mix two incarnations of a cluster, and is not cached.
-    pub(super) fn remember(&self, state: Heads, forgotten: u64) {
+    pub(super) fn remember(&self, state: ClusterSnapshots, forgotten: u64) {
         let mut inner = self.inner.lock();
         if inner.forgotten == forgotten {
             inner.states.push_back((state, Instant::now()));
@@ -68,7 +68,7 @@ impl PastStates {
 }
 
 /// Snapshots of the clusters at a composite version, from a state that contains all of them.
-fn part(state: &Heads, vector: &CompositeResourceVersion) -> Option<Heads> {
+fn part(state: &ClusterSnapshots, vector: &CompositeResourceVersion) -> Option<ClusterSnapshots> {
     let mut held = state.iter();
     let mut part = Vec::with_capacity(vector.len());
     for (cluster, version) in vector.iter() {
@@ -89,7 +89,7 @@ mod tests {
         components.iter().map(component).collect()
     }
 
-    fn state(components: &[(&str, u64)]) -> Heads {
+    fn state(components: &[(&str, u64)]) -> ClusterSnapshots {
         let snapshot = |(cluster, version): (&ClusterName, CollectionVersion)| {
             let mut snapshot = Snapshot::default();
             snapshot.set_resource_version(version);

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use tributary_answers::refusal::VersionRefusal;
 use tributary_apimachinery::{ClusterName, Partial, explain};
 
-use super::standing::Standing;
-use super::{EarlierStandings, View, standing};
+use super::cache_state::CacheState;
+use super::{EarlierCacheStates, View, cache_state};
 
 impl View {
     /// Waits until the cache contains the current state of all clusters with cached objects. If partial answers are
@@ -26,11 +26,11 @@ impl View {
     ///
     /// # Errors
     /// 504 with the clusters that do not confirm their version within about 3 s, if partial answers are denied.
-    pub(super) async fn wait_for_newest(&self, before: &mut EarlierStandings) -> Result<(), VersionRefusal> {
-        let asked = before.cached_clusters().map(|(cluster, standing)| async move {
+    pub(super) async fn wait_for_newest(&self, before: &mut EarlierCacheStates) -> Result<(), VersionRefusal> {
+        let asked = before.cached_clusters().map(|(cluster, cache_state)| async move {
             let Err(reason) = self.confirmed(cluster).await else { return None };
-            let since = match standing {
-                Standing::Stale { since, .. } => *since,
+            let since = match cache_state {
+                CacheState::Stale { since, .. } => *since,
                 _ => Instant::now(),
             };
             Some((cluster.clone(), since, reason))
@@ -39,22 +39,22 @@ impl View {
         let late: Vec<_> = unconfirmed.iter().map(|(cluster, _, reason)| format!("{cluster}: {reason}")).collect();
         for (cluster, since, reason) in unconfirmed {
             let reason = format!("it did not confirm that this is its newest state: {reason}").into();
-            before.doubt(cluster, Standing::Stale { since, reason, forbidden: false });
+            before.doubt(cluster, CacheState::Stale { since, reason, forbidden: false });
         }
         if late.is_empty() || before.partial() == Partial::Allow {
             return Ok(());
         }
-        let (resource, reasons) = (self.kind.resource.clone(), standing::shortened(&late));
+        let (resource, reasons) = (self.kind.resource.clone(), cache_state::shortened(&late));
         Err(VersionRefusal::NotConfirmed { resource, reasons })
     }
 
     /// Waits until the cached objects of one cluster include the cluster's newest revision.
     async fn confirmed(&self, cluster: &ClusterName) -> Result<(), Arc<str>> {
-        let Some((cacher, questions)) = self.questions(cluster) else {
+        let Some((cacher, latest_requests)) = self.latest_requests(cluster) else {
             return Err("it is no longer held in memory".into());
         };
         let held = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
-        let latest = questions.latest(&cacher).await?;
+        let latest = latest_requests.latest(&cacher).await?;
         if held > latest {
             // The revisions of the cluster decreased, so the cached objects belong to a state that no longer exists.
             cacher.reset();

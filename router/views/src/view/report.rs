@@ -6,7 +6,7 @@ use tributary_cacher::StaleReason;
 use tributary_fleet::report::{CollectionReport, CollectionState, ResourceReport};
 
 use super::member::{CachedMember, ViewCluster};
-use super::{Standing, View};
+use super::{CacheState, View};
 
 impl View {
     /// Report about the cached data of the resource. Costs a few locks and a visit of each cluster's history, whatever
@@ -38,7 +38,7 @@ impl View {
 
     fn collection_report(&self, name: &ClusterName, member: &ViewCluster) -> Option<CollectionReport> {
         let (refused, bytes, relists) = match member {
-            ViewCluster::Undiscovered(_) if self.is_part() => return None,
+            ViewCluster::Undiscovered(_) if self.is_namespace_view() => return None,
             ViewCluster::Undiscovered(_) => (false, 0, 0),
             ViewCluster::Cached(CachedMember { leader: Some(_), .. }) => return None,
             ViewCluster::Cached(member) => {
@@ -46,16 +46,16 @@ impl View {
                 (is_refusal(member.cacher.state().reason()), stats.object_bytes, stats.relists)
             }
         };
-        let standing = self.standing_of(name, member);
-        let forbidden = standing.is_forbidden();
-        let (state, since, reason) = match standing {
-            Standing::Fresh | Standing::NoNamespace | Standing::LeftOut { .. } => {
+        let cache_state = self.cache_state_of(name, member);
+        let forbidden = cache_state.is_forbidden();
+        let (state, since, reason) = match cache_state {
+            CacheState::Fresh | CacheState::NoNamespace | CacheState::LeftOut { .. } => {
                 (CollectionState::Current, None, None)
             }
-            Standing::Stale { since, reason, .. } | Standing::Unserved { since, reason, .. } => {
+            CacheState::Stale { since, reason, .. } | CacheState::Unserved { since, reason, .. } => {
                 (CollectionState::Stale, Some(since), Some(cause_alone(&reason, name)))
             }
-            Standing::Unknown { since, reason, .. } => {
+            CacheState::Unknown { since, reason, .. } => {
                 (CollectionState::Unknown, Some(since), reason.map(|reason| cause_alone(&reason, name)))
             }
         };

@@ -13,7 +13,7 @@ use tributary_fleet::topology::{Fleet, MemberShareMetrics};
 use tributary_printers::Printer;
 use tributary_sharing::limits::Limits;
 
-use super::news::News;
+use super::notification::LogNotification;
 use super::{View, ViewedResource};
 
 impl View {
@@ -50,10 +50,10 @@ impl View {
         held.set_resource_version(version);
         let change_type = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
         let changes = vec![Change { change_type, object, previous }];
-        let news = News::from_changes(cluster, &changes, &log);
+        let notification = LogNotification::from_changes(cluster, &changes, &log);
         log.append(cluster, changes, held, Duration::ZERO);
         drop(log);
-        self.head.advance(news);
+        self.watch_notifier.advance(notification);
     }
 
     fn pod_for_tests(&self, namespace: &str, version: ResourceVersion) -> Arc<Object> {

@@ -83,7 +83,7 @@ impl Unreached {
 
 /// Selects the answers of a member that can prove that the member has not reached a version.
 #[derive(Clone, Copy)]
-pub(super) enum Heard {
+pub(super) enum AcceptedAnswers {
     /// All answers count, because the cacher was started after the version was issued.
     Always,
     /// Only answers to later requests count. If a view begins to follow the view of all namespaces, earlier answers to
@@ -91,15 +91,15 @@ pub(super) enum Heard {
     FromNow,
 }
 
-async fn come_to(
+async fn wait_for_version(
     cacher: &Cacher,
     version: CollectionVersion,
-    heard: Heard,
+    heard: AcceptedAnswers,
     within: Duration,
 ) -> Result<Snapshot, NotReached> {
     match heard {
-        Heard::Always => cacher.wait_for_known(version, within).await,
-        Heard::FromNow => cacher.wait_for(version, within).await,
+        AcceptedAnswers::Always => cacher.wait_for_known(version, within).await,
+        AcceptedAnswers::FromNow => cacher.wait_for(version, within).await,
     }
 }
 
@@ -120,7 +120,7 @@ impl View {
     /// # Errors
     /// As [`reached`](Self::reached).
     pub async fn reached_by_members(&self, vector: &CompositeResourceVersion) -> Result<(), Unreached> {
-        let named = vector.iter().filter(|(cluster, _)| self.board.has(cluster));
+        let named = vector.iter().filter(|(cluster, _)| self.cache_state_tracker.has(cluster));
         let waits = named.map(|(cluster, version)| self.cluster_reached(cluster, version));
         join_all(waits).await.into_iter().collect()
     }
@@ -145,7 +145,7 @@ impl View {
         let deadline = Instant::now() + VERSION_WITHIN;
         let wait = |cacher: Arc<Cacher>, heard| async move {
             let left = deadline.saturating_duration_since(Instant::now());
-            come_to(&cacher, version, heard, left).await
+            wait_for_version(&cacher, version, heard, left).await
         };
         let reached = self.in_feeding_cacher(cluster, cacher, deadline, wait).await?;
         self.catch_up(cluster);
@@ -160,10 +160,10 @@ impl View {
         cluster: &ClusterName,
         first: Arc<Cacher>,
         deadline: Instant,
-        wait: impl Fn(Arc<Cacher>, Heard) -> F,
+        wait: impl Fn(Arc<Cacher>, AcceptedAnswers) -> F,
     ) -> Option<T> {
-        let mut changes = self.board.changes();
-        let (mut cacher, mut heard) = (first, Heard::FromNow);
+        let mut changes = self.cache_state_tracker.changes();
+        let (mut cacher, mut heard) = (first, AcceptedAnswers::FromNow);
         loop {
             let value = wait(Arc::clone(&cacher), heard).await;
             if self.is_fed_by(cluster, &cacher) {
@@ -192,13 +192,13 @@ impl View {
         version: CollectionVersion,
         cacher: Arc<Cacher>,
     ) -> Result<(), Refusal> {
-        let mut changes = self.board.changes();
+        let mut changes = self.cache_state_tracker.changes();
         // After a change of the cluster's configuration, a new cacher has to request the member's version again.
-        let (mut cacher, mut heard) = (cacher, Heard::FromNow);
+        let (mut cacher, mut heard) = (cacher, AcceptedAnswers::FromNow);
         loop {
             let other = tokio::select! {
                 biased;
-                reached = come_to(&cacher, version, heard, AHEAD_WITHIN) => {
+                reached = wait_for_version(&cacher, version, heard, AHEAD_WITHIN) => {
                     if self.is_fed_by(&cluster, &cacher) {
                         match reached {
                             Ok(_) => {}
@@ -229,11 +229,11 @@ impl View {
         cluster: &ClusterName,
         cacher: &Arc<Cacher>,
         changes: &mut watch::Receiver<u64>,
-    ) -> Option<(Arc<Cacher>, Heard)> {
+    ) -> Option<(Arc<Cacher>, AcceptedAnswers)> {
         loop {
             let (now, is_own) = self.cacher_and_whose(cluster)?;
             if !Arc::ptr_eq(&now, cacher) || changes.changed().await.is_err() {
-                return Some((now, if is_own { Heard::Always } else { Heard::FromNow }));
+                return Some((now, if is_own { AcceptedAnswers::Always } else { AcceptedAnswers::FromNow }));
             }
         }
     }
@@ -242,9 +242,11 @@ impl View {
     /// cluster. It is a 410 if the cluster will not become known, so that the client lists again.
     pub fn missing(&self, cluster: &ClusterName) -> Refusal {
         let (resource, cluster) = (self.kind.resource.clone(), cluster.clone());
-        match self.standings().standing_of(&cluster) {
+        match self.cache_states().cache_state_of(&cluster) {
             None => VersionRefusal::ClusterNotServing { cluster, resource }.into(),
-            Some(standing) if standing.is_forbidden() => VersionRefusal::ClusterForbids { cluster, resource }.into(),
+            Some(cache_state) if cache_state.is_forbidden() => {
+                VersionRefusal::ClusterForbids { cluster, resource }.into()
+            }
             Some(_) => ClusterRefusal::unread(&resource, vec![cluster], 1).into(),
         }
     }

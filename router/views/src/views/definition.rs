@@ -33,10 +33,10 @@ use tributary_fleet::topology::Fleet;
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// Maximum number of concurrent requests for the CRD of one resource.
-const ASKED_AT_ONCE: usize = 8;
+const PARALLEL_LOOKUPS_MAX: usize = 8;
 
 /// Time for which the first read of a custom resource waits for its CRD.
-pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const DEFINITION_TIMEOUT: Duration = Duration::from_secs(2);
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
@@ -69,7 +69,7 @@ pub(super) enum DefinitionChange {
     /// The CRD changed, or the CRD of a different cluster counts now, but the columns and selectable fields are equal.
     Elsewhere(Definition),
     /// The columns or selectable fields changed.
-    Described,
+    DefinitionSourceState,
 }
 
 /// Returns whether a CRD may define a resource. An API group that contains a dot and is not built in belongs to CRDs.
@@ -92,7 +92,7 @@ pub(super) fn describe(resource: &GroupVersionResource, definition: Option<&Defi
 
 impl Definition {
     /// Returns whether the CRD adds no columns and no selectable fields to the defaults.
-    pub(super) fn says_nothing(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.version.additional_printer_columns.is_empty() && self.version.selectable_fields.is_empty()
     }
 }
@@ -109,7 +109,7 @@ pub(super) async fn changed(fleet: &Arc<Fleet>, served: &Arc<ServedResource>, be
         DefinitionSource::Stored(_) => None,
     };
     match find(fleet, served, namespace).await {
-        Some(now) if now.version != before.version => DefinitionChange::Described,
+        Some(now) if now.version != before.version => DefinitionChange::DefinitionSourceState,
         Some(now) if now != *before => DefinitionChange::Elsewhere(now),
         _ => DefinitionChange::None,
     }
@@ -226,16 +226,16 @@ async fn read_stored_definition(fleet: &Fleet, cluster: ClusterName, served: &Se
     Some(Definition { cluster, source: DefinitionSource::Stored(definition.metadata), version })
 }
 
-/// Returns the first result that is not `None`, in the order of the requests. [`ASKED_AT_ONCE`] requests run
+/// Returns the first result that is not `None`, in the order of the requests. [`PARALLEL_LOOKUPS_MAX`] requests run
 /// concurrently, each with a timeout.
-async fn first<T: Send + 'static>(questions: Vec<BoxFuture<'static, Option<T>>>) -> Option<T> {
-    let asked: Vec<BoxFuture<'static, Option<T>>> = questions.into_iter().map(in_time).collect();
-    let mut given = std::pin::pin!(stream::iter(asked).buffered(ASKED_AT_ONCE).filter_map(std::future::ready));
+async fn first<T: Send + 'static>(lookups: Vec<BoxFuture<'static, Option<T>>>) -> Option<T> {
+    let asked: Vec<BoxFuture<'static, Option<T>>> = lookups.into_iter().map(in_time).collect();
+    let mut given = std::pin::pin!(stream::iter(asked).buffered(PARALLEL_LOOKUPS_MAX).filter_map(std::future::ready));
     given.next().await
 }
 
-fn in_time<T: Send + 'static>(question: BoxFuture<'static, Option<T>>) -> BoxFuture<'static, Option<T>> {
-    async move { timeout(ANSWER_WITHIN, question).await.ok().flatten() }.boxed()
+fn in_time<T: Send + 'static>(lookup: BoxFuture<'static, Option<T>>) -> BoxFuture<'static, Option<T>> {
+    async move { timeout(ANSWER_WITHIN, lookup).await.ok().flatten() }.boxed()
 }
 
 fn definition_path(served: &ServedResource) -> String {
@@ -394,8 +394,8 @@ mod tests {
 
     /// Requests to clusters with numbers from 0. For each number, `ask` returns the delay in milliseconds (`None`:
     /// forever) and the answer.
-    fn questions(count: u64, ask: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Vec<BoxFuture<'static, Option<u64>>> {
-        let question = |number| {
+    fn lookups(count: u64, ask: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> Vec<BoxFuture<'static, Option<u64>>> {
+        let lookup = |number| {
             let (wait, answer) = ask(number);
             async move {
                 match wait {
@@ -406,7 +406,7 @@ mod tests {
             }
             .boxed()
         };
-        (0..count).map(question).collect()
+        (0..count).map(lookup).collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -414,7 +414,7 @@ mod tests {
         let begun = Instant::now();
         // The cluster after number 804 answers earlier.
         let ask = |number| (Some(if number == 804 { 40 } else { 20 }), (number >= 804).then_some(number));
-        assert_eq!(first(questions(1000, ask)).await, Some(804));
+        assert_eq!(first(lookups(1000, ask)).await, Some(804));
         assert!(begun.elapsed() < Duration::from_millis(804 * 20 / 7), "{:?}", begun.elapsed());
     }
 
@@ -422,7 +422,7 @@ mod tests {
     async fn crd_requests_to_hanging_clusters_time_out_in_parallel() {
         let begun = Instant::now();
         let ask = |number| ((number >= 7).then_some(0), Some(number));
-        assert_eq!(first(questions(20, ask)).await, Some(7));
+        assert_eq!(first(lookups(20, ask)).await, Some(7));
         assert!(begun.elapsed() >= ANSWER_WITHIN && begun.elapsed() < ANSWER_WITHIN * 2, "{:?}", begun.elapsed());
     }
 }

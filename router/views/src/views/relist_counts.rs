@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use tributary_fleet::report::CollectionReport;
 
-use super::held_series::{CollectionLabels, OwnSeries};
+use super::own_series::{CollectionLabels, OwnSeries};
 
 /// Key of a collection: the cluster, the resource, and the namespace if Tributary reads the namespace alone.
 type CollectionKey = (String, String, Option<String>);

@@ -8,7 +8,7 @@ use super::Views;
 
 /// Cached data of all views.
 #[derive(Default)]
-pub struct HeldReports {
+pub struct CacheReports {
     /// A report for each resource, over all clusters.
     pub resources: Vec<ResourceReport>,
     /// A report for each resource of each cluster.
@@ -20,12 +20,12 @@ pub struct HeldReports {
 impl Views {
     /// Reports the cached data. Costs a few locks for each resource and cluster, about a microsecond, and visits no
     /// object. Yields to other tasks after each resource.
-    pub async fn report(&self) -> HeldReports {
-        let mut held = HeldReports::default();
+    pub async fn report(&self) -> CacheReports {
+        let mut held = CacheReports::default();
         let mut parts: BTreeMap<String, u64> = BTreeMap::new();
         for view in self.all() {
             held.collections.extend(view.collection_reports());
-            match view.is_part() {
+            match view.is_namespace_view() {
                 // The report about the view of all namespaces already contains these objects.
                 true => *parts.entry(view.kind.resource.to_string()).or_default() += 1,
                 false => held.resources.push(view.resource_report()),

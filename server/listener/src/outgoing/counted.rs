@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::room::ConnectionRoom;
+use super::capacity::ConnectionCapacity;
 
 /// The size from which a piece of an answer is counted until the socket has accepted the piece, in bytes. Small pieces,
 /// such as watch events, are added up to this size, and the next large piece counts for them. Fewer bytes than 1 KiB
@@ -13,24 +13,24 @@ const COUNTED_BYTES: usize = 1 << 10;
 
 /// The least count of a piece, in bytes: HTTP/2's own memory for a queued piece. A member decides how small the pieces
 /// of its answers are.
-const PIECE_COSTS: usize = 256;
+const PIECE_COST_MIN: usize = 256;
 
 /// Counted unread bytes of a connection. Dropping this value subtracts them. A `Permit` would allocate a box for each
 /// piece of an answer.
 pub(super) struct Counted {
-    room: Arc<ConnectionRoom>,
+    capacity: Arc<ConnectionCapacity>,
     bytes: usize,
 }
 
 impl Counted {
-    pub(super) fn new(room: &Arc<ConnectionRoom>, bytes: usize) -> Self {
-        room.add(bytes);
-        Self { room: Arc::clone(room), bytes }
+    pub(super) fn new(capacity: &Arc<ConnectionCapacity>, bytes: usize) -> Self {
+        capacity.add(bytes);
+        Self { capacity: Arc::clone(capacity), bytes }
     }
 
     /// Counts the bytes if the connection has capacity for more; otherwise returns `None`.
-    pub(super) fn if_room(room: &Arc<ConnectionRoom>, bytes: usize) -> Option<Self> {
-        room.add_if_room(bytes).then(|| Self { room: Arc::clone(room), bytes })
+    pub(super) fn try_new(capacity: &Arc<ConnectionCapacity>, bytes: usize) -> Option<Self> {
+        capacity.try_add(bytes).then(|| Self { capacity: Arc::clone(capacity), bytes })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -38,14 +38,14 @@ impl Counted {
     }
 
     /// Wraps the data, and counts it until its last reference is dropped.
-    pub(super) fn until_dropped(self, data: Bytes) -> Bytes {
+    pub(super) fn count_until_dropped(self, data: Bytes) -> Bytes {
         Bytes::from_owner(CountedBytes { data, _counted: self })
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.room.remove(self.bytes);
+        self.capacity.remove(self.bytes);
     }
 }
 
@@ -72,17 +72,17 @@ pub(super) struct CountedPieces {
 
 impl CountedPieces {
     /// Begins to count a piece of an answer, and returns its data for the connection.
-    pub(super) fn give(&mut self, room: &Arc<ConnectionRoom>, data: Bytes) -> Bytes {
-        let costs = data.len().max(PIECE_COSTS);
+    pub(super) fn count_piece(&mut self, capacity: &Arc<ConnectionCapacity>, data: Bytes) -> Bytes {
+        let costs = data.len().max(PIECE_COST_MIN);
         let with_small = self.small + costs;
         if with_small < COUNTED_BYTES {
             self.small = with_small;
-            self.last = Some(Counted::new(room, costs));
+            self.last = Some(Counted::new(capacity, costs));
             return data;
         }
         // The socket accepts a stream's pieces in order, so it has accepted all small pieces before this piece.
         self.small = 0;
-        Counted::new(room, with_small).until_dropped(data)
+        Counted::new(capacity, with_small).count_until_dropped(data)
     }
 
     /// Ends the count of the last small piece: HTTP/2 has accepted the piece, or the answer has ended.
@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn small_answer_pieces_are_counted_until_the_socket_accepts_them() {
         let unread = Gauge::default();
-        let room = Arc::new(ConnectionRoom::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX)));
+        let capacity = Arc::new(ConnectionCapacity::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX)));
         let counted = || usize::try_from(unread.get()).unwrap();
         let mut pieces = CountedPieces::default();
         let given: Vec<_> = (0..32)
             .map(|_| {
                 pieces.release();
-                pieces.give(&room, vec![b'x'; 500].into())
+                pieces.count_piece(&capacity, vec![b'x'; 500].into())
             })
             .collect();
         pieces.release();

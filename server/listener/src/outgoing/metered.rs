@@ -8,21 +8,21 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tributary_apimachinery::body::{BegunBody, BoxError};
+use tributary_apimachinery::body::{BoxError, PeekedBody};
 
+use super::capacity::{CapacityWaiter, ConnectionCapacity};
 use super::counted::{Counted, CountedPieces};
-use super::overdue::AnswersUnderWay;
+use super::overdue::UnreadAnswers;
 use super::pieces::Pieces;
-use super::room::{ConnectionRoom, RoomWaiter};
 use crate::coalesce::OpenStream;
 use crate::streams;
 
 /// The state of one unread answer. Dropping it removes the answer from the connection's unread answers.
 pub(super) struct OutgoingBody {
-    answers: Arc<Mutex<AnswersUnderWay>>,
-    waiter: RoomWaiter,
+    answers: Arc<Mutex<UnreadAnswers>>,
+    waiter: CapacityWaiter,
     number: u64,
-    held: usize,
+    pending_bytes: usize,
     pieces: CountedPieces,
     /// The guard that counts the stream as open.
     _stream: OpenStream,
@@ -30,36 +30,36 @@ pub(super) struct OutgoingBody {
 
 impl OutgoingBody {
     pub(super) fn new(
-        room: &Arc<ConnectionRoom>,
-        answers: &Arc<Mutex<AnswersUnderWay>>,
-        lasts: bool,
+        capacity: &Arc<ConnectionCapacity>,
+        answers: &Arc<Mutex<UnreadAnswers>>,
+        is_long_running: bool,
         stream: OpenStream,
     ) -> Self {
-        let number = answers.lock().begin(Instant::now(), lasts, streams::stream());
-        let (answers, waiter) = (Arc::clone(answers), RoomWaiter::new(room));
-        Self { answers, waiter, number, held: 0, pieces: CountedPieces::default(), _stream: stream }
+        let number = answers.lock().begin(Instant::now(), is_long_running, streams::stream());
+        let (answers, waiter) = (Arc::clone(answers), CapacityWaiter::new(capacity));
+        Self { answers, waiter, number, pending_bytes: 0, pieces: CountedPieces::default(), _stream: stream }
     }
 
     /// Begins to wait until HTTP/2 accepts this data, and returns the data for the connection. Data without a count is
     /// counted from now on. No earlier data may be pending.
-    fn hold_bytes(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
-        self.held = data.len();
-        self.progressed();
+    fn store_pending(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
+        self.pending_bytes = data.len();
+        self.record_progress();
         match counted {
-            Some(counted) => counted.until_dropped(data),
-            None => self.pieces.give(&self.waiter.room, data),
+            Some(counted) => counted.count_until_dropped(data),
+            None => self.pieces.count_piece(&self.waiter.capacity, data),
         }
     }
 
     /// Restarts the time limit of the answer: data became available, or HTTP/2 accepted some.
-    fn progressed(&self) {
-        self.answers.lock().progressed(Instant::now(), self.number, self.held);
+    fn record_progress(&self) {
+        self.answers.lock().record_progress(Instant::now(), self.number, self.pending_bytes);
     }
 
     /// Marks the pending data of an answer as accepted by HTTP/2.
     fn release(&mut self) {
-        if std::mem::take(&mut self.held) > 0 {
-            self.progressed();
+        if std::mem::take(&mut self.pending_bytes) > 0 {
+            self.record_progress();
             self.pieces.release();
         }
     }
@@ -74,7 +74,7 @@ impl Drop for OutgoingBody {
 
 /// The metered body of an answer. A piece counts as accepted when HTTP/2 polls the next piece.
 pub(super) struct Metered {
-    body: BegunBody,
+    body: PeekedBody,
     answer: OutgoingBody,
     /// True if the whole body is in memory. A body in memory counts as pending from its beginning to its end.
     is_whole: bool,
@@ -86,18 +86,18 @@ pub(super) struct Metered {
 
 impl Metered {
     /// Creates the body, with its whole data or without data. `reserved` is the reservation of either kind of body.
-    pub(super) fn new(body: BegunBody, answer: OutgoingBody, whole: Option<Bytes>, reserved: Option<Counted>) -> Self {
+    pub(super) fn new(body: PeekedBody, answer: OutgoingBody, whole: Option<Bytes>, reserved: Option<Counted>) -> Self {
         let mut metered = Self { body, answer, is_whole: whole.is_some(), reserved, rest: Pieces::default() };
         if let Some(data) = whole {
-            metered.hold_bytes(data);
+            metered.store_pending(data);
         }
         metered
     }
 
     /// Stores an answer's data for the next polls.
-    fn hold_bytes(&mut self, data: Bytes) {
+    fn store_pending(&mut self, data: Bytes) {
         let counted = self.reserved.take().filter(|counted| counted.bytes() == data.len());
-        self.rest = Pieces::new(self.answer.hold_bytes(data, counted));
+        self.rest = Pieces::new(self.answer.store_pending(data, counted));
     }
 }
 
@@ -110,13 +110,13 @@ impl http_body::Body for Metered {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         if let Some(piece) = self.rest.next() {
-            self.answer.progressed();
+            self.answer.record_progress();
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         if !self.is_whole {
             self.answer.release();
             // A body with a reservation must not wait for its own reserved bytes.
-            if self.reserved.is_none() && !self.answer.waiter.has_room(cx) {
+            if self.reserved.is_none() && !self.answer.waiter.has_capacity(cx) {
                 return Poll::Pending;
             }
         }
@@ -130,7 +130,7 @@ impl http_body::Body for Metered {
                 return Poll::Pending;
             }
             Ok(data) => {
-                self.hold_bytes(data);
+                self.store_pending(data);
                 Frame::data(self.rest.next().unwrap_or_default())
             }
             Err(other) => other,
@@ -143,7 +143,7 @@ impl http_body::Body for Metered {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held = self.rest.len() as u64;
-        self.body.size_hint().exact().map_or_else(SizeHint::default, |rest| SizeHint::with_exact(held + rest))
+        let pending_bytes = self.rest.len() as u64;
+        self.body.size_hint().exact().map_or_else(SizeHint::default, |rest| SizeHint::with_exact(pending_bytes + rest))
     }
 }

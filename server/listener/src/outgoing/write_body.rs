@@ -10,18 +10,18 @@ use futures::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tributary_apimachinery::body::{Body, BoxError};
 
-use super::room::ConnectionRoom;
+use super::capacity::ConnectionCapacity;
 
 /// The error at the end of a request body without capacity for the answer. The listener replaces the handler's answer
 /// with 429.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no room for the answer on the connection (--max-unread-bytes)")]
-struct NoRoom;
+struct NoCapacity;
 
 /// A request body whose last frame waits for capacity on the connection.
 pub(super) struct WriteBody {
     body: Body,
-    room: Arc<ConnectionRoom>,
+    capacity: Arc<ConnectionCapacity>,
     end: End,
     /// The flag that is set after a timeout without capacity for the answer.
     is_refused: Arc<AtomicBool>,
@@ -33,15 +33,15 @@ enum End {
     /// The last frame, or the end of a body without a last frame, waits for capacity.
     Waiting {
         last: Option<Frame<Bytes>>,
-        room: BoxFuture<'static, bool>,
+        capacity: BoxFuture<'static, bool>,
     },
     Passed,
 }
 
 impl WriteBody {
     /// Delays the end of a body. Sets `is_refused` after a timeout without capacity.
-    pub(super) fn new(body: Body, room: &Arc<ConnectionRoom>, is_refused: Arc<AtomicBool>) -> Self {
-        Self { body, room: Arc::clone(room), end: End::Open, is_refused }
+    pub(super) fn new(body: Body, capacity: &Arc<ConnectionCapacity>, is_refused: Arc<AtomicBool>) -> Self {
+        Self { body, capacity: Arc::clone(capacity), end: End::Open, is_refused }
     }
 }
 
@@ -61,15 +61,15 @@ impl HttpBody for WriteBody {
                         None => None,
                         more => return Poll::Ready(more),
                     };
-                    let room = Arc::clone(&self.room);
-                    self.end = End::Waiting { last, room: Box::pin(async move { room.wait(0).await }) };
+                    let capacity = Arc::clone(&self.capacity);
+                    self.end = End::Waiting { last, capacity: Box::pin(async move { capacity.wait(0).await }) };
                 }
-                End::Waiting { last, room } => {
-                    let (has_room, last) = (ready!(room.as_mut().poll(cx)), last.take());
+                End::Waiting { last, capacity } => {
+                    let (has_capacity, last) = (ready!(capacity.as_mut().poll(cx)), last.take());
                     self.end = End::Passed;
-                    if !has_room {
+                    if !has_capacity {
                         self.is_refused.store(true, Ordering::Relaxed);
-                        return Poll::Ready(Some(Err(Box::new(NoRoom))));
+                        return Poll::Ready(Some(Err(Box::new(NoCapacity))));
                     }
                     return Poll::Ready(last.map(Ok));
                 }

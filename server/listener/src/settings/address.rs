@@ -44,7 +44,7 @@ impl ListenAddress {
     ///
     /// # Errors
     /// [`ListenAddressError::NotLoopback`].
-    pub fn for_one_person(self) -> Result<Self, ListenAddressError> {
+    pub fn without_client_authentication(self) -> Result<Self, ListenAddressError> {
         if self.is_loopback() { Ok(self) } else { Err(ListenAddressError::NotLoopback(self.0)) }
     }
 
@@ -53,7 +53,7 @@ impl ListenAddress {
     ///
     /// # Errors
     /// [`ListenAddressError::NoCertificate`].
-    pub fn for_many(self, has_certificate: bool) -> Result<Self, ListenAddressError> {
+    pub fn with_client_authentication(self, has_certificate: bool) -> Result<Self, ListenAddressError> {
         if has_certificate || self.is_loopback() { Ok(self) } else { Err(ListenAddressError::NoCertificate(self.0)) }
     }
 
@@ -110,14 +110,17 @@ mod tests {
         ] {
             let address = text.parse::<ListenAddress>().unwrap();
             assert_eq!(address.to_string(), expected);
-            assert!(address.for_one_person().is_ok() && address.for_many(false).is_ok(), "{text}");
+            assert!(
+                address.without_client_authentication().is_ok() && address.with_client_authentication(false).is_ok(),
+                "{text}"
+            );
         }
         for text in ["0.0.0.0:7443", "[::]:7443", "10.0.0.1:7443", "[fe80::1]:1", "[::ffff:10.0.0.1]:1"] {
             let address = text.parse::<ListenAddress>().unwrap();
-            assert!(address.for_many(true).is_ok(), "{text}");
-            let error = address.for_many(false).unwrap_err().to_string();
+            assert!(address.with_client_authentication(true).is_ok(), "{text}");
+            let error = address.with_client_authentication(false).unwrap_err().to_string();
             assert!(error.contains("--tls-cert-file"), "{error}");
-            let error = address.for_one_person().unwrap_err();
+            let error = address.without_client_authentication().unwrap_err();
             assert!(matches!(error, ListenAddressError::NotLoopback(_)), "{text}");
             assert!(error.to_string().contains("ssh -L"), "{error}");
         }

@@ -7,16 +7,16 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// The divisor for unauthenticated connections: a quarter of all connections, 1,024 of 4,096. A client authenticates
 /// with its first request, some milliseconds after it connects. So few connections are unauthenticated unless a client
 /// floods.
-pub(crate) const CONNECTIONS_PART: usize = 4;
+pub(crate) const UNAUTHENTICATED_DIVISOR: usize = 4;
 
 /// The default of `--max-unread-bytes`: the unread bytes of answers to all clients together. With 256 MiB, 15
-/// connections that read nothing have `HELD_BYTES_MAX` each, and further connections share the remaining bytes. An
+/// connections that read nothing have `CONNECTION_UNREAD_BYTES_MAX` each, and further connections share the remaining bytes. An
 /// active reader has a few unread frames.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
 /// The limit of unread bytes of one connection. 16 MiB are 1,024 frames of 16 KiB, or 16 large objects. An active
 /// reader has a few unread frames.
-pub(crate) const HELD_BYTES_MAX: usize = 16 << 20;
+pub(crate) const CONNECTION_UNREAD_BYTES_MAX: usize = 16 << 20;
 
 /// The most headers of a request. An impersonating client sends one `Impersonate-Group` for each group, and hyper's
 /// limit of 100 for HTTP/1.1 is too small. HTTP/2 itself has no limit: it encodes a repeated header in one byte, but

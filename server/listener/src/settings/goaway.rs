@@ -31,7 +31,7 @@ impl FromStr for GoawayChance {
 
 impl GoawayChance {
     /// Draws whether a request with this HTTP version is the last on its connection.
-    pub(crate) fn falls_on(self, version: Version) -> bool {
+    pub(crate) fn is_drawn(self, version: Version) -> bool {
         // With a probability of 0, no random number is drawn.
         self.0 > 0.0 && version == Version::HTTP_2 && self.includes(rand::random())
     }
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn goaway_chance_applies_to_http2_only() {
         let always = GoawayChance(1.0);
-        assert!(always.falls_on(Version::HTTP_2) && !always.falls_on(Version::HTTP_11));
-        assert!(!GoawayChance::default().falls_on(Version::HTTP_2));
+        assert!(always.is_drawn(Version::HTTP_2) && !always.is_drawn(Version::HTTP_11));
+        assert!(!GoawayChance::default().is_drawn(Version::HTTP_2));
         let some = GoawayChance(0.02);
         assert!(
             some.includes(0.0) && some.includes(0.0199) && !some.includes(0.02) && !GoawayChance(0.0).includes(0.0)

@@ -16,7 +16,7 @@ use tributary_audit::{
     source_ips,
 };
 use tributary_authentication::{Reach, UserInfo, names_beyond_member};
-use tributary_proxy::{GivenIdentity, GivenPart};
+use tributary_proxy::{ClientImpersonation, ImpersonationPart};
 use tributary_router::{Peer, User};
 
 use super::emission::Emission;
@@ -162,15 +162,15 @@ fn audited(user: &UserInfo) -> AuditedUser<'_> {
 /// Returns the impersonated user as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
     // Clusters refuse invalid impersonation headers, so an invalid header impersonates nobody.
-    let given = GivenIdentity::from_headers(headers).ok()??;
+    let given = ClientImpersonation::from_headers(headers).ok()??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut user = UserInfo::default();
     for (_, part) in given.parts() {
         match part {
-            GivenPart::User(value) => user.username = text(value),
-            GivenPart::Uid(value) => user.uid = text(value),
-            GivenPart::Group(value) => user.groups.push(text(value)),
-            GivenPart::Extra(key, value) => user.extra.entry(text(&key)).or_default().push(text(value)),
+            ImpersonationPart::User(value) => user.username = text(value),
+            ImpersonationPart::Uid(value) => user.uid = text(value),
+            ImpersonationPart::Group(value) => user.groups.push(text(value)),
+            ImpersonationPart::Extra(key, value) => user.extra.entry(text(&key)).or_default().push(text(value)),
         }
     }
     to_raw_value(&user.impersonated()).ok()

@@ -17,14 +17,14 @@ use crate::bodies::{BodyObserver, ObservedBody};
 
 /// The observed part of a body. The stored frames share memory with the frames for the body's reader.
 #[derive(Debug, Default)]
-pub(crate) struct Passed {
+pub(crate) struct ObservedBytes {
     frames: Vec<Bytes>,
     bytes: usize,
     pub(crate) is_whole: bool,
 }
 
-impl BodyObserver for Passed {
-    fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {
+impl BodyObserver for ObservedBytes {
+    fn observed(&mut self, data: Option<&Bytes>, is_whole: bool) {
         self.is_whole = is_whole;
         let Some(data) = data else { return };
         self.bytes = self.bytes.saturating_add(data.len());
@@ -35,14 +35,14 @@ impl BodyObserver for Passed {
     }
 }
 
-impl Passed {
+impl ObservedBytes {
     /// Returns whether the body exceeds the size limit of bodies in events.
     pub(crate) fn is_too_long(&self) -> bool {
         self.bytes > BODY_BYTES_MAX
     }
 
     /// Returns the number of stored bytes; 0 for a body that is too long.
-    pub(crate) fn kept_bytes(&self) -> usize {
+    pub(crate) fn stored_bytes(&self) -> usize {
         if self.is_too_long() { 0 } else { self.bytes }
     }
 
@@ -53,69 +53,69 @@ impl Passed {
 
 /// The observed part of a request's body. The audit may read it while the handler still reads the body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SharedPassed(Arc<Mutex<Passed>>);
+pub(crate) struct SharedObservedBytes(Arc<Mutex<ObservedBytes>>);
 
-impl SharedPassed {
+impl SharedObservedBytes {
     /// Calls a function with the observed part, under its lock.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Passed) -> T) -> T {
-        look(&self.0.lock())
+    pub(crate) fn with_observed<T>(&self, with_observed: impl FnOnce(&ObservedBytes) -> T) -> T {
+        with_observed(&self.0.lock())
     }
 }
 
-impl BodyObserver for SharedPassed {
-    fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {
-        self.0.lock().passed(data, is_whole);
+impl BodyObserver for SharedObservedBytes {
+    fn observed(&mut self, data: Option<&Bytes>, is_whole: bool) {
+        self.0.lock().observed(data, is_whole);
     }
 }
 
 /// Wraps a request's body in an observer. The handler may read only a part of the body, or nothing.
-pub(crate) fn noted(body: Body) -> (Body, SharedPassed) {
-    let passed = SharedPassed::default();
-    passed.0.lock().is_whole = body.is_end_stream();
-    (ObservedBody::new(body, passed.clone()).boxed_unsync(), passed)
+pub(crate) fn observe_request(body: Body) -> (Body, SharedObservedBytes) {
+    let observed = SharedObservedBytes::default();
+    observed.0.lock().is_whole = body.is_end_stream();
+    (ObservedBody::new(body, observed.clone()).boxed_unsync(), observed)
 }
 
 /// The observed part of an answer's body; `None` if the audit event omits the body.
 #[derive(Default)]
-struct KeptAnswer(Option<Passed>);
+struct RecordedAnswer(Option<ObservedBytes>);
 
-impl BodyObserver for KeptAnswer {
-    fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {
-        if let Some(passed) = &mut self.0 {
-            passed.passed(data, is_whole);
+impl BodyObserver for RecordedAnswer {
+    fn observed(&mut self, data: Option<&Bytes>, is_whole: bool) {
+        if let Some(observed) = &mut self.0 {
+            observed.observed(data, is_whole);
         }
     }
 }
 
 /// The function that runs at the end of an answer. Its argument is the observed part, if the event includes the body.
-type Ending = Box<dyn FnOnce(Option<Passed>) -> Emission + Send>;
+type EndCallback = Box<dyn FnOnce(Option<ObservedBytes>) -> Emission + Send>;
 
 /// The body of an audited answer. Its last event is written before the client receives the end of the body, or when the
 /// client disconnects.
 pub(crate) struct AuditedBody {
-    body: ObservedBody<KeptAnswer>,
+    body: ObservedBody<RecordedAnswer>,
     /// The function that writes the last event; `None` after the writing has begun.
-    ending: Option<Ending>,
-    /// The pending write of the last event. `held` contains the answer's last frame until the write completes.
+    on_end: Option<EndCallback>,
+    /// The pending write of the last event. `last_frame` contains the answer's last frame until the write completes.
     emission: Option<Emission>,
-    held: Option<Frame<Bytes>>,
+    last_frame: Option<Frame<Bytes>>,
 }
 
 impl AuditedBody {
-    /// Wraps an answer's body. With `keeps`, the body's data is stored for the event.
+    /// Wraps an answer's body. With `stores_body`, the body's data is stored for the event.
     pub(crate) fn boxed(
         body: Body,
-        keeps: bool,
-        ending: impl FnOnce(Option<Passed>) -> Emission + Send + 'static,
+        stores_body: bool,
+        on_end: impl FnOnce(Option<ObservedBytes>) -> Emission + Send + 'static,
     ) -> Body {
-        let body = ObservedBody::new(body, KeptAnswer(keeps.then(Passed::default)));
-        Self { body, ending: Some(Box::new(ending)), emission: None, held: None }.boxed_unsync()
+        let body = ObservedBody::new(body, RecordedAnswer(stores_body.then(ObservedBytes::default)));
+        Self { body, on_end: Some(Box::new(on_end)), emission: None, last_frame: None }.boxed_unsync()
     }
 
     /// Begins to write the last event of the request.
     fn end(&mut self) -> Option<Emission> {
-        let passed = self.body.observer().0.take();
-        self.ending.take().map(|ending| ending(passed))
+        let observed = self.body.observer().0.take();
+        self.on_end.take().map(|on_end| on_end(observed))
     }
 }
 
@@ -124,14 +124,14 @@ impl hyper::body::Body for AuditedBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.emission.is_none() && self.ending.is_some() {
+        if self.emission.is_none() && self.on_end.is_some() {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     if !self.body.is_end_stream() {
                         return Poll::Ready(Some(Ok(frame)));
                     }
                     // A client takes the last frame as the end of the answer, so the event must be written first.
-                    self.held = Some(frame);
+                    self.last_frame = Some(frame);
                     self.emission = self.end();
                 }
                 Some(Err(error)) => {
@@ -148,17 +148,17 @@ impl hyper::body::Body for AuditedBody {
             ready!(Pin::new(emission).poll(cx));
             self.emission = None;
         }
-        Poll::Ready(self.held.take().map(Ok))
+        Poll::Ready(self.last_frame.take().map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ending.is_none() && self.emission.is_none() && self.held.is_none()
+        self.on_end.is_none() && self.emission.is_none() && self.last_frame.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         let rest = self.body.size_hint();
-        let held = self.held.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
-        rest.exact().map_or(rest, |rest| SizeHint::with_exact(held + rest))
+        let last_frame = self.last_frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
+        rest.exact().map_or(rest, |rest| SizeHint::with_exact(last_frame + rest))
     }
 }
 
@@ -181,8 +181,8 @@ mod tests {
     #[tokio::test]
     async fn audited_body_keeps_its_length_while_the_event_is_written() {
         let (written, is_written) = oneshot::channel();
-        let ending = |_| Emission::waiting(async { is_written.await.unwrap_or(false) });
-        let mut body = AuditedBody::boxed(full("answer"), false, ending);
+        let on_end = |_| Emission::waiting(async { is_written.await.unwrap_or(false) });
+        let mut body = AuditedBody::boxed(full("answer"), false, on_end);
         assert_eq!(body.size_hint().exact(), Some(6));
         assert!(futures::poll!(body.frame()).is_pending());
         assert_eq!(body.size_hint().exact(), Some(6));

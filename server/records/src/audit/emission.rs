@@ -20,7 +20,7 @@ impl Emission {
     }
 
     /// Changes the result to `true`: the request waits for the write, and is processed even after a failed write.
-    pub(crate) fn in_any_case(self) -> Self {
+    pub(crate) fn ignore_failure(self) -> Self {
         match self {
             Self::Done(_) => Self::Done(true),
             Self::Waiting(emission) => Self::waiting(async {

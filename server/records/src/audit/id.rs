@@ -7,14 +7,14 @@ use tributary_router::AUDIT_ID;
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 
 /// The offset of each byte's two hexadecimal digits in the text of a UUID.
-const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+const DIGIT_OFFSETS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 /// Generates an audit ID: a random UUID (RFC 9562, version 4).
 pub(crate) fn new_audit_id() -> HeaderValue {
     let bits = rand::random::<u128>() & !(0xf << 76 | 0b11 << 62) | 4 << 76 | 0b10 << 62;
     // Every request gets an ID, and `format!` takes ten times as long as this loop.
     let mut text = [b'-'; 36];
-    for (place, byte) in PLACES.into_iter().zip(bits.to_be_bytes()) {
+    for (place, byte) in DIGIT_OFFSETS.into_iter().zip(bits.to_be_bytes()) {
         text[place] = HEXADECIMAL[usize::from(byte >> 4)];
         text[place + 1] = HEXADECIMAL[usize::from(byte & 0xf)];
     }
@@ -23,12 +23,12 @@ pub(crate) fn new_audit_id() -> HeaderValue {
 
 /// The longest accepted audit ID from a client, in bytes. kube-apiserver's log has the same limit (`maxAuditIDLength`
 /// in apiserver's `pkg/audit/context.go`). Every event contains the ID, even for an unauthenticated request.
-const GIVEN_BYTES_MAX: usize = 64;
+const CLIENT_ID_BYTES_MAX: usize = 64;
 
 /// Returns the client's audit ID, if the ID is short enough and printable.
-pub(crate) fn given_audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn client_audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_well = |given: &&HeaderValue| {
-        !given.is_empty() && given.len() <= GIVEN_BYTES_MAX && given.as_bytes().iter().all(u8::is_ascii_graphic)
+        !given.is_empty() && given.len() <= CLIENT_ID_BYTES_MAX && given.as_bytes().iter().all(u8::is_ascii_graphic)
     };
     // The ID is copied, because a slice would retain the memory of the whole request head until the answer ends.
     headers.get(AUDIT_ID).filter(is_well).and_then(|given| HeaderValue::from_bytes(given.as_bytes()).ok())
@@ -36,7 +36,7 @@ pub(crate) fn given_audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// Adds the audit ID to an answer. The value is marked as sensitive, so that HPACK does not put it into HTTP/2's
 /// dynamic table: an ID is sent only once, and would displace headers that are sent repeatedly.
-pub(crate) fn marked(mut response: Response<Body>, mut id: HeaderValue) -> Response<Body> {
+pub(crate) fn add_audit_id(mut response: Response<Body>, mut id: HeaderValue) -> Response<Body> {
     id.set_sensitive(true);
     response.headers_mut().insert(AUDIT_ID, id);
     response
@@ -52,7 +52,7 @@ mod tests {
             [("a-1", true), ("", false), ("a b", false), (&"a".repeat(64), true), (&"a".repeat(65), false)]
         {
             let headers = HeaderMap::from_iter([(AUDIT_ID, HeaderValue::try_from(given).unwrap())]);
-            assert_eq!(given_audit_id(&headers).is_some(), is_taken, "{given}");
+            assert_eq!(client_audit_id(&headers).is_some(), is_taken, "{given}");
         }
     }
 
@@ -61,7 +61,7 @@ mod tests {
     fn audit_id_of_a_client_does_not_retain_the_request_head() {
         let head = bytes::Bytes::from(b"one and much more".to_vec());
         let headers = HeaderMap::from_iter([(AUDIT_ID, HeaderValue::from_maybe_shared(head.slice(..3)).unwrap())]);
-        let given = given_audit_id(&headers).unwrap();
+        let given = client_audit_id(&headers).unwrap();
         drop(headers);
         assert!(given == "one" && head.is_unique());
     }

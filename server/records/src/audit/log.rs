@@ -9,7 +9,7 @@ use super::emission::Emission;
 use super::error::AuditError;
 use super::metrics::AuditMetrics;
 use super::settings::{AuditLogSettings, AuditMode};
-use super::together::SharedOutput;
+use super::shared_output::SharedOutput;
 use crate::line_log::{Batch, Output, Target, open_target};
 
 /// The log backend of the audit log, in batch or blocking mode.
@@ -48,7 +48,7 @@ impl LogSink {
     pub(crate) fn write(&self, line: &Bytes) -> Emission {
         match self {
             Self::Blocking { output, strict: true } => output.write(line),
-            Self::Blocking { output, strict: false } => output.write(line).in_any_case(),
+            Self::Blocking { output, strict: false } => output.write(line).ignore_failure(),
             Self::Batch(batch) => {
                 batch.write(line.clone());
                 Emission::Done(true)

@@ -14,10 +14,10 @@ use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
 use tributary_router::{Answer, ClientUpgrade, RequestTrace};
 
 use super::auditor::Auditor;
-use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
+use super::bodies::{AuditedBody, ObservedBytes, SharedObservedBytes, observe_request};
 use super::emission::Emission;
-use super::id::marked;
-use crate::bodies::at_hand;
+use super::id::add_audit_id;
+use crate::bodies::take_in_memory;
 
 /// The size above which a blocking thread parses a body and serializes the event, in bytes of JSON. Parsing reads about
 /// 100 MB a second, so 64 KiB take about half a millisecond. Longer work on the reactor's thread would delay other
@@ -37,7 +37,7 @@ pub struct Trail {
     is_long_running: bool,
     /// True if the head of the request's answer was sent.
     is_answered: bool,
-    request: Option<NotedRequest>,
+    request: Option<ObservedRequest>,
     /// The content type and compression of the answer's body; the default until the answer arrives.
     response_form: BodyForm,
     /// The receiver that fails when the tunnel of an upgraded connection ends.
@@ -52,7 +52,7 @@ struct BodyForm {
 
 impl BodyForm {
     /// Estimates the cost of parsing a body, in bytes of JSON with the same parsing time.
-    fn work(&self, bytes: usize) -> usize {
+    fn parsing_cost(&self, bytes: usize) -> usize {
         match Format::from_content_type(&self.content_type) {
             Some(Format::Yaml | Format::ApplyYaml) => bytes.saturating_mul(YAML_COST),
             _ => bytes,
@@ -60,27 +60,27 @@ impl BodyForm {
     }
 
     /// Reads the content type of a request. Tributary never decompresses an audited request.
-    fn of_request(headers: &HeaderMap) -> Self {
+    fn for_request(headers: &HeaderMap) -> Self {
         let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         Self { content_type: value.unwrap_or_default().to_owned(), is_compressed: false }
     }
 
     /// Reads the form of an answer. Every `Content-Encoding` counts as gzip, because members send no other encoding.
-    fn of_response(headers: &HeaderMap) -> Self {
-        Self { is_compressed: headers.contains_key(CONTENT_ENCODING), ..Self::of_request(headers) }
+    fn for_response(headers: &HeaderMap) -> Self {
+        Self { is_compressed: headers.contains_key(CONTENT_ENCODING), ..Self::for_request(headers) }
     }
 }
 
-struct NotedRequest {
+struct ObservedRequest {
     form: BodyForm,
-    passed: SharedPassed,
+    observed: SharedObservedBytes,
 }
 
 /// Adds the router's annotations to an event.
 fn add_trace_annotations(event: &mut Event, trace: &RequestTrace) {
-    if trace.is_not_let() {
+    if trace.is_impersonation_denied() {
         event.set_impersonation_refused();
-    } else if trace.is_told_to_all() {
+    } else if trace.is_same_for_all_users() {
         event.set_impersonation_undecided();
     }
     event.annotate(Annotation::AnsweredBy, trace.answered_by());
@@ -106,7 +106,7 @@ impl Trail {
     pub(crate) fn follow_upgrade(&mut self, upgrade: Option<&ClientUpgrade>) {
         if let (Some(_), Some(upgrade)) = (&self.event, upgrade) {
             let (ended, tunnel) = oneshot::channel();
-            upgrade.permits.push(Permit::keeping(ended));
+            upgrade.permits.push(Permit::from_guard(ended));
             self.tunnel = Some(tunnel);
         }
     }
@@ -116,8 +116,8 @@ impl Trail {
         if self.is_long_running || !self.event.as_ref().is_some_and(Event::wants_request_body) {
             return body;
         }
-        let (body, passed) = noted(body);
-        self.request = Some(NotedRequest { form: BodyForm::of_request(headers), passed });
+        let (body, observed) = observe_request(body);
+        self.request = Some(ObservedRequest { form: BodyForm::for_request(headers), observed });
         body
     }
 
@@ -129,7 +129,7 @@ impl Trail {
     }
 
     async fn finish_response(mut self, response: Response<Body>, has_panicked: bool) -> Response<Body> {
-        let mut response = marked(response, self.id.clone());
+        let mut response = add_audit_id(response, self.id.clone());
         let code = response.status();
         let Some(event) = &mut self.event else { return response };
         self.is_answered = true;
@@ -142,7 +142,7 @@ impl Trail {
             return response;
         }
         if self.is_long_running {
-            response = self.started(response).await;
+            response = self.write_response_started(response).await;
         }
         if code == StatusCode::SWITCHING_PROTOCOLS {
             tokio::spawn(self.follow_tunnel());
@@ -150,34 +150,34 @@ impl Trail {
         }
         let wants_body = self.event.as_ref().is_some_and(|event| event.wants_response_body(code.as_u16()));
         let is_error = code.is_client_error() || code.is_server_error();
-        let keeps = wants_body && (is_error || !self.is_long_running);
-        if !keeps {
+        let stores_body = wants_body && (is_error || !self.is_long_running);
+        if !stores_body {
             let (head, body) = response.into_parts();
-            return match at_hand(body) {
+            return match take_in_memory(body) {
                 Ok(body) => {
                     self.end(Stage::ResponseComplete, None).await;
                     Response::from_parts(head, body)
                 }
-                Err(body) => Response::from_parts(head, self.followed(body, false)),
+                Err(body) => Response::from_parts(head, self.observe_response(body, false)),
             };
         }
-        self.response_form = BodyForm::of_response(response.headers());
+        self.response_form = BodyForm::for_response(response.headers());
         if hyper::body::Body::is_end_stream(response.body()) {
             self.end(Stage::ResponseComplete, None).await;
             return response;
         }
-        response.map(|body| self.followed(body, true))
+        response.map(|body| self.observe_response(body, true))
     }
 
     /// Writes the event of stage ResponseStarted. As in kube-apiserver, the event of a refusal includes the body with
     /// the reason. The body of a refusal is in memory.
-    async fn started(&mut self, response: Response<Body>) -> Response<Body> {
+    async fn write_response_started(&mut self, response: Response<Body>) -> Response<Body> {
         let (head, body) = response.into_parts();
         let is_error = head.status.is_client_error() || head.status.is_server_error();
-        let form = BodyForm::of_response(&head.headers);
+        let form = BodyForm::for_response(&head.headers);
         let body = match body {
             body if !is_error || form.is_compressed => body,
-            body => match at_hand(body).map(BodyExt::collect).map(FutureExt::now_or_never) {
+            body => match take_in_memory(body).map(BodyExt::collect).map(FutureExt::now_or_never) {
                 Ok(Some(Ok(refusal))) => {
                     let refusal = refusal.to_bytes();
                     if let Some(event) = &mut self.event {
@@ -186,7 +186,7 @@ impl Trail {
                     }
                     full(refusal)
                 }
-                // `at_hand` returns only bodies in memory, so `collect` never waits.
+                // `take_in_memory` returns only bodies in memory, so `collect` never waits.
                 Ok(_) => empty(),
                 Err(body) => body,
             },
@@ -196,13 +196,13 @@ impl Trail {
     }
 
     /// Wraps the answer's body. The event of stage ResponseComplete is written at the end of the body.
-    fn followed(self, body: Body, keeps: bool) -> Body {
-        AuditedBody::boxed(body, keeps, move |passed| self.complete(passed))
+    fn observe_response(self, body: Body, stores_body: bool) -> Body {
+        AuditedBody::boxed(body, stores_body, move |observed| self.write_response_complete(observed))
     }
 
     /// Writes the event of stage ResponseComplete. The event includes the answer's body only if all of it was observed.
-    fn complete(mut self, passed: Option<Passed>) -> Emission {
-        self.end(Stage::ResponseComplete, passed)
+    fn write_response_complete(mut self, observed: Option<ObservedBytes>) -> Emission {
+        self.end(Stage::ResponseComplete, observed)
     }
 
     /// Writes the event of stage ResponseComplete when an upgraded connection closes.
@@ -225,7 +225,7 @@ impl Trail {
     }
 
     /// Writes the event of the request's last stage.
-    fn end(&mut self, stage: Stage, answer: Option<Passed>) -> Emission {
+    fn end(&mut self, stage: Stage, answer: Option<ObservedBytes>) -> Emission {
         let Some(mut event) = self.event.take() else { return Emission::Done(true) };
         if !event.has(stage) {
             return Emission::Done(true);
@@ -234,18 +234,20 @@ impl Trail {
         let request = self.request.take();
         let response_form = std::mem::take(&mut self.response_form);
         let auditor = Arc::clone(&self.auditor);
-        let of_request = |request: &NotedRequest| request.form.work(request.passed.look(Passed::kept_bytes));
-        let work = request.as_ref().map_or(0, of_request)
-            + answer.as_ref().map_or(0, |answer| response_form.work(answer.kept_bytes()));
+        let for_request = |request: &ObservedRequest| {
+            request.form.parsing_cost(request.observed.with_observed(ObservedBytes::stored_bytes))
+        };
+        let parsing_cost = request.as_ref().map_or(0, for_request)
+            + answer.as_ref().map_or(0, |answer| response_form.parsing_cost(answer.stored_bytes()));
         let fill = move |event: &mut Event| {
-            if let Some(NotedRequest { form, passed }) = &request {
-                passed.look(|passed| with_body(passed, form, |body| event.set_request_body(body)));
+            if let Some(ObservedRequest { form, observed }) = &request {
+                observed.with_observed(|observed| with_body(observed, form, |body| event.set_request_body(body)));
             }
             if let Some(answer) = &answer {
                 with_body(answer, &response_form, |body| event.set_response_body(body));
             }
         };
-        if work <= LONG_BYTES {
+        if parsing_cost <= LONG_BYTES {
             fill(&mut event);
             return auditor.write(&event, stage);
         }
@@ -279,28 +281,28 @@ impl Drop for Trail {
     }
 }
 
-/// Passes a complete body to `note`. Passes [`AuditBody::TooLong`] for a body above the size limit, and nothing for an
+/// Passes a complete body to `add_body`. Passes [`AuditBody::TooLong`] for a body above the size limit, and nothing for an
 /// incomplete body.
-fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)) {
-    if passed.is_too_long() {
-        note(&AuditBody::TooLong);
+fn with_body(observed: &ObservedBytes, form: &BodyForm, add_body: impl FnOnce(&AuditBody<'_>)) {
+    if observed.is_too_long() {
+        add_body(&AuditBody::TooLong);
         return;
     }
-    if !passed.is_whole {
+    if !observed.is_whole {
         return;
     }
-    let text = passed.text();
+    let text = observed.text();
     let BodyForm { content_type, is_compressed } = form;
     if !is_compressed {
-        note(&AuditBody::Whole { content_type, bytes: &text });
+        add_body(&AuditBody::Whole { content_type, bytes: &text });
         return;
     }
     let mut bytes = Vec::new();
     let decoder = flate2::read::MultiGzDecoder::new(text.as_slice());
     let limit = BODY_BYTES_MAX as u64 + 1;
     match std::io::Read::read_to_end(&mut std::io::Read::take(decoder, limit), &mut bytes) {
-        Ok(read) if read > BODY_BYTES_MAX => note(&AuditBody::TooLong),
-        Ok(_) => note(&AuditBody::Whole { content_type, bytes: &bytes }),
+        Ok(read) if read > BODY_BYTES_MAX => add_body(&AuditBody::TooLong),
+        Ok(_) => add_body(&AuditBody::Whole { content_type, bytes: &bytes }),
         // The encoding is not gzip, although members send no other encoding.
         Err(_) => {}
     }
@@ -313,7 +315,7 @@ mod tests {
     use tributary_apimachinery::Mount;
     use tributary_router::{RequestArrival, RequestContext};
 
-    use super::super::received::AuditedRequest;
+    use super::super::audited_request::AuditedRequest;
     use super::*;
     use crate::audit::settings::{AuditLogSettings, AuditMode, AuditSettings};
     use crate::line_log::Rotation;
@@ -327,7 +329,7 @@ mod tests {
             ("application/apply-patch+yaml; charset=utf-8", LONG_BYTES, true),
         ] {
             let form = BodyForm { content_type: content_type.to_owned(), is_compressed: false };
-            assert_eq!(form.work(bytes) > LONG_BYTES, is_long, "{content_type} {bytes}");
+            assert_eq!(form.parsing_cost(bytes) > LONG_BYTES, is_long, "{content_type} {bytes}");
         }
     }
 
@@ -355,10 +357,10 @@ mod tests {
             let read = http::Uri::from_static("/api/v1/namespaces/n/pods/read/exec");
             let mut arrival = RequestArrival::new(Mount::Merged, &http::Method::POST, &read);
             arrival.upgrade = Some(ClientUpgrade::new(hyper::upgrade::on(Request::new(()))));
-            let received = AuditedRequest::take_up(&auditor, &mut head, false);
+            let audited_request = AuditedRequest::assign_id(&auditor, &mut head, false);
             let sender = tributary_router::User::named("test", "ann").into();
             let context = RequestContext { arrival, sender };
-            let begun = received.begin(&head, empty(), &context, None).await;
+            let begun = audited_request.begin(&head, empty(), &context, None).await;
             let (trail, _) = begun.unwrap_or_else(|_| panic!("it is written"));
             let answer = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS).body(empty()).unwrap();
             trail.finish(answer.into()).await;

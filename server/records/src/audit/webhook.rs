@@ -26,13 +26,13 @@ use super::truncation::Truncation;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of attempts, and the factor by which each pause exceeds the previous pause
 /// (`DefaultRetryBackoffWithInitialDelay`).
-const TRIES: u32 = 5;
+const ATTEMPTS_MAX: u32 = 5;
 const BACKOFF_FACTOR: f64 = 1.5;
 /// The most concurrent requests in batch mode, independent of the rate limit.
 const IN_FLIGHT: usize = 15;
 /// The time limit for queued events at shutdown. The drain of the connections ends earlier, and a kubelet kills the
 /// process 30 s after SIGTERM.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Webhook {
     client: kube::Client,
@@ -76,8 +76,8 @@ impl WebhookSink {
                     TokenRate::with_interval(interval.unwrap_or(Duration::MAX), burst.unwrap_or(NonZeroU32::MIN))
                 });
                 let AuditWebhookSettings { batch_size: size, batch_wait: wait, truncation, .. } = *settings;
-                let lists = Lists { size, wait, truncation, throttle };
-                let task = tokio::spawn(gather(Arc::clone(&webhook), receiver, lists));
+                let lists = BatchLimits { size, wait, truncation, throttle };
+                let task = tokio::spawn(send_batches(Arc::clone(&webhook), receiver, lists));
                 WebhookMode::Batch { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
             }
         };
@@ -104,20 +104,20 @@ impl WebhookSink {
         matches!(self.mode, WebhookMode::Blocking { strict: true })
     }
 
-    /// Sends the queued events, for at most [`FAREWELL`].
+    /// Sends the queued events, for at most [`SHUTDOWN_TIMEOUT`].
     pub(crate) async fn shut_down(&self) {
         let WebhookMode::Batch { sender, task } = &self.mode else { return };
         drop(sender.lock().take());
         let task = task.lock().take();
         if let Some(task) = task
-            && timeout(FAREWELL, task).await.is_err()
+            && timeout(SHUTDOWN_TIMEOUT, task).await.is_err()
         {
             tracing::warn!("audit events are lost: their webhook does not take them");
         }
     }
 }
 
-struct Lists {
+struct BatchLimits {
     /// The most events in an EventList.
     size: usize,
     /// The longest time that an event waits until its EventList is full.
@@ -128,8 +128,8 @@ struct Lists {
 }
 
 /// Collects events into EventLists and sends them. Ends after the last sender is dropped.
-async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists: Lists) {
-    let Lists { size, wait, truncation, throttle } = lists;
+async fn send_batches(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists: BatchLimits) {
+    let BatchLimits { size, wait, truncation, throttle } = lists;
     let mut sent = SpentTokens::default();
     let places = Arc::new(Semaphore::new(IN_FLIGHT));
     while let Some(first) = events.recv().await {
@@ -168,10 +168,10 @@ impl Webhook {
     async fn deliver(&self, lines: Vec<Bytes>) -> bool {
         let body = Bytes::from(event_list(&lines));
         let mut pause = self.backoff;
-        for attempt in 1..=TRIES {
+        for attempt in 1..=ATTEMPTS_MAX {
             match self.post(body.clone()).await {
                 Ok(()) => return true,
-                Err(problem) if attempt == TRIES => {
+                Err(problem) if attempt == ATTEMPTS_MAX => {
                     tracing::error!(problem, events = lines.len(), "audit events are lost");
                 }
                 Err(problem) => {
@@ -344,7 +344,7 @@ mod tests {
     #[tokio::test]
     async fn failed_webhook_delivery_refuses_requests_only_in_strict_mode() {
         for (mode, goes_on) in [(AuditMode::Blocking, true), (AuditMode::BlockingStrict, false)] {
-            let (server, mut received) = webhook(TRIES as usize).await;
+            let (server, mut received) = webhook(ATTEMPTS_MAX as usize).await;
             let (sink, metrics) = sink(&server, mode, 1).await;
             assert_eq!(sink.write(LINE).await, goes_on, "{mode:?}");
             assert_eq!(lost(&metrics), 1);

@@ -81,12 +81,12 @@ impl LogFile {
         let bytes = file.metadata()?.len();
         let mut log = Self { path: path.to_owned(), rotation, file, bytes, compressing: None };
         // An earlier process may have ended before it compressed its rotated files.
-        log.compress_aside();
+        log.compress_rotated();
         Ok(log)
     }
 
     /// Returns whether the file may grow by this many bytes without rotation.
-    fn has_room(&self, bytes: usize) -> bool {
+    fn fits(&self, bytes: usize) -> bool {
         let Rotation { max_bytes, .. } = self.rotation;
         max_bytes == 0 || self.bytes == 0 || self.bytes.saturating_add(bytes as u64) <= max_bytes
     }
@@ -96,42 +96,42 @@ impl LogFile {
     /// # Errors
     /// The error of the operating system. The log file then stays in use.
     fn rotate_if_full(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
-        if self.has_room(bytes) {
+        if self.fits(bytes) {
             return Ok(());
         }
-        let aside = (0..1000)
+        let rotated = (0..1000)
             .filter_map(|later| now.checked_add(SignedDuration::from_millis(later)).ok())
-            .map(|time| name_of(&self.path, time))
+            .map(|time| rotated_path(&self.path, time))
             .find(|path| !path.exists() && !compressed(path).exists())
             .ok_or(io::ErrorKind::AlreadyExists)?;
-        fs::rename(&self.path, aside)?;
+        fs::rename(&self.path, rotated)?;
         self.file = open(&self.path)?;
         self.bytes = 0;
         self.remove_old(now);
-        self.compress_aside();
+        self.compress_rotated();
         Ok(())
     }
 
     /// Lists the rotated files with the times in their names.
-    fn aside(&self) -> Vec<(Timestamp, PathBuf)> {
+    fn rotated(&self) -> Vec<(Timestamp, PathBuf)> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-        entries.filter_map(|entry| Some((time_of(&self.path, &entry.file_name())?, entry.path()))).collect()
+        entries.filter_map(|entry| Some((parse_rotation_time(&self.path, &entry.file_name())?, entry.path()))).collect()
     }
 
     /// Compresses the rotated files on a background thread: 100 MB take a second, and must not delay writing. Files
     /// that are rotated during a compression wait for the next call.
-    fn compress_aside(&mut self) {
+    fn compress_rotated(&mut self) {
         if !self.rotation.compress || self.compressing.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
         let plain = |path: &PathBuf| !path.to_string_lossy().ends_with(COMPRESSED);
-        let aside: Vec<_> = self.aside().into_iter().map(|(_, path)| path).filter(plain).collect();
-        if aside.is_empty() {
+        let rotated: Vec<_> = self.rotated().into_iter().map(|(_, path)| path).filter(plain).collect();
+        if rotated.is_empty() {
             return;
         }
         let compress_all = move || {
-            for path in aside {
+            for path in rotated {
                 // A file that was removed during its compression is no error.
                 if let Err(error) = compress(&path)
                     && path.exists()
@@ -146,7 +146,7 @@ impl LogFile {
     /// Removes the rotated files above the limits. A failed removal is retried at the next rotation.
     fn remove_old(&self, now: Timestamp) {
         let Rotation { max_backups, max_age_days, .. } = self.rotation;
-        let backups = self.aside();
+        let backups = self.rotated();
         // During a compression, a rotated file exists plain and compressed. Both count as one backup, because they have
         // the same time.
         let newest: BTreeSet<_> = backups.iter().map(|(time, _)| Reverse(*time)).collect();
@@ -166,9 +166,9 @@ impl LogFile {
 }
 
 impl Target for LogFile {
-    fn make_room(&mut self, bytes: usize) {
+    fn begin_lines(&mut self, bytes: usize) {
         // Most writes need no rotation, and thus no reading of the clock.
-        if self.has_room(bytes) {
+        if self.fits(bytes) {
             return;
         }
         // After a failed rotation, lines are appended to the old file.
@@ -228,14 +228,14 @@ fn parts(path: &Path) -> (String, String) {
 }
 
 /// Returns the path of a log file that was rotated at this time.
-fn name_of(path: &Path, time: Timestamp) -> PathBuf {
+fn rotated_path(path: &Path, time: Timestamp) -> PathBuf {
     let (before, after) = parts(path);
     let time = time.to_zoned(TimeZone::UTC).strftime(TIME_FORMAT).to_string();
     path.with_file_name(format!("{before}{time}{after}"))
 }
 
 /// Parses the time in a rotated file's name. Returns `None` for other files.
-fn time_of(path: &Path, name: &OsStr) -> Option<Timestamp> {
+fn parse_rotation_time(path: &Path, name: &OsStr) -> Option<Timestamp> {
     let (before, after) = parts(path);
     let name = name.to_str()?;
     let time = name.strip_suffix(COMPRESSED).unwrap_or(name).strip_prefix(&before)?.strip_suffix(&after)?;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn add(log: &mut LogFile, line: &str) {
-        log.make_room(line.len());
+        log.begin_lines(line.len());
         log.write_all(line.as_bytes()).unwrap();
     }
 
@@ -278,11 +278,11 @@ mod tests {
             ("a.b.log", "a.b-2026-11-23T17-02-03.040.log"),
         ] {
             let path = Path::new(path);
-            let named = name_of(path, now);
+            let named = rotated_path(path, now);
             assert_eq!(named, Path::new(expected));
-            assert_eq!(time_of(path, named.file_name().unwrap()), Some(now));
+            assert_eq!(parse_rotation_time(path, named.file_name().unwrap()), Some(now));
             for other in ["audit.log", "audit-yesterday.log", "other-2026-11-23T17-02-03.040.log"] {
-                assert_eq!(time_of(path, OsStr::new(other)), None, "{other}");
+                assert_eq!(parse_rotation_time(path, OsStr::new(other)), None, "{other}");
             }
         }
     }
@@ -314,7 +314,7 @@ mod tests {
         let path = folder.path().join("audit.log");
         let mut log = LogFile::open(&path, Rotation { max_bytes: 10, ..NO_BOUNDS }).unwrap();
         add(&mut log, "a first\n");
-        log.make_room("second and long\n".len());
+        log.begin_lines("second and long\n".len());
         // A disk may accept only a part of a line with one call.
         log.write_all(b"sec").unwrap();
         log.write_all(b"ond and long\n").unwrap();
@@ -328,16 +328,16 @@ mod tests {
         let path = folder.path().join("audit.log");
         let rotation = Rotation { max_bytes: 10, max_backups: 2, compress: true, ..NO_BOUNDS };
         // A rotated file that an earlier, interrupted process left uncompressed.
-        let aside = name_of(&path, time("2020-11-23T12:00:00Z"));
-        fs::write(&aside, "earlier\n").unwrap();
-        fs::write(compressed(&aside), "half").unwrap();
+        let rotated = rotated_path(&path, time("2020-11-23T12:00:00Z"));
+        fs::write(&rotated, "earlier\n").unwrap();
+        fs::write(compressed(&rotated), "half").unwrap();
         let mut log = LogFile::open(&path, rotation).unwrap();
         let wait = |log: &mut LogFile| log.compressing.take().unwrap().join().unwrap();
         wait(&mut log);
         let texts = || {
             let entries = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-            let mut aside: Vec<_> = entries.filter(|own| *own != path).collect();
-            aside.sort();
+            let mut rotated: Vec<_> = entries.filter(|own| *own != path).collect();
+            rotated.sort();
             let text = |path: PathBuf| {
                 assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
                 let mut text = String::new();
@@ -345,7 +345,7 @@ mod tests {
                 io::Read::read_to_string(&mut flate2::read::GzDecoder::new(file), &mut text).unwrap();
                 text
             };
-            aside.into_iter().map(text).collect::<Vec<_>>()
+            rotated.into_iter().map(text).collect::<Vec<_>>()
         };
         assert_eq!(texts(), ["earlier\n"]);
         for line in ["one one\n", "two two\n", "three\n"] {
@@ -364,7 +364,7 @@ mod tests {
         let path = folder.path().join("audit.log");
         let now = time("2026-11-23T00:00:00Z");
         for day in ["20", "21", "22"] {
-            fs::write(name_of(&path, time(&format!("2026-11-{day}T12:00:00Z"))), day).unwrap();
+            fs::write(rotated_path(&path, time(&format!("2026-11-{day}T12:00:00Z"))), day).unwrap();
         }
         fs::write(folder.path().join("audit-of-others.log"), "kept").unwrap();
         let left = |rotation| {

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use super::losses::Losses;
 
 /// The most bytes of several lines that are joined for one write. A longer line is written by itself, without copying.
-const TOGETHER_BYTES: usize = 64 << 10;
+const JOINED_BYTES_MAX: usize = 64 << 10;
 
 /// A target of log lines. Its written bytes have reached the operating system, so no flush is needed.
 pub(crate) trait Target: Write + Send {
     /// Announces the total size of the next lines, which must stay in one file. Called once before the lines, not again
     /// after a partial write.
-    fn make_room(&mut self, _bytes: usize) {}
+    fn begin_lines(&mut self, _bytes: usize) {}
 }
 
 /// Standard output as a duplicated file descriptor, without rotation.
@@ -46,12 +46,12 @@ impl Output {
         if self.torn || self.failing {
             return self.write(std::slice::from_ref(line)) == [true];
         }
-        self.target.make_room(line.len());
+        self.target.begin_lines(line.len());
         match write_counted(&mut *self.target, line).1 {
             Ok(()) => true,
             Err(error) => {
                 self.torn = true;
-                self.lost(&error);
+                self.count_loss(&error);
                 false
             }
         }
@@ -69,7 +69,7 @@ impl Output {
             }
             lines = &lines[together..];
             if let Some(error) = error {
-                self.lost(&error);
+                self.count_loss(&error);
                 written.push(false);
                 lines = lines.get(1..).unwrap_or_default();
             }
@@ -83,7 +83,7 @@ impl Output {
         let mut end = 0;
         for line in lines {
             end += line.len();
-            if !ends.is_empty() && end > TOGETHER_BYTES {
+            if !ends.is_empty() && end > JOINED_BYTES_MAX {
                 break;
             }
             ends.push(end);
@@ -104,7 +104,7 @@ impl Output {
                 joined.as_slice()
             }
         };
-        target.make_room(text.len());
+        target.begin_lines(text.len());
         let (done, result) = write_counted(&mut **target, text);
         match result {
             Ok(()) => (ends.len(), None),
@@ -115,7 +115,7 @@ impl Output {
         }
     }
 
-    fn lost(&mut self, error: &io::Error) {
+    fn count_loss(&mut self, error: &io::Error) {
         self.losses.count_unwritten();
         if !std::mem::replace(&mut self.failing, true) {
             tracing::error!(log = self.losses.log, %error, "a log cannot be written");

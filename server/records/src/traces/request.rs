@@ -11,23 +11,23 @@ use tokio::time::Instant;
 use tributary_apimachinery::METHODS;
 use tributary_router::{RequestArrival, RequestReading, RequestTrace, TraceContext, TracedStage, User};
 
-use super::obeyed::is_obeyed;
 use super::parent::Parent;
+use super::trace_choice::may_choose_trace;
 use super::tracer::Tracer;
 use crate::text::Text;
 
 /// The trace state of a request that is sampled, or may become sampled after authentication.
-pub struct Traced {
+pub struct TracedRequest {
     tracer: Arc<Tracer>,
     /// The request's own span. The span starts a new trace, unless the user may choose the trace.
     context: TraceContext,
     /// The client's span from the header `traceparent`.
     client: Option<Parent>,
     /// True if the request's span belongs to the client's trace.
-    is_in_clients: bool,
+    continues_client_trace: bool,
     /// True if the sampling rate selects the request. Used for requests without a client's trace, and for users who may
     /// not choose the trace.
-    by_chance: bool,
+    is_sampled_by_rate: bool,
     received: SystemTime,
     started: Instant,
     /// The HTTP method, or `_OTHER` for an unknown method.
@@ -43,16 +43,16 @@ pub struct Traced {
 impl Tracer {
     /// Starts the trace state of a new request. Returns `None` if the request is not sampled and its client sends no
     /// `traceparent`.
-    pub fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
-        let (client, by_chance) = (Parent::from_headers(request.headers()), self.samples());
-        (by_chance || client.is_some_and(|client| client.is_sampled)).then(|| {
+    pub fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<TracedRequest>> {
+        let (client, is_sampled_by_rate) = (Parent::from_headers(request.headers()), self.samples());
+        (is_sampled_by_rate || client.is_some_and(|client| client.is_sampled)).then(|| {
             let (trace_id, span_id) = (rand::random::<u128>().max(1), rand::random::<u64>().max(1));
-            Box::new(Traced {
+            Box::new(TracedRequest {
                 tracer: Arc::clone(self),
                 context: TraceContext { trace_id, span_id },
                 client,
-                is_in_clients: false,
-                by_chance,
+                continues_client_trace: false,
+                is_sampled_by_rate,
                 received: SystemTime::now(),
                 started: Instant::now(),
                 method: known_method(request.method()),
@@ -72,24 +72,24 @@ fn known_method(method: &Method) -> &'static str {
     METHODS.into_iter().map(|(known, _)| known).find(|known| *known == method.as_str()).unwrap_or("_OTHER")
 }
 
-impl Traced {
+impl TracedRequest {
     /// Stores the request's parsed target and its router trace.
-    pub fn placed(&mut self, arrival: &RequestArrival) {
+    pub fn record_target(&mut self, arrival: &RequestArrival) {
         self.reading = Some(arrival.reading.clone());
         self.trace = arrival.trace.clone();
     }
 
     /// Decides, after authentication, whether the request is sampled. Returns `None` for a request that is not sampled.
-    /// A user for whom `is_obeyed` is true decides by the `traceparent` header. For all other users, the sampling rate
+    /// A user for whom `may_choose_trace` is true decides by the `traceparent` header. For all other users, the sampling rate
     /// decides. Requests that fail authentication have no trace, so that strangers cannot fill the collector.
     pub fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
-        let obeyed = self.client.filter(|_| is_obeyed(user));
-        if !obeyed.map_or(self.by_chance, |client| client.is_sampled) {
+        let trace_choice = self.client.filter(|_| may_choose_trace(user));
+        if !trace_choice.map_or(self.is_sampled_by_rate, |client| client.is_sampled) {
             return None;
         }
-        if let Some(client) = obeyed {
+        if let Some(client) = trace_choice {
             self.context.trace_id = client.trace_id;
-            self.is_in_clients = true;
+            self.continues_client_trace = true;
         }
         self.is_known = true;
         self.trace.sample(self.context);
@@ -127,7 +127,7 @@ impl Traced {
             Some(resource) => format!("{verb} {resource}"),
             None => self.method.to_owned(),
         };
-        let (parent, linked) = match self.is_in_clients {
+        let (parent, linked) = match self.continues_client_trace {
             true => (self.client, None),
             false => (None, self.client),
         };
@@ -192,7 +192,7 @@ fn link(client: Parent) -> Link {
     Link::with_context(SpanContext::new(trace_id, span_id, flags, true, TraceState::NONE))
 }
 
-impl Drop for Traced {
+impl Drop for TracedRequest {
     /// Queues the spans. A cancelled request is included, because members may already have received its trace.
     fn drop(&mut self) {
         if !self.is_known {
@@ -218,11 +218,11 @@ mod tests {
         Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million }).unwrap()
     }
 
-    fn traced(method: &str, path: &str, read: &str) -> Box<Traced> {
+    fn traced(method: &str, path: &str, read: &str) -> Box<TracedRequest> {
         let tracer = tracer(1_000_000);
         let request = Request::builder().method(method).uri(path).body(()).unwrap();
         let mut traced = tracer.begin(&request).unwrap();
-        traced.placed(&RequestArrival::new(Mount::Merged, request.method(), &read.parse().unwrap()));
+        traced.record_target(&RequestArrival::new(Mount::Merged, request.method(), &read.parse().unwrap()));
         traced
     }
 
@@ -243,7 +243,7 @@ mod tests {
         let eu = ClusterName::new("eu").unwrap();
         let everywhere = |verifier| Authority { verifier, reach: Reach::Everywhere };
         let of_eu = |verifier| Authority { verifier, reach: Reach::Member(eu.clone()) };
-        for (authority, group, is_obeyed) in [
+        for (authority, group, may_choose_trace) in [
             (everywhere(VerifierName::personal()), "", true),
             (everywhere(VerifierName::client_certificates()), "dev", false),
             (everywhere(VerifierName::client_certificates()), "system:masters", true),
@@ -260,7 +260,7 @@ mod tests {
                 let header = format!("00-{CLIENT:032x}-{:016x}-{flags}", 1);
                 let request = Request::get("/version").header("traceparent", header).body(()).unwrap();
                 let known = tracer(rate).begin(&request).unwrap().set_user(&user);
-                let expected = if is_obeyed { asks } else { rate > 0 };
+                let expected = if may_choose_trace { asks } else { rate > 0 };
                 let told = format!("{authority:?} {group} {rate} {flags}");
                 assert_eq!(known.is_some(), expected, "{told}");
                 let Some(traced) = known else { continue };
@@ -268,8 +268,8 @@ mod tests {
                 let is_clients = span.span_context.trace_id() == TraceId::from(CLIENT);
                 let is_part = span.parent_span_id == SpanId::from(1_u64);
                 let links: Vec<_> = span.links.iter().map(|link| link.span_context.trace_id()).collect();
-                assert_eq!((is_clients, is_part), (is_obeyed, is_obeyed), "{told}");
-                assert_eq!(links, if is_obeyed { Vec::new() } else { vec![TraceId::from(CLIENT)] }, "{told}");
+                assert_eq!((is_clients, is_part), (may_choose_trace, may_choose_trace), "{told}");
+                assert_eq!(links, if may_choose_trace { Vec::new() } else { vec![TraceId::from(CLIENT)] }, "{told}");
                 assert_eq!(traced.trace.context(), Some(traced.context), "clusters are told of it: {told}");
             }
         }

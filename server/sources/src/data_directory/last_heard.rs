@@ -5,17 +5,17 @@ use std::time::SystemTime;
 use tokio::runtime::Handle;
 use tributary_router::LastHeard;
 
-use super::kept_file::read_kept_file;
+use super::state_file::read_state_file;
 use super::{DataDirectory, DataDirectoryError};
 
-const LAST_HEARD_FILE: &str = "last-heard.json.gz";
+const DISCOVERY_FILE: &str = "last-heard.json.gz";
 
 /// Reads the discovery documents that an earlier process stored. Without the file, the kinds of an unreachable cluster
 /// are unknown until the cluster answers.
 pub fn read(directory: &DataDirectory) -> LastHeard {
-    read_kept_file(
+    read_state_file(
         directory,
-        LAST_HEARD_FILE,
+        DISCOVERY_FILE,
         "what clusters served before cannot be read; the kinds of one that is down are not known until it answers",
         |text| Ok(LastHeard::read(text)?),
     )
@@ -24,8 +24,8 @@ pub fn read(directory: &DataDirectory) -> LastHeard {
 /// Stores the discovery documents for later processes. The file's documents for clusters of other processes stay. A
 /// failure is logged. The caller's thread must be allowed to block, because a second process may lock the directory for
 /// ten seconds.
-pub fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
-    if let Err(error) = try_keep(directory, heard) {
+pub fn write_discovery(directory: &DataDirectory, discovery: LastHeard) {
+    if let Err(error) = try_store(directory, discovery) {
         let error = tributary_apimachinery::explain(&error);
         tracing::warn!(
             error,
@@ -34,12 +34,12 @@ pub fn write_last_heard(directory: &DataDirectory, heard: LastHeard) {
     }
 }
 
-fn try_keep(directory: &DataDirectory, heard: LastHeard) -> Result<(), DataDirectoryError> {
+fn try_store(directory: &DataDirectory, discovery: LastHeard) -> Result<(), DataDirectoryError> {
     // Without the lock, a concurrent process's write between this read and this write would be lost.
     let _lock = Handle::current().block_on(directory.lock())?;
-    let earlier = directory.read(LAST_HEARD_FILE).ok().flatten();
+    let earlier = directory.read(DISCOVERY_FILE).ok().flatten();
     let earlier = earlier.and_then(|text| LastHeard::read(&text).ok()).unwrap_or_default();
-    directory.write(LAST_HEARD_FILE, &heard.with_others(earlier, SystemTime::now()).to_text())
+    directory.write(DISCOVERY_FILE, &discovery.with_others(earlier, SystemTime::now()).to_text())
 }
 
 #[cfg(test)]
@@ -66,8 +66,8 @@ mod tests {
             LastHeard::read(&text).unwrap()
         };
         let keep = |cluster: &str| {
-            let (directory, heard) = (directory.clone(), of(cluster));
-            tokio::task::spawn_blocking(move || super::write_last_heard(&directory, heard))
+            let (directory, discovery) = (directory.clone(), of(cluster));
+            tokio::task::spawn_blocking(move || super::write_discovery(&directory, discovery))
         };
         keep("a").await.unwrap();
         keep("b").await.unwrap();
@@ -88,18 +88,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(folder.path().join("data")).unwrap();
         assert_eq!(read(&directory), LastHeard::default(), "there is none yet");
-        directory.write(LAST_HEARD_FILE, b"no gzip").unwrap();
+        directory.write(DISCOVERY_FILE, b"no gzip").unwrap();
         let keep = directory.clone();
         let router = Router::new(RouterConfig {
             last_heard: read(&directory),
-            keep_last_heard: Some(Box::new(move |heard| super::write_last_heard(&keep, heard))),
+            keep_last_heard: Some(Box::new(move |discovery| super::write_discovery(&keep, discovery))),
             ..RouterConfig::default()
         });
         router.drain();
         router.last_heard_is_kept().await;
-        let text = directory.read(LAST_HEARD_FILE).unwrap().unwrap();
+        let text = directory.read(DISCOVERY_FILE).unwrap().unwrap();
         assert_eq!(LastHeard::read(&text).unwrap(), LastHeard::default());
-        let mode = std::fs::metadata(directory.file(LAST_HEARD_FILE)).unwrap().permissions().mode();
+        let mode = std::fs::metadata(directory.file(DISCOVERY_FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

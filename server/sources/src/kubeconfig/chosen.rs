@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::contexts_of::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
+use super::context_checks::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
 use super::files::{KubeconfigFiles, NoKubeconfig};
 
 /// The reason why a command cannot use a kubeconfig context.
 #[derive(Debug, thiserror::Error)]
-pub enum NotChosen {
+pub enum ContextChoiceError {
     /// Neither a flag nor the environment names a kubeconfig.
     #[error(transparent)]
     NoKubeconfig(#[from] NoKubeconfig),
@@ -47,17 +47,17 @@ impl ChosenContext {
     /// else `~/.kube/config`.
     ///
     /// # Errors
-    /// [`NotChosen`].
-    pub async fn open(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, NotChosen> {
+    /// [`ContextChoiceError`].
+    pub async fn open(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ContextChoiceError> {
         let (environment, home) = (std::env::var_os("KUBECONFIG"), std::env::home_dir());
         let files = KubeconfigFiles::resolve(kubeconfig, environment.as_deref(), home.as_deref())?;
         let configs = Kubeconfigs::load(&files)?;
         let Some(context) = context.or(configs.current_context()).map(str::to_owned) else {
-            return Err(NotChosen::NoCurrent(files));
+            return Err(ContextChoiceError::NoCurrent(files));
         };
         let known: Vec<&str> = configs.all_context_names().collect();
         if !known.contains(&&*context) {
-            return Err(NotChosen::Unknown { known: known.join(", "), context, files });
+            return Err(ContextChoiceError::Unknown { known: known.join(", "), context, files });
         }
         let target = configs.target(&context).await?;
         Ok(Self { files, context, target })

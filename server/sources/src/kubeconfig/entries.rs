@@ -89,7 +89,7 @@ pub fn put(text: &str, entries: &Entries) -> Result<Option<String>, ChangeError>
     let mut document = parse(text)?;
     let entries = with_namespaces(entries, &document);
     let is_ours = |entry: &Value, content: &str| prefix_of(&entry[content]) == Some(&entries.prefix);
-    if is_there(&document, &entries, is_ours) {
+    if has_entries(&document, &entries, is_ours) {
         return Ok(None);
     }
     let without = changed(text, |layout| removals(layout, &document, is_ours))?;
@@ -114,7 +114,7 @@ pub fn put(text: &str, entries: &Entries) -> Result<Option<String>, ChangeError>
 ///
 /// # Errors
 /// [`ChangeError`].
-pub fn take_out(text: &str) -> Result<Option<Removal>, ChangeError> {
+pub fn remove_own_entries(text: &str) -> Result<Option<Removal>, ChangeError> {
     let mut document = parse(text)?;
     let is_ours = |entry: &Value, content: &str| prefix_of(&entry[content]).is_some();
     let contexts = document["contexts"].as_array().into_iter().flatten();
@@ -183,7 +183,7 @@ fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
 }
 
 /// Returns whether the marked entries of a kubeconfig equal `entries`, in any order.
-fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) -> bool) -> bool {
+fn has_entries(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) -> bool) -> bool {
     LISTS.into_iter().zip(&entries.lists).all(|((list, content), wanted)| {
         let own = document.get(list).and_then(Value::as_array).into_iter().flatten();
         let own: Vec<&Value> = own.filter(|entry| is_ours(entry, content)).collect();
@@ -369,7 +369,7 @@ users:
                 assert_eq!(found[list].as_array().unwrap().len(), known + names, "{put_in}");
             }
             assert_eq!(found.get("current-context"), before.get("current-context"));
-            let Removal { text: after, contexts, current } = take_out(&put_in).unwrap().unwrap();
+            let Removal { text: after, contexts, current } = remove_own_entries(&put_in).unwrap().unwrap();
             assert_eq!((contexts, current), (vec!["tributary-all".to_owned(), "tributary-eu".to_owned()], None));
             let mut expected = if before.is_null() { Value::Object(new_document()) } else { before };
             for (list, _) in LISTS {
@@ -377,7 +377,7 @@ users:
                 expected[list] = if known.is_null() { json!([]) } else { known };
             }
             assert_eq!(parse(&after).unwrap(), expected, "{text:?} became {after:?}");
-            assert_eq!(take_out(&after).unwrap(), None);
+            assert_eq!(remove_own_entries(&after).unwrap(), None);
         }
     }
 
@@ -389,13 +389,13 @@ users:
         for line in OWN.lines() {
             assert!(kept.any(|kept| kept == line), "{line:?} is gone from {put_in}");
         }
-        assert_eq!(take_out(&put_in).unwrap().unwrap().text, OWN);
+        assert_eq!(remove_own_entries(&put_in).unwrap().unwrap().text, OWN);
         // The marked entries are not at the end of their lists.
         let more = put_in.replace("users:\n- name: admin", "users:\n- name: other\n  user: {}\n- name: admin")
             + "- name: last\n  user: {}\n";
         let kept = OWN.replace("users:\n- name: admin", "users:\n- name: other\n  user: {}\n- name: admin")
             + "- name: last\n  user: {}\n";
-        assert_eq!(take_out(&more).unwrap().unwrap().text, kept);
+        assert_eq!(remove_own_entries(&more).unwrap().unwrap().text, kept);
     }
 
     #[test]
@@ -413,7 +413,7 @@ users:
             assert!(both.contains(name), "{name} in {both}");
         }
         let current = both.replace("current-context: eu", "current-context: other-all");
-        let removal = take_out(&current).unwrap().unwrap();
+        let removal = remove_own_entries(&current).unwrap().unwrap();
         assert_eq!(removal.current.as_deref(), Some("other-all"));
         assert_eq!(removal.text, OWN.replace("current-context: eu", "current-context: other-all"));
     }

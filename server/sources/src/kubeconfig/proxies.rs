@@ -42,7 +42,7 @@ impl Proxies {
 
     /// Returns the proxy for a server; `None` for a direct connection. The environment's proxy does not apply to
     /// servers on this machine, nor to servers without TLS.
-    pub fn on_the_way_to(&self, server: &Uri) -> Option<Uri> {
+    pub fn proxy_for(&self, server: &Uri) -> Option<Uri> {
         match self {
             Self::Explicit(proxy) => Some(proxy.clone()),
             Self::Environment { proxy, matcher } => {
@@ -84,8 +84,8 @@ mod tests {
             ("http://plain.example", false),
         ] {
             let server: Uri = server.parse().unwrap();
-            assert_eq!(environment.on_the_way_to(&server), by_environment.then(|| proxy.clone()), "{server}");
-            assert_eq!(explicit.on_the_way_to(&server).as_ref(), Some(&proxy), "{server}");
+            assert_eq!(environment.proxy_for(&server), by_environment.then(|| proxy.clone()), "{server}");
+            assert_eq!(explicit.proxy_for(&server).as_ref(), Some(&proxy), "{server}");
         }
         assert_eq!((explicit.explicit(), environment.explicit()), (Some(&proxy), None));
     }

@@ -20,7 +20,7 @@ use crate::data_directory::write_temporary;
 
 /// The time to wait for the lock of another program. kubectl writes a file in milliseconds; five seconds suffice for a
 /// slow disk.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between attempts to lock the kubeconfig.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -28,12 +28,12 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 pub enum UsersFileError {
     /// The content of the kubeconfig prevents the change.
-    #[error("kubeconfig {path} {obstacle}; it is left as it was")]
+    #[error("kubeconfig {path} {cause}; it is left as it was")]
     Change {
         /// Path of the kubeconfig.
         path: PathBuf,
         /// The cause of the refusal. The cause is a part of the message, and therefore not a `source`.
-        obstacle: ChangeError,
+        cause: ChangeError,
     },
     /// A second file in `$KUBECONFIG` contains an entry with the same name.
     #[error(
@@ -60,7 +60,7 @@ pub enum UsersFileError {
     /// Another program has locked the kubeconfig.
     #[error(
         "{path} has existed for {} s: another program changes the kubeconfig; if none does, remove this file",
-        LOCK_PATIENCE.as_secs()
+        LOCK_TIMEOUT.as_secs()
     )]
     Locked {
         /// Path of the kubeconfig's lock file.
@@ -114,12 +114,12 @@ pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
 }
 
 /// Returns the files that kubectl merges with `path`: all other files of `$KUBECONFIG`, if it contains the path.
-pub fn read_with(path: &Path) -> Vec<PathBuf> {
+pub fn merged_files(path: &Path) -> Vec<PathBuf> {
     let listed = default_files().map(|files| files.paths().to_vec()).unwrap_or_default();
-    others_of(path, listed)
+    other_files(path, listed)
 }
 
-fn others_of(path: &Path, listed: Vec<PathBuf>) -> Vec<PathBuf> {
+fn other_files(path: &Path, listed: Vec<PathBuf>) -> Vec<PathBuf> {
     let is_it = |other: &PathBuf| other == path || fs::canonicalize(other).is_ok_and(|other| is_same(&other, path));
     let (own, others): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_it);
     if own.is_empty() { Vec::new() } else { others }
@@ -131,13 +131,13 @@ fn is_same(other: &Path, path: &Path) -> bool {
 
 /// Adds entries to a kubeconfig, and replaces this program's entries with the same prefix. A missing file is created
 /// (mode 0600). Returns whether the file changed. The entries contain a token, so other users lose their access to the
-/// file, which is logged. Waits up to five seconds for concurrent writers. The files of `read_with` are merged with
+/// file, which is logged. Waits up to five seconds for concurrent writers. The files of `merged_files` are merged with
 /// this file, so they must not contain entries with the same names.
 ///
 /// # Errors
 /// [`UsersFileError`]; the file is then unchanged.
-pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) -> Result<bool, UsersFileError> {
-    for other in read_with {
+pub async fn add_entries(path: PathBuf, merged_files: &[PathBuf], entries: Entries) -> Result<bool, UsersFileError> {
+    for other in merged_files {
         let Ok(Some(text)) = read(other) else { continue };
         if let Some(SameName { kind, name, is_ours }) = entries::same_name(&text, &entries) {
             return Err(UsersFileError::Hidden { other: other.clone(), kind, name, is_ours });
@@ -149,7 +149,7 @@ pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) ->
     locked(path, move |path| {
         let text = read(path)?.unwrap_or_default();
         match entries::put(&text, &entries).map_err(|source| change_error(path, source))? {
-            None => close_to_others(path).map_err(|source| write_error(path, source)),
+            None => restrict_access(path).map_err(|source| write_error(path, source)),
             Some(changed) => replace(path, &changed, Access::OwnerAlone).map(|()| true),
         }
     })
@@ -160,12 +160,12 @@ pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) ->
 ///
 /// # Errors
 /// [`UsersFileError`]; the file is then unchanged.
-pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileError> {
+pub async fn remove_entries(path: PathBuf) -> Result<Option<Removal>, UsersFileError> {
     let text_of = |path: &Path| read(path)?.ok_or_else(|| UsersFileError::Missing(path.to_owned()));
     // The kubeconfig is read before it is locked, because a lock file cannot be created in a missing directory.
     text_of(&path)?;
     locked(path, move |path| {
-        let removal = entries::take_out(&text_of(path)?).map_err(|source| change_error(path, source))?;
+        let removal = entries::remove_own_entries(&text_of(path)?).map_err(|source| change_error(path, source))?;
         if let Some(removal) = &removal {
             replace(path, &removal.text, Access::AsBefore)?;
         }
@@ -197,8 +197,8 @@ pub fn check(path: &Path) -> Result<(), UsersFileError> {
     entries::check(&text).map_err(|source| change_error(path, source))
 }
 
-fn change_error(path: &Path, obstacle: ChangeError) -> UsersFileError {
-    UsersFileError::Change { path: path.to_owned(), obstacle }
+fn change_error(path: &Path, cause: ChangeError) -> UsersFileError {
+    UsersFileError::Change { path: path.to_owned(), cause }
 }
 
 fn write_error(path: &Path, source: io::Error) -> UsersFileError {
@@ -248,17 +248,17 @@ fn replace(path: &Path, text: &str, access: Access) -> Result<(), UsersFileError
 
 fn replace_target(path: &Path, text: &str, before: Option<(&fs::Metadata, Access)>) -> io::Result<()> {
     let temporary = write_temporary(path, text.as_bytes())?;
-    let alike = before.map_or(Ok(()), |(before, access)| like(&temporary, before, access));
+    let alike = before.map_or(Ok(()), |(before, access)| copy_permissions(&temporary, before, access));
     let renamed = alike.and_then(|()| fs::rename(&temporary, path));
     renamed.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     if let Some((before, Access::OwnerAlone)) = before {
-        say_if_closed(path, before);
+        log_restricted_access(path, before);
     }
     Ok(())
 }
 
 /// Copies the owner and the mode of the replaced kubeconfig.
-fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<()> {
+fn copy_permissions(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<()> {
     let own = fs::metadata(temporary)?;
     if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
         chown(temporary, Some(before.uid()), Some(before.gid()))?;
@@ -271,18 +271,18 @@ fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<(
 }
 
 /// Removes other users' access to a file with a token. Returns whether other users had access.
-fn close_to_others(path: &Path) -> io::Result<bool> {
+fn restrict_access(path: &Path) -> io::Result<bool> {
     let before = fs::metadata(path)?;
     let mode = before.permissions().mode();
     if mode & OTHERS == 0 {
         return Ok(false);
     }
     fs::set_permissions(path, fs::Permissions::from_mode(mode & !OTHERS))?;
-    say_if_closed(path, &before);
+    log_restricted_access(path, &before);
     Ok(true)
 }
 
-fn say_if_closed(path: &Path, before: &fs::Metadata) {
+fn log_restricted_access(path: &Path, before: &fs::Metadata) {
     let mode = before.permissions().mode() & 0o777;
     if mode & OTHERS != 0 {
         tracing::warn!(
@@ -302,7 +302,7 @@ impl Lock {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let lock = PathBuf::from(name);
-        let deadline = Instant::now() + LOCK_PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match OpenOptions::new().write(true).create_new(true).open(&lock) {
                 Ok(_) => return Ok(Self(lock)),
@@ -345,12 +345,12 @@ mod tests {
         fs::write(&target, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
         fs::set_permissions(&target, Permissions::from_mode(0o640)).unwrap();
         symlink("dotfiles", &link).unwrap();
-        assert!(put_into(link.clone(), &[], entries()).await.unwrap());
-        assert!(!put_into(link.clone(), &[], entries()).await.unwrap(), "it is there");
+        assert!(add_entries(link.clone(), &[], entries()).await.unwrap());
+        assert!(!add_entries(link.clone(), &[], entries()).await.unwrap(), "it is there");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert!(fs::read_to_string(&target).unwrap().contains("t-all"));
-        assert_eq!(take_out_of(link.clone()).await.unwrap().unwrap().contexts, ["t-all"]);
-        assert_eq!(take_out_of(link.clone()).await.unwrap(), None);
+        assert_eq!(remove_entries(link.clone()).await.unwrap().unwrap().contexts, ["t-all"]);
+        assert_eq!(remove_entries(link.clone()).await.unwrap(), None);
         assert_eq!(fs::read_to_string(&target).unwrap(), "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
@@ -364,12 +364,12 @@ mod tests {
         for (before, now) in [(0o644, 0o600), (0o640, 0o600), (0o600, 0o600), (0o750, 0o700)] {
             fs::write(&path, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
             fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
-            assert!(put_into(path.clone(), &[], entries()).await.unwrap());
+            assert!(add_entries(path.clone(), &[], entries()).await.unwrap());
             assert_eq!(mode(), now, "{before:o}");
             fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
-            assert_eq!(put_into(path.clone(), &[], entries()).await.unwrap(), before != now, "it is there");
+            assert_eq!(add_entries(path.clone(), &[], entries()).await.unwrap(), before != now, "it is there");
             assert_eq!(mode(), now, "{before:o}");
-            take_out_of(path.clone()).await.unwrap();
+            remove_entries(path.clone()).await.unwrap();
             assert_eq!(mode(), now, "nothing is opened again");
         }
     }
@@ -378,28 +378,28 @@ mod tests {
     async fn kubeconfig_entry_that_would_hide_another_files_entry_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let [own, other, missing] = ["own", "other", "missing"].map(|name| directory.path().join(name));
-        put_into(other.clone(), &[], entries()).await.unwrap();
-        let read_with = [missing, other.clone()];
-        let refused = put_into(own.clone(), &read_with, entries()).await.unwrap_err().to_string();
+        add_entries(other.clone(), &[], entries()).await.unwrap();
+        let merged_files = [missing, other.clone()];
+        let refused = add_entries(own.clone(), &merged_files, entries()).await.unwrap_err().to_string();
         for part in ["has contexts \"t-all\"", "--kubeconfig-prefix", "tributary kubeconfig remove "] {
             assert!(refused.contains(part), "{part} in {refused}");
         }
         assert!(!own.exists());
-        take_out_of(other.clone()).await.unwrap();
-        assert!(put_into(own.clone(), &read_with, entries()).await.unwrap());
+        remove_entries(other.clone()).await.unwrap();
+        assert!(add_entries(own.clone(), &merged_files, entries()).await.unwrap());
 
         let link = directory.path().join("link");
         symlink("own", &link).unwrap();
-        assert_eq!(others_of(&own, vec![link, other.clone()]), std::slice::from_ref(&other));
-        assert_eq!(others_of(&own, vec![other]), Vec::<PathBuf>::new(), "it is read alone");
+        assert_eq!(other_files(&own, vec![link, other.clone()]), std::slice::from_ref(&other));
+        assert_eq!(other_files(&own, vec![other]), Vec::<PathBuf>::new(), "it is read alone");
     }
 
     #[tokio::test]
     async fn new_kubeconfig_is_readable_by_its_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(".kube/config");
-        assert!(matches!(take_out_of(path.clone()).await, Err(UsersFileError::Missing(_))));
-        assert!(put_into(path.clone(), &[], entries()).await.unwrap());
+        assert!(matches!(remove_entries(path.clone()).await, Err(UsersFileError::Missing(_))));
+        assert!(add_entries(path.clone(), &[], entries()).await.unwrap());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -409,15 +409,18 @@ mod tests {
         let path = directory.path().join("config");
         let broken = "clusters:\n- name: [hunter2\n";
         fs::write(&path, broken).unwrap();
-        let message = put_into(path.clone(), &[], entries()).await.unwrap_err().to_string();
+        let message = add_entries(path.clone(), &[], entries()).await.unwrap_err().to_string();
         for part in [path.to_str().unwrap(), "does not parse at line ", "left as it was"] {
             assert!(message.contains(part) && !message.contains("hunter2"), "{part} in {message}");
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), broken);
-        assert!(matches!(put_into(directory.path().to_owned(), &[], entries()).await, Err(UsersFileError::NoFile(_))));
+        assert!(matches!(
+            add_entries(directory.path().to_owned(), &[], entries()).await,
+            Err(UsersFileError::NoFile(_))
+        ));
         let dangling = directory.path().join("link");
         symlink("nowhere", &dangling).unwrap();
-        assert!(matches!(put_into(dangling.clone(), &[], entries()).await, Err(UsersFileError::NoFile(_))));
+        assert!(matches!(add_entries(dangling.clone(), &[], entries()).await, Err(UsersFileError::NoFile(_))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -425,14 +428,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (path, lock) = (directory.path().join("config"), directory.path().join("config.lock"));
         fs::write(&lock, "").unwrap();
-        let refused = put_into(path.clone(), &[], entries()).await.unwrap_err();
+        let refused = add_entries(path.clone(), &[], entries()).await.unwrap_err();
         assert!(refused.to_string().contains("config.lock has existed for 5 s"), "{refused}");
         assert!(lock.exists() && !path.exists(), "it is another's");
         let waiting = tokio::spawn({
             let path = path.clone();
-            async move { put_into(path, &[], entries()).await }
+            async move { add_entries(path, &[], entries()).await }
         });
-        tokio::time::sleep(LOCK_PATIENCE / 2).await;
+        tokio::time::sleep(LOCK_TIMEOUT / 2).await;
         assert!(!waiting.is_finished());
         fs::remove_file(&lock).unwrap();
         assert!(waiting.await.unwrap().unwrap());

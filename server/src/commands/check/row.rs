@@ -9,7 +9,7 @@ use tributary_authorization::{Attributes, Fleet, RbacUser, ResourceAttributes, U
 use crate::cli::GroupResource;
 
 /// The most namespaces and object names that are listed with their bindings. The remainder is counted.
-pub(super) const PLACES_MAX: usize = 10;
+pub(super) const LISTED_NAMESPACES_MAX: usize = 10;
 
 /// A cluster's answer to access reviews about `list` requests of a user.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct ClusterAnswer {
     /// True if the user may list all objects of each namespace.
     pub(super) within: BTreeMap<String, bool>,
     /// The number of namespaces with rights by roles for which no access review was sent.
-    pub(super) unasked: usize,
+    pub(super) unreviewed: usize,
     /// True if the endpoint's account may cache the resource, or list it with impersonation.
     pub(super) is_reached: bool,
 }
@@ -60,23 +60,23 @@ impl CheckRow<'_> {
     }
 
     /// Returns the lines of the report, one for each namespace or object name.
-    pub(super) fn lines(&self, said: &ClusterAnswer) -> String {
+    pub(super) fn lines(&self, answer: &ClusterAnswer) -> String {
         let mut places = match (self.namespaced, self.authorization) {
             (None, _) => vec!["not served".to_owned()],
-            (Some(_), ClusterAuthorization::Review | ClusterAuthorization::Live) => self.by_word(said),
+            (Some(_), ClusterAuthorization::Review | ClusterAuthorization::Live) => self.lines_by_reviews(answer),
             (Some(_), ClusterAuthorization::Auto | ClusterAuthorization::Rbac) => self.places(),
         };
-        let more = places.len().saturating_sub(PLACES_MAX);
+        let more = places.len().saturating_sub(LISTED_NAMESPACES_MAX);
         if more > 1 {
-            places.truncate(PLACES_MAX);
+            places.truncate(LISTED_NAMESPACES_MAX);
             places.push(format!("and {more} places more"));
         }
-        places.extend(self.doubt(said).map(str::to_owned));
+        places.extend(self.contradiction(answer).map(str::to_owned));
         let sees = !places.is_empty() && self.namespaced.is_some();
         if sees && self.authorization == ClusterAuthorization::Live {
             places.push(format!("under /clusters/{} alone: nothing of it is in lists of all clusters", self.cluster));
         }
-        if sees && !said.is_reached {
+        if sees && !answer.is_reached {
             places.push(format!(
                 "but not through the endpoint: it is beyond the profile of its account (tributary join CONTEXT --name {} --profile \
                  {})",
@@ -97,9 +97,9 @@ impl CheckRow<'_> {
 
     /// Returns the contradiction between the cluster's answer and its roles and bindings. Only applies if roles and
     /// bindings decide.
-    fn doubt(&self, said: &ClusterAnswer) -> Option<&'static str> {
+    fn contradiction(&self, answer: &ClusterAnswer) -> Option<&'static str> {
         let is_whole = self.namespaced.is_some() && self.visible() == Visible::Whole;
-        match (self.authorization, said.all, is_whole) {
+        match (self.authorization, answer.all, is_whole) {
             (ClusterAuthorization::Review | ClusterAuthorization::Live, ..) => None,
             (ClusterAuthorization::Rbac, true, false) => {
                 Some("all, as the cluster itself says: not by its roles, by which its configuration here has it judged")
@@ -111,15 +111,15 @@ impl CheckRow<'_> {
     }
 
     /// Returns the lines of the report that follow from the cluster's answer.
-    fn by_word(&self, said: &ClusterAnswer) -> Vec<String> {
-        if said.all {
+    fn lines_by_reviews(&self, answer: &ClusterAnswer) -> Vec<String> {
+        if answer.all {
             return vec!["all, as the cluster itself says".to_owned()];
         }
-        let within = said.within.iter().filter(|(_, allowed)| **allowed);
+        let within = answer.within.iter().filter(|(_, allowed)| **allowed);
         let within = within.map(|(namespace, _)| format!("in {namespace}, as the cluster itself says"));
-        let unasked = (said.unasked > 0)
-            .then(|| format!("and perhaps in {} namespaces more, of which it was not asked", said.unasked));
-        within.chain(unasked).collect()
+        let unreviewed = (answer.unreviewed > 0)
+            .then(|| format!("and perhaps in {} namespaces more, of which it was not asked", answer.unreviewed));
+        within.chain(unreviewed).collect()
     }
 
     /// Returns the lines that follow from roles and bindings, with the bindings. RoleBindings grant no rights on
@@ -143,7 +143,7 @@ impl CheckRow<'_> {
 pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<'_>) -> String {
     let bindings = fleet.without_role(cluster, user);
     let line = |binding: &UserBinding<'_>| format!("{binding} gives nothing: {}", binding.role_not_found());
-    let mut lines: Vec<_> = bindings.iter().take(PLACES_MAX).map(line).collect();
+    let mut lines: Vec<_> = bindings.iter().take(LISTED_NAMESPACES_MAX).map(line).collect();
     let more = bindings.len() - lines.len();
     if more > 0 {
         lines.push(format!("and {more} bindings more give nothing"));
@@ -189,8 +189,8 @@ mod tests {
         fleet
     }
 
-    /// Returns the lines for a user with an optional group. `said` contains the cluster's answer.
-    fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, said: &ClusterAnswer) -> String {
+    /// Returns the lines for a user with an optional group. `answer` contains the cluster's answer.
+    fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, answer: &ClusterAnswer) -> String {
         let (name, group) = who.split_once('/').unwrap_or((who, ""));
         let groups: Vec<_> = Some(group.to_owned()).filter(|group| !group.is_empty()).into_iter().collect();
         let (fleet, cluster, of) = (fleet(), eu(), resource.parse().unwrap());
@@ -200,20 +200,20 @@ mod tests {
             _ => Some(true),
         };
         let user = RbacUser { name, groups: &groups };
-        CheckRow { fleet: &fleet, cluster: &cluster, authorization, user, of: &of, namespaced }.lines(said)
+        CheckRow { fleet: &fleet, cluster: &cluster, authorization, user, of: &of, namespaced }.lines(answer)
     }
 
-    fn said(all: bool) -> ClusterAnswer {
+    fn answer(all: bool) -> ClusterAnswer {
         ClusterAnswer { all, is_reached: true, ..ClusterAnswer::default() }
     }
 
     #[test]
     fn rights_report_names_the_binding_for_each_namespace() {
         use ClusterAuthorization::Auto;
-        let pods = lines("ann", "pods", Auto, &said(false));
+        let pods = lines("ann", "pods", Auto, &answer(false));
         let first = "in n00, by RoleBinding \"own/n00\" of ClusterRole \"reader\" to User \"ann\"";
         assert!(pods.contains(first), "{pods}");
-        assert!(pods.lines().count() == PLACES_MAX + 1 && pods.contains("and 2 places more"), "{pods}");
+        assert!(pods.lines().count() == LISTED_NAMESPACES_MAX + 1 && pods.contains("and 2 places more"), "{pods}");
         for (who, resource, all, expected) in [
             ("bob/dev", "pods", true, "pods                         all, by ClusterRoleBinding \"dev\""),
             ("bob/dev", "nodes", false, "the one named n1, by ClusterRoleBinding"),
@@ -222,7 +222,7 @@ mod tests {
             ("bob/dev", "pods", false, "says otherwise"),
             ("eve", "carts.shop.example", false, "carts.shop.example           not served"),
         ] {
-            let told = lines(who, resource, Auto, &said(all));
+            let told = lines(who, resource, Auto, &answer(all));
             assert!(told.contains(expected), "{told}");
         }
     }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn role_binding_grants_no_cluster_scoped_resources() {
-        let told = lines("ann", "nodes", ClusterAuthorization::Auto, &said(false));
+        let told = lines("ann", "nodes", ClusterAuthorization::Auto, &answer(false));
         assert_eq!(told, "  nodes                        nothing\n");
     }
 
@@ -258,24 +258,24 @@ mod tests {
     fn rights_report_states_the_authorization_mode_of_the_cluster() {
         use ClusterAuthorization::{Live, Rbac, Review};
         let within = [("n00".to_owned(), true), ("n01".to_owned(), false)].into();
-        let some = ClusterAnswer { within, unasked: 3, ..said(false) };
-        for (authorization, said, expected, not) in [
+        let some = ClusterAnswer { within, unreviewed: 3, ..answer(false) };
+        for (authorization, answer, expected, not) in [
             (Review, &some, "in n00, as the cluster itself says", "n01"),
             (Review, &some, "and perhaps in 3 namespaces more", "n01"),
-            (Review, &said(true), "all, as the cluster itself says", "RoleBinding"),
-            (Review, &said(false), "nothing", "n00"),
-            (Live, &said(true), "under /clusters/eu alone: nothing of it is in lists of all clusters", "RoleBinding"),
-            (Live, &said(false), "nothing", "/clusters/eu"),
-            (Rbac, &said(true), "by which its configuration here has it judged", "otherwise"),
+            (Review, &answer(true), "all, as the cluster itself says", "RoleBinding"),
+            (Review, &answer(false), "nothing", "n00"),
+            (Live, &answer(true), "under /clusters/eu alone: nothing of it is in lists of all clusters", "RoleBinding"),
+            (Live, &answer(false), "nothing", "/clusters/eu"),
+            (Rbac, &answer(true), "by which its configuration here has it judged", "otherwise"),
         ] {
-            let told = lines("ann", "pods", authorization, said);
+            let told = lines("ann", "pods", authorization, answer);
             assert!(told.contains(expected) && !told.contains(not), "{authorization:?}: {told}");
         }
     }
 
     #[test]
     fn rights_report_names_resources_beyond_the_account_profile() {
-        let unreached = ClusterAnswer { is_reached: false, ..said(true) };
+        let unreached = ClusterAnswer { is_reached: false, ..answer(true) };
         let told = lines("bob/dev", "pods", ClusterAuthorization::Auto, &unreached);
         assert!(told.contains("but not through the endpoint") && told.contains("--name eu --profile read)"), "{told}");
         let nothing = lines("eve", "deployments.apps", ClusterAuthorization::Auto, &ClusterAnswer::default());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::built_in::built_in;
 use tributary_authorization::RbacKind;
 
-use super::resources::{KnownResources, ON_BEHALF, READS};
+use super::resources::{IMPERSONATED_VERB_PREFIX, KnownResources, READS};
 use crate::cli::{Profile, TokenLifetime};
 
 /// The label of all objects that `join` creates.
@@ -19,10 +19,10 @@ const SECRETS: &str = "secrets";
 /// The annotation of the ClusterRole with the account's purpose.
 const RECORD: &str = "tributary.dev/join";
 /// The subresources of Kubernetes' own resources for which `get` is not a read.
-const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+const CONNECT_SUBRESOURCES: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 /// The subresources of all other resources for which `get` is a read, as in custom resources (apiextensions-apiserver
 /// `pkg/apiserver/customresource_handler.go`). Unknown subresources may be consoles.
-const READABLE: [&str; 2] = ["scale", "status"];
+const READ_SUBRESOURCES: [&str; 2] = ["scale", "status"];
 /// API groups that have the name of a metric in place of resource and subresource
 /// (kubernetes-sigs/custom-metrics-apiserver).
 const METRICS: [&str; 2] = ["custom.metrics.k8s.io", "external.metrics.k8s.io"];
@@ -117,7 +117,7 @@ impl Account {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": self.metadata(namespace, None)}),
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.metadata(name, Some(namespace))}),
         ];
-        if self.purpose.token_lifetime == TokenLifetime::Lasting {
+        if self.purpose.token_lifetime == TokenLifetime::Permanent {
             let mut metadata = self.metadata(name, Some(namespace));
             metadata["annotations"] = json!({"kubernetes.io/service-account.name": name});
             let kind = "kubernetes.io/service-account-token";
@@ -147,11 +147,12 @@ impl Account {
 
     /// Returns the number of cached resources and the number of their API groups.
     pub fn count_kinds(&self, known: &KnownResources) -> (usize, usize) {
-        let held: Vec<_> = known.iter().filter(|(group, resource, verbs)| self.holds(group, resource, verbs)).collect();
+        let held: Vec<_> =
+            known.iter().filter(|(group, resource, verbs)| self.is_cached(group, resource, verbs)).collect();
         (held.len(), held.iter().map(|(group, ..)| group).collect::<BTreeSet<_>>().len())
     }
 
-    fn holds(&self, group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
+    fn is_cached(&self, group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
         let is_secret = (group, resource) == ("", SECRETS);
         let is_followed = verbs.contains("list") && verbs.contains("watch") && !resource.contains('/');
         is_followed && (!is_secret || self.purpose.profile == Profile::ReadWithSecrets)
@@ -161,12 +162,12 @@ impl Account {
     pub fn rules(&self, known: &KnownResources) -> Vec<Value> {
         let mut rules = RuleSet::default();
         for (group, resource, verbs) in known.iter() {
-            if self.holds(group, resource, verbs) {
+            if self.is_cached(group, resource, verbs) {
                 rules.allow(group, resource, ["list", "watch"]);
             }
             if self.purpose.impersonation == Impersonation::Constrained {
-                let passed = verbs.iter().filter(|verb| self.passes(group, resource, verb));
-                rules.allow(group, resource, passed.map(|verb| format!("{ON_BEHALF}{verb}")));
+                let passed = verbs.iter().filter(|verb| self.allows_request(group, resource, verb));
+                rules.allow(group, resource, passed.map(|verb| format!("{IMPERSONATED_VERB_PREFIX}{verb}")));
             }
         }
         // Roles and bindings decide which cached objects a user may read.
@@ -181,7 +182,7 @@ impl Account {
             json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}),
         );
         if self.purpose.impersonation == Impersonation::Constrained {
-            rules.push(json!({"nonResourceURLs": OPEN_PATHS, "verbs": [format!("{ON_BEHALF}get")]}));
+            rules.push(json!({"nonResourceURLs": OPEN_PATHS, "verbs": [format!("{IMPERSONATED_VERB_PREFIX}get")]}));
         }
         if self.purpose.tokens {
             rules.push(json!({"nonResourceURLs": ["/openid/v1/jwks"], "verbs": ["get"]}));
@@ -190,7 +191,7 @@ impl Account {
     }
 
     /// Returns whether users may make a request through the account, if their own rights allow the request.
-    fn passes(&self, group: &str, resource: &str, verb: &str) -> bool {
+    fn allows_request(&self, group: &str, resource: &str, verb: &str) -> bool {
         let is_read = READS.contains(&verb) && is_reading(group, resource);
         match self.purpose.profile {
             Profile::Read => is_read && (group, resource) != ("", SECRETS),
@@ -210,7 +211,7 @@ impl Account {
         extras.chain(uid.then(|| "uids".to_owned())).for_each(|it| rules.allow(AUTHENTICATION, &it, [verb]));
         if *impersonation == Impersonation::Constrained {
             // All users may create reviews of their own rights.
-            let create = || [format!("{ON_BEHALF}create")];
+            let create = || [format!("{IMPERSONATED_VERB_PREFIX}create")];
             rules.allow(AUTHENTICATION, "selfsubjectreviews", create());
             rules.allow("authorization.k8s.io", "selfsubjectaccessreviews", create());
             rules.allow("authorization.k8s.io", "selfsubjectrulesreviews", create());
@@ -232,8 +233,8 @@ impl Account {
 fn is_reading(group: &str, resource: &str) -> bool {
     match resource.split_once('/') {
         None => true,
-        Some((above, below)) if built_in(group, above).is_some() => !CONNECTS.contains(&below),
-        Some((_, below)) => READABLE.contains(&below) || METRICS.contains(&group),
+        Some((above, below)) if built_in(group, above).is_some() => !CONNECT_SUBRESOURCES.contains(&below),
+        Some((_, below)) => READ_SUBRESOURCES.contains(&below) || METRICS.contains(&group),
     }
 }
 
@@ -270,7 +271,7 @@ mod tests {
     fn account(profile: Profile, impersonation: Impersonation) -> Account {
         let name = || "tributary".to_owned();
         let extra = vec!["example.com/team".to_owned()];
-        let (uid, tokens, token_lifetime) = (false, false, TokenLifetime::Lasting);
+        let (uid, tokens, token_lifetime) = (false, false, TokenLifetime::Permanent);
         let purpose = Purpose { profile, impersonation, uid, extra, tokens, token_lifetime };
         Account { name: name(), namespace: name(), purpose }
     }
@@ -279,7 +280,7 @@ mod tests {
     fn account_purpose_is_read_back_from_its_role() {
         let minutes = TokenLifetime::Ends(std::time::Duration::from_secs(600));
         for (profile, impersonation, token_lifetime) in [
-            (Profile::Read, Impersonation::Constrained, TokenLifetime::Lasting),
+            (Profile::Read, Impersonation::Constrained, TokenLifetime::Permanent),
             (Profile::ReadWithSecrets, Impersonation::Any, minutes),
             (Profile::Write, Impersonation::Constrained, minutes),
         ] {

@@ -10,7 +10,7 @@ use tributary_apimachinery::NOBODY;
 use tributary_apimachinery::text::printable;
 
 use super::account::{Account, Impersonation};
-use super::wait::{SETTLED_WITHIN, until_there};
+use super::wait::{WAIT_TIMEOUT, wait_until_some};
 use crate::cli::TokenLifetime;
 use crate::commands::member::{ClusterAccess, MemberError};
 use crate::output::print;
@@ -92,7 +92,7 @@ impl ClusterAccess {
         }
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
         let what = format!("the cluster's kube-controller-manager has put a token into Secret {namespace}/{name}");
-        let token = until_there(&what, print, async || {
+        let token = wait_until_some(&what, print, async || {
             let secret = self.send_request(Method::GET, &path, None, &[]).await?;
             Ok(secret["data"]["token"].as_str().map(str::to_owned))
         });
@@ -102,9 +102,9 @@ impl ClusterAccess {
     }
 
     /// Waits until the cluster's authorizer applies the account's rights.
-    pub(super) async fn may_all(&self, account: &Account) -> anyhow::Result<()> {
+    pub(super) async fn wait_for_rights(&self, account: &Account) -> anyhow::Result<()> {
         let mut refused = None;
-        let tried = until_there("the cluster lets the account do what it is for", print, async || {
+        let tried = wait_until_some("the cluster lets the account do what it is for", print, async || {
             refused = self.tried(account).await.err();
             Ok(refused.is_none().then_some(()))
         });
@@ -151,7 +151,7 @@ fn no_token(Account { name, namespace, .. }: &Account) -> String {
     format!(
         "the cluster has put no token into Secret {namespace}/{name} within {} s; start its kube-controller-manager, which \
          does that, or run join again with --token-lifetime 8760h: that token kube-apiserver makes by itself, and it ends",
-        SETTLED_WITHIN.as_secs()
+        WAIT_TIMEOUT.as_secs()
     )
 }
 

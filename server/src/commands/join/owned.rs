@@ -23,7 +23,7 @@ pub(super) struct OwnedFields {
     tls_server_name: Option<String>,
     proxy: Option<String>,
     /// True if Tributary sends users' uids to the cluster. `None` leaves the field of the UpstreamCluster unchanged.
-    tells_uid: Option<bool>,
+    sends_uid: Option<bool>,
     extra: Extra,
     reviews_tokens: Option<bool>,
 }
@@ -66,7 +66,7 @@ impl OwnedFields {
             authorities,
             tls_server_name: config.tls_server_name.clone(),
             proxy: proxy.map(ToString::to_string),
-            tells_uid: given(purpose.uid, arguments.impersonate_uid),
+            sends_uid: given(purpose.uid, arguments.impersonate_uid),
             extra: match arguments.impersonate_extra {
                 Some(_) => Extra::Exactly(purpose.extra.clone()),
                 None => Extra::AtLeast(purpose.extra.clone()),
@@ -121,8 +121,8 @@ impl OwnedFields {
     /// Sets the impersonated attributes of users, and whether the cluster reviews tokens.
     fn set_impersonation(&self, spec: &mut Value) {
         let told = &mut spec["impersonation"];
-        if let Some(tells_uid) = self.tells_uid {
-            set_or_remove(told, "uid", tells_uid.then_some(true.into()));
+        if let Some(sends_uid) = self.sends_uid {
+            set_or_remove(told, "uid", sends_uid.then_some(true.into()));
         }
         let present = told["extra"].as_array().cloned().unwrap_or_default();
         let extra = match &self.extra {

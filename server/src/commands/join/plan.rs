@@ -84,7 +84,7 @@ pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
 }
 
 /// Describes the objects that remain in a cluster after a failed read of the token.
-pub(super) fn stays(Account { name, namespace, .. }: &Account) -> String {
+pub(super) fn remaining_objects(Account { name, namespace, .. }: &Account) -> String {
     format!(
         "Namespace {namespace}, and ServiceAccount, ClusterRole and ClusterRoleBinding {name} stay there; running join again \
          goes on from them"
@@ -142,7 +142,7 @@ mod tests {
         let after = Purpose {
             profile: Profile::Read,
             extra: Vec::new(),
-            token_lifetime: TokenLifetime::Lasting,
+            token_lifetime: TokenLifetime::Permanent,
             ..before.clone()
         };
         assert_eq!(differences(&before, &before).count(), 0);

@@ -50,7 +50,7 @@ pub(super) fn read_purpose(arguments: &JoinArguments, before: Option<&Purpose>, 
         token_lifetime: arguments
             .token_lifetime
             .or(before.map(|before| before.token_lifetime))
-            .unwrap_or(TokenLifetime::Lasting),
+            .unwrap_or(TokenLifetime::Permanent),
     })
 }
 

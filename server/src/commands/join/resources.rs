@@ -11,7 +11,7 @@ use tributary_authorization::RbacKind;
 pub(super) const READS: [&str; 3] = ["get", "list", "watch"];
 
 /// The prefix of verbs for impersonated requests (KEP-5284).
-pub(super) const ON_BEHALF: &str = "impersonate-on:user-info:";
+pub(super) const IMPERSONATED_VERB_PREFIX: &str = "impersonate-on:user-info:";
 
 const RBAC: &str = RbacKind::GROUP;
 
@@ -77,13 +77,14 @@ impl KnownResources {
     }
 
     /// Adds the rules of an existing role for [stale](Self::stale) groups, so that they are kept.
-    pub(super) fn take_from(&mut self, role: &Value) {
+    pub(super) fn add_rules_of(&mut self, role: &Value) {
         let words = |rule: &Value, field: &str| -> Vec<String> {
             rule[field].as_array().into_iter().flatten().filter_map(|word| Some(word.as_str()?.to_owned())).collect()
         };
         for rule in role["rules"].as_array().into_iter().flatten() {
             let verbs = words(rule, "verbs");
-            let verbs: Vec<_> = verbs.iter().map(|verb| verb.strip_prefix(ON_BEHALF).unwrap_or(verb)).collect();
+            let verbs: Vec<_> =
+                verbs.iter().map(|verb| verb.strip_prefix(IMPERSONATED_VERB_PREFIX).unwrap_or(verb)).collect();
             for group in
                 words(rule, "apiGroups").iter().filter(|group| self.stale.contains(*group)).cloned().collect::<Vec<_>>()
             {
@@ -139,7 +140,7 @@ mod tests {
             all.collect::<Vec<_>>()
         };
         assert_eq!(all(&known), ["apps deployments list watch"]);
-        known.take_from(&json!({"rules": [
+        known.add_rules_of(&json!({"rules": [
             {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["impersonate-on:user-info:get"]},
             {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]},
             {"apiGroups": ["gone.example"], "resources": ["carts"], "verbs": ["list", "watch"]},

@@ -6,17 +6,17 @@ use tokio::time::{Instant, sleep};
 
 /// The time limit of a wait. In a healthy cluster, a controller stores a token in a Secret, or the authorizer applies a
 /// role, within seconds.
-pub(super) const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause between two calls of the function `look`.
 const PAUSE: Duration = Duration::from_millis(500);
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Calls `look` until it returns a value, or returns `None` after [`SETTLED_WITHIN`]. Every [`TOLD_EVERY`], calls `say`
+/// Calls `look` until it returns a value, or returns `None` after [`WAIT_TIMEOUT`]. Every [`PROGRESS_INTERVAL`], calls `say`
 /// with `what`.
 ///
 /// # Errors
 /// Errors of `look`. Cancel: safe if `look` is.
-pub(super) async fn until_there<T>(
+pub(super) async fn wait_until_some<T>(
     what: &str,
     say: impl Fn(&str),
     mut look: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
@@ -27,12 +27,12 @@ pub(super) async fn until_there<T>(
         if let Some(found) = look().await? {
             return Ok(Some(found));
         }
-        if begun.elapsed() >= SETTLED_WITHIN {
+        if begun.elapsed() >= WAIT_TIMEOUT {
             return Ok(None);
         }
-        if told.elapsed() >= TOLD_EVERY {
+        if told.elapsed() >= PROGRESS_INTERVAL {
             told = Instant::now();
-            let (gone, all) = (begun.elapsed().as_secs(), SETTLED_WITHIN.as_secs());
+            let (gone, all) = (begun.elapsed().as_secs(), WAIT_TIMEOUT.as_secs());
             say(&format!("Waiting until {what}: {gone} s of at most {all} s\n"));
         }
         sleep(PAUSE).await;
@@ -50,8 +50,8 @@ mod tests {
         let told = RefCell::new(Vec::new());
         let say = |line: &str| told.borrow_mut().push(line.to_owned());
         let begun = Instant::now();
-        let found = until_there("it is there", say, async || Ok(None::<()>)).await.unwrap();
-        assert_eq!((found, begun.elapsed()), (None, SETTLED_WITHIN));
+        let found = wait_until_some("it is there", say, async || Ok(None::<()>)).await.unwrap();
+        assert_eq!((found, begun.elapsed()), (None, WAIT_TIMEOUT));
         let told = told.into_inner();
         assert_eq!(told.len(), 5, "{told:?}");
         assert_eq!(told[0], "Waiting until it is there: 5 s of at most 30 s\n");
@@ -61,7 +61,7 @@ mod tests {
     async fn wait_of_two_seconds_prints_nothing() {
         let begun = Instant::now();
         let look = async || Ok((begun.elapsed() >= Duration::from_secs(2)).then_some(1));
-        let found = until_there("it is there", |line| panic!("{line}"), look).await.unwrap();
+        let found = wait_until_some("it is there", |line| panic!("{line}"), look).await.unwrap();
         assert_eq!(found, Some(1));
     }
 }

@@ -120,7 +120,7 @@ struct WrittenCluster {
 impl WrittenCluster {
     /// Finds the UpstreamClusters in the directory that describe the same cluster.
     fn find_in(directory: &Path, owned: &OwnedFields) -> Vec<Self> {
-        let documents = tributary_crds::documents_of(directory);
+        let documents = tributary_crds::read_all_documents(directory);
         let same = documents
             .into_iter()
             .filter(|(_, document)| document["kind"] == "UpstreamCluster" && owned.describe_same_cluster(document));

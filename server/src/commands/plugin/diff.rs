@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use similar::TextDiff;
 use tributary_apimachinery::ClusterName;
 
-use super::found::{Found, NamedObject};
+use super::found::{ClusterObject, NamedObject};
 
 /// The number of lines around a difference, as in diff(1).
 const CONTEXT_LINES: usize = 3;
@@ -36,11 +36,11 @@ pub(super) enum NotComparable {
 ///
 /// # Errors
 /// [`NotComparable`].
-pub(super) fn chosen(
+pub(super) fn compared_objects(
     wanted: &NamedObject,
-    found: &[Found],
+    found: &[ClusterObject],
     clusters: &[ClusterName],
-) -> Result<Vec<Found>, NotComparable> {
+) -> Result<Vec<ClusterObject>, NotComparable> {
     let of = |cluster: &ClusterName| {
         let known = found.iter().find(|found| found.cluster == cluster.as_str());
         known.cloned().ok_or_else(|| NotComparable::NotThere {
@@ -49,12 +49,12 @@ pub(super) fn chosen(
             clusters: found.iter().map(|found| found.cluster.as_str()).collect::<Vec<_>>().join(", "),
         })
     };
-    let mut chosen =
+    let mut compared_objects =
         if clusters.is_empty() { found.to_vec() } else { clusters.iter().map(of).collect::<Result<Vec<_>, _>>()? };
-    chosen.dedup_by(|second, first| second.cluster == first.cluster);
-    match chosen.as_slice() {
+    compared_objects.dedup_by(|second, first| second.cluster == first.cluster);
+    match compared_objects.as_slice() {
         [one] => Err(NotComparable::Alone { cluster: one.cluster.clone(), wanted: wanted.to_string() }),
-        _ => Ok(chosen),
+        _ => Ok(compared_objects),
     }
 }
 
@@ -64,11 +64,11 @@ pub(super) fn chosen(
 /// An object cannot be serialized as YAML.
 pub(super) fn render(
     wanted: &NamedObject,
-    compared: &[Found],
+    compared: &[ClusterObject],
     all_fields: bool,
 ) -> Result<String, serde_saphyr::ser::Error> {
     let Some((first, others)) = compared.split_first() else { return Ok(String::new()) };
-    let label = |found: &Found| format!("{}/{}", found.cluster, wanted.label());
+    let label = |found: &ClusterObject| format!("{}/{}", found.cluster, wanted.label());
     let mut text = String::new();
     for other in others {
         let (mut one, mut two) = (first.object.clone(), other.object.clone());
@@ -76,8 +76,8 @@ pub(super) fn render(
             mask(&first.cluster, &mut one, &other.cluster, &mut two);
         }
         if !all_fields {
-            leave_out(&mut one);
-            leave_out(&mut two);
+            remove_cluster_fields(&mut one);
+            remove_cluster_fields(&mut two);
         }
         let (one, two) = (yaml(&one)?, yaml(&two)?);
         let difference = TextDiff::from_lines(&one, &two);
@@ -93,18 +93,18 @@ fn yaml(object: &Value) -> Result<String, serde_saphyr::ser::Error> {
 }
 
 /// Removes fields that differ between any two clusters.
-fn leave_out(object: &mut Value) {
+fn remove_cluster_fields(object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
     let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     metadata.retain(|name, _| !OWN_METADATA.contains(&name.as_str()));
-    leave_out_annotation(metadata, LAST_APPLIED);
+    remove_annotation(metadata, LAST_APPLIED);
     for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
         owner.as_object_mut().map(|owner| owner.remove("uid"));
     }
 }
 
-fn leave_out_annotation(metadata: &mut Map<String, Value>, name: &str) {
+fn remove_annotation(metadata: &mut Map<String, Value>, name: &str) {
     let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
     annotations.remove(name);
     if annotations.is_empty() {
@@ -128,7 +128,7 @@ fn mask(one_cluster: &str, one: &mut Value, two_cluster: &str, two: &mut Value) 
     }
     for object in [one, two] {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            leave_out_annotation(metadata, LAST_APPLIED);
+            remove_annotation(metadata, LAST_APPLIED);
         }
     }
 }
@@ -150,8 +150,8 @@ mod tests {
         NamedObject::new(resource, "web", "shop")
     }
 
-    fn found(cluster: &str, object: Value) -> Found {
-        Found { cluster: cluster.to_owned(), object }
+    fn found(cluster: &str, object: Value) -> ClusterObject {
+        ClusterObject { cluster: cluster.to_owned(), object }
     }
 
     fn object(uid: &str, text: &str) -> Value {
@@ -200,13 +200,13 @@ mod tests {
         let all = ["eu", "us", "x"].map(|cluster| found(cluster, object("1", "a")));
         let names = |clusters: &[&str]| {
             let clusters: Vec<ClusterName> = clusters.iter().map(|name| ClusterName::new(name).unwrap()).collect();
-            let chosen = chosen(&web, &all, &clusters).map_err(|error| error.to_string())?;
-            Ok::<_, String>(chosen.into_iter().map(|found| found.cluster).collect::<Vec<_>>().join(" "))
+            let compared_objects = compared_objects(&web, &all, &clusters).map_err(|error| error.to_string())?;
+            Ok::<_, String>(compared_objects.into_iter().map(|found| found.cluster).collect::<Vec<_>>().join(" "))
         };
         assert_eq!(names(&[]).unwrap(), "eu us x");
         assert_eq!(names(&["x", "eu"]).unwrap(), "x eu");
         assert!(names(&["x", "gone"]).unwrap_err().contains("gone does not have configmaps \"web\""));
         assert!(names(&["x", "x"]).unwrap_err().contains("only x has"));
-        assert!(chosen(&web, &all[..1], &[]).unwrap_err().to_string().contains("only eu has"));
+        assert!(compared_objects(&web, &all[..1], &[]).unwrap_err().to_string().contains("only eu has"));
     }
 }

@@ -18,7 +18,7 @@ use crate::cli::EndpointArguments;
 use crate::exit::Failure;
 
 /// The time limit of an answer. The endpoint itself gives up after 60 s.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A client for an endpoint, and the kubeconfig context.
 pub(super) struct PluginEndpoint {
@@ -38,7 +38,7 @@ impl PluginEndpoint {
         let mut config = target.config;
         // The user at the terminal needs the error at once, without retries.
         config.default_retry = false;
-        config.read_timeout = Some(ANSWER_PATIENCE);
+        config.read_timeout = Some(ANSWER_TIMEOUT);
         let server = config.cluster_url.clone();
         let client = kube::Client::try_from(config).map_err(Failure::usage)?;
         Ok(Self { client, context, server })
@@ -87,7 +87,7 @@ impl PluginEndpoint {
         }
     }
 
-    fn not_asked(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
+    fn describe_failure(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
         let said = printable(&explain(error)).replace('\n', " ");
         anyhow::anyhow!("context {:?} ({}) cannot be asked: {said}", self.context, self.server)
     }
@@ -96,8 +96,8 @@ impl PluginEndpoint {
     fn describe_error(&self, error: kube::Error) -> anyhow::Error {
         match error {
             kube::Error::Api(status) => anyhow::anyhow!(refusal(&status.message)),
-            kube::Error::Service(error) => self.not_asked(&*error),
-            error => self.not_asked(&error),
+            kube::Error::Service(error) => self.describe_failure(&*error),
+            error => self.describe_failure(&error),
         }
     }
 }

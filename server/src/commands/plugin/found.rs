@@ -10,7 +10,7 @@ use super::resource_type::ResourceType;
 
 /// The reason why an object cannot be requested, or why the answer is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotMeant {
+pub(super) enum ObjectSelectionError {
     /// The command's arguments select no object.
     #[error("{0:?} names no object; write TYPE/NAME, for example deploy/web")]
     Arguments(String),
@@ -68,7 +68,7 @@ impl fmt::Display for NamedObject {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct ClusterObject {
     pub(super) cluster: String,
     /// The complete object as JSON.
     pub(super) object: Value,
@@ -77,8 +77,8 @@ pub(super) struct Found {
 /// Splits the arguments into type and name: `TYPE/NAME`, or two arguments.
 ///
 /// # Errors
-/// [`NotMeant::Arguments`].
-pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), NotMeant> {
+/// [`ObjectSelectionError::Arguments`].
+pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), ObjectSelectionError> {
     let named = match arguments {
         [one] => one.split_once('/'),
         [kind, name] => Some((kind.as_str(), name.as_str())),
@@ -86,20 +86,24 @@ pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), NotMea
     };
     named
         .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/') && !kind.contains('/'))
-        .ok_or_else(|| NotMeant::Arguments(arguments.join(" ")))
+        .ok_or_else(|| ObjectSelectionError::Arguments(arguments.join(" ")))
 }
 
 /// Returns the objects of a list, in its order.
 ///
 /// # Errors
-/// [`NotMeant::Endpoint`] if an object has no cluster annotation, or if the list's resourceVersion belongs to a single
+/// [`ObjectSelectionError::Endpoint`] if an object has no cluster annotation, or if the list's resourceVersion belongs to a single
 /// cluster.
-pub(super) fn items(wanted: &NamedObject, mut list: Value, context: &str) -> Result<Vec<Found>, NotMeant> {
+pub(super) fn items(
+    wanted: &NamedObject,
+    mut list: Value,
+    context: &str,
+) -> Result<Vec<ClusterObject>, ObjectSelectionError> {
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     // In an empty list, only the resourceVersion shows whether the list comes from the merged view, whose versions are
     // composite.
     if version.parse::<u64>().is_ok() {
-        return Err(NotMeant::Endpoint(context.to_owned()));
+        return Err(ObjectSelectionError::Endpoint(context.to_owned()));
     }
     let items = list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
     let found = |mut object: Value| {
@@ -108,11 +112,11 @@ pub(super) fn items(wanted: &NamedObject, mut list: Value, context: &str) -> Res
         if annotations.is_empty() {
             object.get_mut("metadata")?.as_object_mut()?.remove("annotations");
         }
-        Some(Found { cluster, object })
+        Some(ClusterObject { cluster, object })
     };
     let is_meant = |object: &Value| object["metadata"]["name"].as_str() == Some(&wanted.name);
     let found = items.into_iter().filter(is_meant).map(found).collect::<Option<Vec<_>>>();
-    found.ok_or_else(|| NotMeant::Endpoint(context.to_owned()))
+    found.ok_or_else(|| ObjectSelectionError::Endpoint(context.to_owned()))
 }
 
 #[cfg(test)]
@@ -176,8 +180,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                Found { cluster: "eu".to_owned(), object: json!({ "metadata": { "name": "web" } }) },
-                Found {
+                ClusterObject { cluster: "eu".to_owned(), object: json!({ "metadata": { "name": "web" } }) },
+                ClusterObject {
                     cluster: "us".to_owned(),
                     object: json!({ "metadata": { "name": "web", "annotations": { "a": "b" } } })
                 },

@@ -98,7 +98,7 @@ fn check_cluster<'a>(
 /// permission. kubectl then receives the 404 for an unknown cluster.
 async fn fetch_cluster_names(split: &SplitArguments) -> Option<Vec<String>> {
     let server = RunningServer::from_kubeconfig(split.kubeconfig.as_deref(), split.context.as_deref()).await.ok()?;
-    let page = Page { path: report::PATH, query: String::new(), called: "its report" };
+    let page = Page { path: report::PATH, query: String::new(), label: "its report" };
     let report: Report = serde_json::from_str(&server.fetch_page(&page).await.ok()?).ok()?;
     Some(report.clusters.into_iter().map(|cluster| cluster.name).collect())
 }

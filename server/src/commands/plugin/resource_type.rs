@@ -33,7 +33,7 @@ pub(super) struct UnknownType(String);
 
 /// The quality of a match between a name and a resource type. The least value is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+enum MatchQuality {
     Name,
     ShortName,
     BeginOfGroup,
@@ -51,14 +51,14 @@ pub(super) fn resolve(
 ) -> Result<ResourceType, UnknownType> {
     let wanted = word.to_lowercase();
     let (name, place) = wanted.split_once('.').map_or((wanted.as_str(), None), |(name, place)| (name, Some(place)));
-    let mut best: Option<(Fit, ResourceType)> = None;
+    let mut best: Option<(MatchQuality, ResourceType)> = None;
     for group in core.items.iter().chain(&named.items) {
         let group_name = group.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default();
         for version in &group.versions {
             let version_name = version.version.as_deref().unwrap_or_default();
             for resource in &version.resources {
                 let fit = fit_of_name(name, resource)
-                    .and_then(|fit| Some(fit.max(fit_of_place(place, group_name, version_name)?)));
+                    .and_then(|fit| Some(fit.max(fit_of_suffix(place, group_name, version_name)?)));
                 if let Some(fit) = fit
                     && best.as_ref().is_none_or(|(known, _)| fit < *known)
                 {
@@ -78,27 +78,27 @@ pub(super) fn resolve(
     best.map(|(_, found)| found).ok_or_else(|| UnknownType(word.to_owned()))
 }
 
-fn fit_of_name(name: &str, resource: &APIResourceDiscovery) -> Option<Fit> {
+fn fit_of_name(name: &str, resource: &APIResourceDiscovery) -> Option<MatchQuality> {
     let kind = resource.response_kind.as_ref().and_then(|kind| kind.kind.as_deref()).map(str::to_lowercase);
     let names = [resource.resource.as_deref(), resource.singular_resource.as_deref(), kind.as_deref()];
     if !resource.verbs.iter().any(|verb| verb == "list") {
         None
     } else if names.contains(&Some(name)) {
-        Some(Fit::Name)
+        Some(MatchQuality::Name)
     } else {
-        resource.short_names.iter().any(|short| short == name).then_some(Fit::ShortName)
+        resource.short_names.iter().any(|short| short == name).then_some(MatchQuality::ShortName)
     }
 }
 
 /// Returns the quality of a match between the suffix of a type's name, such as `.v1.apps`, and a group and version.
-fn fit_of_place(place: Option<&str>, group: &str, version: &str) -> Option<Fit> {
-    let Some(place) = place else { return Some(Fit::Name) };
+fn fit_of_suffix(place: Option<&str>, group: &str, version: &str) -> Option<MatchQuality> {
+    let Some(place) = place else { return Some(MatchQuality::Name) };
     let is_whole =
         place == group || place.split_once('.') == Some((version, group)) || (group.is_empty() && place == version);
     if is_whole {
-        return Some(Fit::Name);
+        return Some(MatchQuality::Name);
     }
-    (!place.is_empty() && group.starts_with(place)).then_some(Fit::BeginOfGroup)
+    (!place.is_empty() && group.starts_with(place)).then_some(MatchQuality::BeginOfGroup)
 }
 
 #[cfg(test)]

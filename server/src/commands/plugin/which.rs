@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::found::Found;
+use super::found::ClusterObject;
 use crate::cli::WhichOutput;
 
 /// Formats the found objects as a table, names or JSON.
-pub(super) fn render(found: &[Found], output: WhichOutput) -> String {
+pub(super) fn render(found: &[ClusterObject], output: WhichOutput) -> String {
     match output {
         WhichOutput::Name => found.iter().map(|found| format!("{}\n", found.cluster)).collect(),
         WhichOutput::Json => format!("{:#}\n", Value::from_iter(found.iter().map(entry))),
@@ -14,13 +14,13 @@ pub(super) fn render(found: &[Found], output: WhichOutput) -> String {
     }
 }
 
-fn entry(found: &Found) -> Value {
+fn entry(found: &ClusterObject) -> Value {
     let metadata = &found.object["metadata"];
     let field = |name: &str| metadata.get(name).cloned().unwrap_or_default();
     json!({ "cluster": found.cluster, "namespace": field("namespace"), "name": field("name"), "uid": field("uid") })
 }
 
-fn table(found: &[Found]) -> String {
+fn table(found: &[ClusterObject]) -> String {
     let mut rows = vec![["CLUSTER", "NAMESPACE", "NAME", "CREATED"].map(str::to_owned)];
     rows.extend(found.iter().map(|found| {
         let field = |name: &str| found.object["metadata"][name].as_str().unwrap_or("-").to_owned();
@@ -45,7 +45,7 @@ mod tests {
     fn which_output_is_a_table_names_or_json() {
         let object = |namespace: Option<&str>| json!({ "metadata": { "name": "web", "namespace": namespace, "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" } });
         let found = |namespace| {
-            ["eu", "america"].map(|cluster| Found { cluster: cluster.to_owned(), object: object(namespace) })
+            ["eu", "america"].map(|cluster| ClusterObject { cluster: cluster.to_owned(), object: object(namespace) })
         };
         assert_eq!(
             render(&found(Some("shop")), WhichOutput::Table),

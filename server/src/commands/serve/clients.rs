@@ -49,8 +49,8 @@ impl SharedClients {
         files.warn_of_authorities(&authenticator);
         let (tokens_too, hosts) = (Some(Arc::clone(&tokens)), Arc::clone(hosts));
         let authenticator = SharedAuthenticator { tokens: tokens_too, hosts, ..authenticator };
-        tls.show_named(files.named_certificates().map_err(Failure::usage)?);
-        tls.ask_for(authenticator.subjects()).map_err(Failure::runtime)?;
+        tls.replace_named_certificates(files.named_certificates().map_err(Failure::usage)?);
+        tls.request_client_certificates(authenticator.subjects()).map_err(Failure::runtime)?;
         let mut watch = FileWatch::new();
         watch.set(files.paths());
         let (arguments, certificate) = (arguments.clone(), Arc::clone(certificate));
@@ -95,7 +95,7 @@ impl SharedClients {
     /// # Errors
     /// [`AuthenticationFilesError::AnyClientOfAHostMayBeAProxy`].
     pub(super) fn check_hosts(&self, hosts: &HostTable) -> Result<(), AuthenticationFilesError> {
-        are_no_proxies(&self.authenticator, hosts)
+        check_proxy_names(&self.authenticator, hosts)
     }
 
     pub(super) fn authenticator(&self) -> Authenticator {
@@ -123,14 +123,14 @@ impl SharedClients {
 
     fn reload_all(&self) -> Result<(), AuthenticationFilesError> {
         let (serving, named) = (self.files.serving_certificate()?, self.files.named_certificates()?);
-        are_no_proxies(&self.files.authenticator(&self.arguments)?, &self.authenticator.hosts.table())?;
+        check_proxy_names(&self.files.authenticator(&self.arguments)?, &self.authenticator.hosts.table())?;
         self.files.reload(&self.arguments, &self.authenticator)?;
         self.files.warn_of_authorities(&self.authenticator);
         if let Some(serving) = serving {
             self.certificate.replace(serving);
         }
-        self.tls.show_named(named);
-        if let Err(error) = self.tls.ask_for(self.authenticator.subjects()) {
+        self.tls.replace_named_certificates(named);
+        if let Err(error) = self.tls.request_client_certificates(self.authenticator.subjects()) {
             tracing::error!(%error, "new connections are still asked for certificates of the old authorities");
         }
         Ok(())
@@ -138,8 +138,8 @@ impl SharedClients {
 }
 
 /// Checks that front proxies have configured names, if clients of a host have certificates.
-fn are_no_proxies(authenticator: &SharedAuthenticator, hosts: &HostTable) -> Result<(), AuthenticationFilesError> {
-    match hosts.vouching().next().filter(|_| authenticator.any_name_is_a_proxys()) {
+fn check_proxy_names(authenticator: &SharedAuthenticator, hosts: &HostTable) -> Result<(), AuthenticationFilesError> {
+    match hosts.clusters_with_authorities().next().filter(|_| authenticator.accepts_any_proxy_name()) {
         Some((cluster, _)) => Err(AuthenticationFilesError::AnyClientOfAHostMayBeAProxy(cluster.clone())),
         None => Ok(()),
     }

@@ -19,8 +19,8 @@ use tributary_sources::data_directory::{DataDirectory, EPOCHS, last_heard};
 
 use super::clients::SharedClients;
 use super::prepare::{Logs, Prepared};
-use super::running::Running;
-use super::unserved::Unserved;
+use super::running::RunningEndpoint;
+use super::unserved::UnservedResources;
 use crate::authentication::Authenticator;
 use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError};
 use crate::cli::bytes::format_size;
@@ -35,13 +35,13 @@ use crate::replicas;
 /// An endpoint whose port is open, and which does not answer yet.
 pub(super) struct BoundEndpoint {
     /// The parts of the endpoint that a new configuration changes.
-    pub(super) running: Running,
+    pub(super) running: RunningEndpoint,
     socket: TcpListener,
     parts: Parts,
 }
 
-pub(super) struct Answering {
-    pub(super) running: Running,
+pub(super) struct AnsweringEndpoint {
+    pub(super) running: RunningEndpoint,
     /// The task of the listener, which ends after the drain.
     serving: JoinHandle<Drained>,
     parts: Parts,
@@ -76,13 +76,14 @@ impl BoundEndpoint {
             tributary_listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?
         };
         let address = socket.local_addr().map_err(Failure::runtime)?;
-        let tuning = ClientTuning { connections_to_spread_over: spread_over(cores()), ..ClientTuning::default() };
+        let tuning =
+            ClientTuning { connections_to_spread_over: connections_per_cluster(cores()), ..ClientTuning::default() };
         let shutdown = tuning.shutdown.clone();
         let denied = match &arguments.shared.denied_users_file {
             Some(path) => Some(follow_denied(&router, path).await.map_err(Failure::usage)?),
             None => None,
         };
-        let running = Running {
+        let running = RunningEndpoint {
             clusters: Clusters::new(tuning),
             router,
             sources,
@@ -94,7 +95,7 @@ impl BoundEndpoint {
             arguments,
             merged_kubeconfig,
             address,
-            unserved: Unserved::default(),
+            unserved: UnservedResources::default(),
             refused: None,
         };
         Ok(Self { running, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
@@ -108,9 +109,9 @@ impl BoundEndpoint {
         self,
         leaving: &CancellationToken,
         stop: &CancellationToken,
-    ) -> Result<Answering, Failure> {
+    ) -> Result<AnsweringEndpoint, Failure> {
         let Self { running, socket, parts } = self;
-        let Running { router, arguments, identity, clients, .. } = &running;
+        let RunningEndpoint { router, arguments, identity, clients, .. } = &running;
         let delay = arguments.shutdown_delay_duration;
         tokio::spawn(stop_after(leaving.clone(), delay, Arc::clone(router), stop.clone()));
         if let Some(clients) = clients {
@@ -122,11 +123,11 @@ impl BoundEndpoint {
             let followed = replicas::follow_number(host, arguments.sharing.count(), Arc::clone(router));
             tokio::spawn(stop.clone().run_until_cancelled_owned(followed));
         }
-        let front = Front::new(Arc::new(Arc::clone(router)), known_clients(&running)?, stop.clone());
+        let front = Front::new(Arc::new(Arc::clone(router)), build_authenticator(&running)?, stop.clone());
         let Logs { audit, observers } = parts.logs.clone();
         let front = front.audited(audit).observed(observers).at(Arc::clone(&running.hosts));
         let limits = &arguments.limits;
-        let connections = descriptors::for_clients(limits.max_connections);
+        let connections = descriptors::limit_connections(limits.max_connections);
         let bounds = Bounds { connections, unread_bytes: limits.max_unread_bytes };
         let options = ListenerOptions {
             tls: Arc::clone(&running.tls),
@@ -137,11 +138,11 @@ impl BoundEndpoint {
             stop: stop.clone(),
         };
         let serving = parts.clients.spawn(tributary_listener::serve(socket, Arc::new(front), options));
-        Ok(Answering { running, serving, parts })
+        Ok(AnsweringEndpoint { running, serving, parts })
     }
 }
 
-impl Answering {
+impl AnsweringEndpoint {
     /// Waits for the drain, closes the remaining streams, and flushes the logs.
     ///
     /// # Errors
@@ -183,7 +184,7 @@ async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropH
 }
 
 /// Returns the authenticator for personal mode or shared mode.
-fn known_clients(running: &Running) -> Result<Authenticator, Failure> {
+fn build_authenticator(running: &RunningEndpoint) -> Result<Authenticator, Failure> {
     if let Some(clients) = &running.clients {
         return Ok(clients.authenticator());
     }
@@ -197,11 +198,11 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
     RouterConfig {
         policies: Policies::default(),
         limits: limits(arguments),
-        alone: arguments.is_alone(),
+        alone: arguments.is_only_replica(),
         epochs: EPOCHS.read(directory),
         keep_epochs: Some(Box::new(move |epochs| EPOCHS.write(&keep, epochs))),
         last_heard: last_heard::read(directory),
-        keep_last_heard: Some(Box::new(move |heard| last_heard::write_last_heard(&keep_heard, heard))),
+        keep_last_heard: Some(Box::new(move |heard| last_heard::write_discovery(&keep_heard, heard))),
         shared: arguments.shared.is_shared().then(|| arguments.shared.mode()),
     }
 }
@@ -209,7 +210,7 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
 /// Returns the limits of memory, and logs the limits that were derived from the available memory. In the demo, they are
 /// only logged if the memory is too small.
 fn limits(arguments: &ServeArguments) -> Limits {
-    let Memory { bytes: memory, bound } = Memory::of_this_process();
+    let Memory { bytes: memory, bound } = Memory::detect();
     let limits = arguments.limits.router(memory);
     let (total, each, unread) =
         (limits.total_collection_bytes, limits.collection_bytes, limits.member_unread_bytes as u64);
@@ -240,6 +241,6 @@ fn limits(arguments: &ServeArguments) -> Limits {
 /// Returns the number of connections to a cluster, among which clients' requests are distributed: half of the cores, at
 /// most four. In measurements, four connections carry more than one kube-apiserver answers, and a second connection has
 /// no effect on two cores.
-fn spread_over(cores: usize) -> usize {
+fn connections_per_cluster(cores: usize) -> usize {
     (cores / 2).clamp(1, 4)
 }

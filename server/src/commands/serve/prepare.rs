@@ -68,7 +68,7 @@ pub(super) async fn prepare(
     let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(None) };
     let configuration = configuration.map_err(Failure::usage)?;
     // The configuration decides about shared mode, so the flags are checked after this point.
-    arguments.shared.hosts_vouch = configuration.vouching_cluster().is_some();
+    arguments.shared.hosts_vouch = configuration.cluster_with_authorities().is_some();
     check_access(&arguments).map_err(Failure::Usage)?;
     let audit = Auditor::open(&arguments.audit.settings()).await.map_err(|error| match error {
         AuditError::Log { .. } => Failure::runtime(error),
@@ -96,7 +96,7 @@ fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
 /// Returns the sources of the configuration, and checks that the process will not write into one of them. Contexts may
 /// be added to `merged_kubeconfig`.
 fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Result<ConfigurationSources, Failure> {
-    let sources = ConfigurationSources::new(arguments.configuration_places()).map_err(Failure::usage)?;
+    let sources = ConfigurationSources::new(arguments.configuration_flags()).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
         sources.check_not_read(path).map_err(Failure::usage)?;
         check_replaceable(path, Owner::ONE_USER).map(drop).map_err(Failure::usage)?;
@@ -125,7 +125,7 @@ fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
 fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shared = &arguments.shared;
     if !shared.is_shared() {
-        arguments.listen.for_one_person()?;
+        arguments.listen.without_client_authentication()?;
         for (flag, is_given) in [
             ("--denied-users-file", shared.denied_users_file.is_some()),
             ("--proxy-protocol-from", !shared.proxy_protocol_from.is_empty()),
@@ -142,7 +142,7 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    arguments.listen.for_many(shared.tls_cert_file.is_some())?;
+    arguments.listen.with_client_authentication(shared.tls_cert_file.is_some())?;
     let has_both = shared.client_ca_file.is_some() && shared.requestheader_client_ca_file.is_some();
     if has_both && shared.requestheader_allowed_names.is_empty() {
         return Err(AuthenticationFilesError::AnyClientMayBeAProxy.into());

@@ -12,7 +12,7 @@ pub(super) enum ReloadCause {
 
 impl ReloadCause {
     /// Returns whether a reload without changes is logged. Frequent retries are not logged.
-    pub(super) fn is_news_by_itself(self) -> bool {
+    pub(super) fn is_always_logged(self) -> bool {
         self != Self::Retry
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
-use tributary_apimachinery::{ClusterName, or_never, without_brackets};
-use tributary_hosts::{HostTable, Hosts, is_for};
+use tributary_apimachinery::{ClusterName, or_pending, without_brackets};
+use tributary_hosts::{HostTable, Hosts, is_valid_for};
 use tributary_listener::tls::TlsSettings;
 use tributary_records::access_log::AccessLog;
 use tributary_router::Router;
@@ -24,21 +24,21 @@ use tributary_sources::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 use super::clients::SharedClients;
 use super::identity::ServingIdentity;
 use super::reload_cause::ReloadCause;
-use super::unserved::Unserved;
+use super::unserved::UnservedResources;
 use crate::cli::ServeArguments;
 use crate::exit::Failure;
 use crate::output::print;
 
 /// The time for which the start waits for the clusters' first answers. Unreachable clusters are then handled by the
 /// `partial` rule.
-const FIRST_ANSWERS: Duration = Duration::from_secs(5);
+const FIRST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which the start waits for users' rights. Otherwise a load balancer would send requests that would be
 /// refused. Compiling the roles of a thousand clusters takes this long. The start does not wait for unreachable
 /// clusters, nor for clusters whose roles the account may not read.
-const FIRST_RIGHTS: Duration = Duration::from_secs(30);
+const FIRST_RIGHTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The interval of checks for two names of one cluster, and for resources that no cluster serves. A cluster may be
 /// reachable only after the start.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const CLUSTER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval of retries after an invalid configuration, or for a cluster without a client. The file watch may miss a
 /// file that exists again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
@@ -55,7 +55,7 @@ pub struct Ready<'a> {
     pub clusters: &'a [ClusterName],
 }
 
-pub(super) struct Running {
+pub(super) struct RunningEndpoint {
     pub(super) arguments: ServeArguments,
     pub(super) sources: ConfigurationSources,
     /// The user's own kubeconfig, if contexts are added to it.
@@ -72,18 +72,18 @@ pub(super) struct Running {
     pub(super) hosts: Arc<Hosts>,
     /// The socket address of the listener.
     pub(super) address: SocketAddr,
-    pub(super) unserved: Unserved,
+    pub(super) unserved: UnservedResources,
     /// The reason why the last configuration was refused.
     pub(super) refused: Option<String>,
 }
 
-impl Running {
+impl RunningEndpoint {
     /// Applies the first configuration. Every error ends the start.
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
         self.apply(configuration).await.map_err(Failure::Usage)?;
-        self.router.asked_once(FIRST_ANSWERS).await;
-        self.router.rights_found_once(FIRST_RIGHTS).await;
-        self.unserved.look(self.router.served_resources().as_ref());
+        self.router.asked_once(FIRST_ANSWERS_TIMEOUT).await;
+        self.router.rights_found_once(FIRST_RIGHTS_TIMEOUT).await;
+        self.unserved.check(self.router.served_resources().as_ref());
         match self.router.same_cluster_twice() {
             None => Ok(()),
             Some((first, second)) => Err(Failure::Usage(self.same_cluster(&first, &second))),
@@ -93,7 +93,7 @@ impl Running {
     /// Applies a new configuration, or refuses it as a whole.
     async fn apply(&mut self, mut configuration: LoadedConfiguration) -> anyhow::Result<()> {
         let hosts = self.hosts_of(&configuration)?;
-        different_from(self.address, &hosts, &configuration.clusters)?;
+        check_not_this_endpoint(self.address, &hosts, &configuration.clusters)?;
         let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
         let flags = self.arguments.policy_flags();
         let policies = policies(&flags, &configuration.registries, &known)?;
@@ -123,7 +123,7 @@ impl Running {
         let named = configuration.clusters.iter().map(|spec| (&spec.name, &spec.hosts));
         let (merged, local) = (&self.arguments.merged_hosts, self.arguments.listen.local_hosts());
         let hosts = HostTable::new(merged, local, named, &self.hosts.table())?;
-        match (&self.clients, configuration.vouching_cluster()) {
+        match (&self.clients, configuration.cluster_with_authorities()) {
             (Some(clients), _) => clients.check_hosts(&hosts)?,
             (None, Some(spec)) => anyhow::bail!(
                 "{}: spec.secureServing names authorities that vouch for clients, and the endpoint was started for one \
@@ -144,14 +144,14 @@ impl Running {
 
     fn serve_hosts(&self, hosts: HostTable) -> anyhow::Result<()> {
         let before = self.hosts.table();
-        if !hosts.tells_hosts_apart() && !before.tells_hosts_apart() {
+        if !hosts.has_any_host() && !before.has_any_host() {
             return Ok(());
         }
         if !hosts.has_merged_view() {
             tracing::warn!("only clusters have hosts; the merged view is at none, unless --merged-host names one");
         }
         for (host, certificate) in hosts.certificates(|host| self.tls.certificate_of(host)) {
-            if !is_for(&certificate, host) {
+            if !is_valid_for(&certificate, host) {
                 tracing::warn!(%host, "clients refuse the certificate of the host, because the certificate is for other names");
             }
         }
@@ -188,9 +188,9 @@ impl Running {
     }
 
     /// Applies changes of the configuration sources until cancelled.
-    pub(super) async fn keep_up(&mut self, reload: &Notify) {
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pub(super) async fn follow_changes(&mut self, reload: &Notify) {
+        let mut check = tokio::time::interval(CLUSTER_CHECK_INTERVAL);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut certificate = tokio::time::interval(CERTIFICATE_INTERVAL);
         // The first tick would complete at once, but the start has just checked the certificate.
         certificate.reset();
@@ -200,14 +200,14 @@ impl Running {
             tokio::select! {
                 () = self.sources.changed() => self.reload(ReloadCause::FilesChanged).await,
                 // The authentication files of shared mode have changed.
-                () = or_never(self.clients.as_mut().map(SharedClients::changed)) => self.reload_clients(),
+                () = or_pending(self.clients.as_mut().map(SharedClients::changed)) => self.reload_clients(),
                 () = reload.notified() => {
                     self.reload_clients();
                     self.reload(ReloadCause::Hangup).await;
                 }
-                _ = look.tick() => {
+                _ = check.tick() => {
                     self.refuse_same_clusters();
-                    self.unserved.look(self.router.served_resources().as_ref());
+                    self.unserved.check(self.router.served_resources().as_ref());
                 }
                 _ = certificate.tick() => self.renew_certificate().await,
                 _ = retry.tick() => if self.refused.is_some() || self.clusters.any_failed() {
@@ -230,7 +230,7 @@ impl Running {
             Ok(()) => {
                 let was_refused = self.refused.take().is_some();
                 let is_other = revisions != self.clusters.revisions() || before != self.clusters.client_contexts();
-                if why.is_news_by_itself() || was_refused || is_other {
+                if why.is_always_logged() || was_refused || is_other {
                     self.report_change(why, &before).await;
                 }
             }
@@ -309,7 +309,7 @@ impl Running {
         }
         if let Some(path) = self.merged_kubeconfig.clone() {
             let entries = kubeconfig.entries(&self.arguments.merge.kubeconfig_prefix);
-            users_file::put_into(path.clone(), &users_file::read_with(&path), entries).await?;
+            users_file::add_entries(path.clone(), &users_file::merged_files(&path), entries).await?;
         }
         Ok(())
     }
@@ -322,7 +322,7 @@ impl Running {
             let context = format!("{}{ALL}", self.arguments.merge.kubeconfig_prefix);
             tracing::info!(path = %path.display(), "contexts were put into the kubeconfig");
             let file = self.arguments.merge.merge_into_kubeconfig.as_ref().and_then(|file| file.as_deref());
-            print(&line_to_try(&context, file));
+            print(&example_command(&context, file));
         } else if self.arguments.write_kubeconfig.is_none() && self.clients.is_none() {
             tracing::info!("no kubeconfig is written for clients; --write-kubeconfig FILE does");
         }
@@ -336,7 +336,7 @@ impl Running {
 }
 
 /// Refuses a cluster whose address is this endpoint, because its requests would loop forever.
-fn different_from(address: SocketAddr, hosts: &HostTable, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+fn check_not_this_endpoint(address: SocketAddr, hosts: &HostTable, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
     let leads_here = |server: &http::Uri| {
         let host = without_brackets(server.host().unwrap_or_default());
         let named = host.parse().is_ok_and(|host| hosts.has(&host));
@@ -363,7 +363,7 @@ fn ready_line(url: &str, kubeconfig: Option<&Path>, clusters: &[ClusterName]) ->
 }
 
 /// Returns a command for the user to try the added contexts. `file` is the value of the flag.
-fn line_to_try(context: &str, file: Option<&Path>) -> String {
+fn example_command(context: &str, file: Option<&Path>) -> String {
     let file = file.map(|file| format!(" --kubeconfig {}", file.display())).unwrap_or_default();
     format!("Try it: kubectl{file} --context {context} get pods -A\n")
 }
@@ -396,11 +396,19 @@ mod tests {
         ] {
             let config = Ok(kube::Config::new(server.parse().unwrap()));
             let spec = ClusterSpec::new(ClusterName::new("a").unwrap(), "context \"a\"".to_owned(), config);
-            assert_eq!(different_from(address, &hosts, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");
+            assert_eq!(
+                check_not_this_endpoint(address, &hosts, std::slice::from_ref(&spec)).is_ok(),
+                expected,
+                "{server}"
+            );
             let further_endpoints = vec![server.parse::<http::Uri>().unwrap().into()];
             let config = Ok(kube::Config::new(http::Uri::from_static("https://other.example")));
             let behind = ClusterSpec { config, further_endpoints, ..spec };
-            assert_eq!(different_from(address, &hosts, &[behind]).is_ok(), expected, "{server} behind another");
+            assert_eq!(
+                check_not_this_endpoint(address, &hosts, &[behind]).is_ok(),
+                expected,
+                "{server} behind another"
+            );
         }
     }
 

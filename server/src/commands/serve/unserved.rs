@@ -6,23 +6,23 @@ use tributary_sources::policies::NamedResource;
 
 /// The configured resources, and the resources that no cluster served at the last check.
 #[derive(Debug, Default)]
-pub(super) struct Unserved {
+pub(super) struct UnservedResources {
     named: Vec<NamedResource>,
-    told: Vec<NamedResource>,
+    logged: Vec<NamedResource>,
 }
 
-impl Unserved {
+impl UnservedResources {
     /// Sets the resources that the configuration names.
     pub(super) fn set(&mut self, named: Vec<NamedResource>) {
-        self.told.retain(|own| named.contains(own));
+        self.logged.retain(|own| named.contains(own));
         self.named = named;
     }
 
     /// Compares the configured resources with the clusters' discovery. Logs a resource once when no cluster serves it,
     /// and once when a cluster serves it again. `served` is `None` if discovery of a cluster is missing.
-    pub(super) fn look(&mut self, served: Option<&ServedResources>) {
+    pub(super) fn check(&mut self, served: Option<&ServedResources>) {
         let Some(served) = served else { return };
-        let (begun, ended) = self.news(|named| served.has(&named.pattern));
+        let (begun, ended) = self.find_changes(|named| served.has(&named.pattern));
         for named in ended {
             tracing::info!(named_by = named.field, resource = %named.pattern, "a cluster now serves the configured resource");
         }
@@ -38,11 +38,11 @@ impl Unserved {
     }
 
     /// Returns the resources that no cluster serves any more, and the resources that a cluster serves again.
-    fn news(&mut self, is_served: impl Fn(&NamedResource) -> bool) -> (Vec<NamedResource>, Vec<NamedResource>) {
+    fn find_changes(&mut self, is_served: impl Fn(&NamedResource) -> bool) -> (Vec<NamedResource>, Vec<NamedResource>) {
         let unserved: Vec<_> = self.named.iter().filter(|named| !is_served(named)).cloned().collect();
-        let begun = unserved.iter().filter(|own| !self.told.contains(own)).cloned().collect();
-        let ended = self.told.iter().filter(|own| !unserved.contains(own)).cloned().collect();
-        self.told = unserved;
+        let begun = unserved.iter().filter(|own| !self.logged.contains(own)).cloned().collect();
+        let ended = self.logged.iter().filter(|own| !unserved.contains(own)).cloned().collect();
+        self.logged = unserved;
         (begun, ended)
     }
 }
@@ -66,26 +66,30 @@ mod tests {
     #[test]
     fn unserved_resource_is_logged_once_and_again_when_served() {
         let (pods, carts) = (named("pods"), named("carts.shop.example"));
-        let mut unserved = Unserved::default();
+        let mut unserved = UnservedResources::default();
         unserved.set(vec![pods.clone(), carts.clone()]);
         let before = |own: &NamedResource| *own == pods;
-        assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]));
-        assert_eq!(unserved.news(before), (vec![], vec![]), "once");
+        assert_eq!(unserved.find_changes(before), (vec![carts.clone()], vec![]));
+        assert_eq!(unserved.find_changes(before), (vec![], vec![]), "once");
         // A reload with the same configured resources logs nothing.
         unserved.set(vec![carts.clone(), pods.clone()]);
-        assert_eq!(unserved.news(before), (vec![], vec![]));
-        assert_eq!(unserved.news(|_| true), (vec![], vec![carts.clone()]));
-        assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]), "its CustomResourceDefinition is gone");
+        assert_eq!(unserved.find_changes(before), (vec![], vec![]));
+        assert_eq!(unserved.find_changes(|_| true), (vec![], vec![carts.clone()]));
+        assert_eq!(
+            unserved.find_changes(before),
+            (vec![carts.clone()], vec![]),
+            "its CustomResourceDefinition is gone"
+        );
         // Resources that were removed from the configuration are not logged.
         unserved.set(vec![pods.clone()]);
-        assert_eq!(unserved.news(before), (vec![], vec![]));
+        assert_eq!(unserved.find_changes(before), (vec![], vec![]));
     }
 
     #[test]
     fn unserved_resource_is_not_logged_while_discovery_is_incomplete() {
-        let mut unserved = Unserved::default();
+        let mut unserved = UnservedResources::default();
         unserved.set(vec![named("pods")]);
-        unserved.look(None);
-        assert!(unserved.told.is_empty());
+        unserved.check(None);
+        assert!(unserved.logged.is_empty());
     }
 }

@@ -104,7 +104,7 @@ fn clusters(report: &Report) -> Vec<ScreenRow> {
             format!("{}/{}", cluster.behind, cluster.collections),
         ]
     };
-    table(&headings, clusters.into_iter().map(|cluster| (row(cluster), troubles(cluster))).collect())
+    table(&headings, clusters.into_iter().map(|cluster| (row(cluster), problems(cluster))).collect())
 }
 
 /// The maximum width of a version, in columns: `v1.30.2-gke.1100` fits.
@@ -129,7 +129,7 @@ fn word(condition: ClusterCondition) -> &'static str {
 }
 
 /// Returns the problems of a cluster, without refused collections.
-fn troubles(cluster: &ClusterReport) -> Vec<String> {
+fn problems(cluster: &ClusterReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(problem) = &cluster.problem {
         let since = cluster.problem_seconds.map(|seconds| format!("for {}: ", age(seconds))).unwrap_or_default();
@@ -436,7 +436,7 @@ short_to_member     90    100   -        eu
     #[test]
     fn drained_endpoint_is_reported_even_without_other_endpoints() {
         let told = |left_out: &str, problem: &str| {
-            troubles(&ClusterReport {
+            problems(&ClusterReport {
                 endpoints: vec![EndpointReport {
                     address: "10.0.0.7:6443".to_owned(),
                     left_out: Some(left_out.to_owned()),

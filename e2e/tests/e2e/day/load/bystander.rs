@@ -2,7 +2,7 @@
 //! answers, except for a Warning. In contrast, reads of a user that writes wait for the user's own writes, and so need
 //! the user's cluster.
 
-use super::{BYSTANDER_PACE, Part, Trouble, merged_maps::MergedMaps};
+use super::{BYSTANDER_PACE, LoadContext, Trouble, merged_maps::MergedMaps};
 use crate::context::eventually;
 use crate::day::{
     harm::Needs,
@@ -12,7 +12,7 @@ use crate::day::{
 use rand::{Rng, rngs::StdRng};
 
 pub(super) struct Bystander {
-    part: Part,
+    part: LoadContext,
     pub(super) name: String,
     through_front: bool,
     maps: MergedMaps,
@@ -20,10 +20,10 @@ pub(super) struct Bystander {
 
 impl Bystander {
     /// Creates the user, with only the rights that all users have.
-    pub(super) async fn make(part: &Part, number: usize, through_front: bool) -> anyhow::Result<Self> {
+    pub(super) async fn make(part: &LoadContext, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let name = format!("bystander-{number}");
         let http = part.scene.http(&name, through_front).await?;
-        let maps = MergedMaps::new(http, &part.scene.places.common);
+        let maps = MergedMaps::new(http, &part.scene.namespaces.common);
         Ok(Self { part: part.clone(), name, through_front, maps })
     }
 

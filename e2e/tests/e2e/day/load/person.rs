@@ -1,6 +1,6 @@
 //! A user with one private object in one cluster, who may also read the common objects.
 
-use super::{Outcome, PACE, Part, Trouble, due, json_of, merged_maps::MergedMaps, must};
+use super::{LoadContext, Outcome, PACE, Trouble, due, json_of, merged_maps::MergedMaps, must};
 use crate::context::eventually;
 use crate::day::harm::Needs;
 use crate::day::kind::Kind;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tributary_e2e::HttpClient;
 
 pub(super) struct Person {
-    part: Part,
+    part: LoadContext,
     pub(super) name: String,
     /// The name of another user's object in the same cluster. This user's requests for that object must fail.
     neighbour: String,
@@ -24,9 +24,9 @@ pub(super) struct Person {
 
 impl Person {
     /// Creates the user and its object, in the first or the second cluster.
-    pub(super) async fn make(part: &Part, number: usize, through_front: bool) -> anyhow::Result<Self> {
+    pub(super) async fn make(part: &LoadContext, number: usize, through_front: bool) -> anyhow::Result<Self> {
         let (scene, home) = (&part.scene, number % VISITOR);
-        let (name, private) = (format!("person-{number}"), &scene.places.private);
+        let (name, private) = (format!("person-{number}"), &scene.namespaces.private);
         scene.make_map(&scene.members[home], private, &name, "mine").await?;
         let verbs = json!(["get", "list", "watch", "patch"]);
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs, "resourceNames": [name]}]);
@@ -34,7 +34,7 @@ impl Person {
         let http = scene.http(&name, through_front).await?;
         // The user with the same cluster and another number.
         let neighbour = format!("person-{}", if number < VISITOR { number + VISITOR } else { number - VISITOR });
-        let maps = MergedMaps::new(http.clone(), &scene.places.common);
+        let maps = MergedMaps::new(http.clone(), &scene.namespaces.common);
         Ok(Self { part: part.clone(), name, neighbour, home, through_front, http, maps, round: 0 })
     }
 
@@ -87,7 +87,7 @@ impl Person {
     }
 
     fn path(&self, of: &str) -> String {
-        format!("/api/v1/namespaces/{}/configmaps/{of}", self.part.scene.places.private)
+        format!("/api/v1/namespaces/{}/configmaps/{of}", self.part.scene.namespaces.private)
     }
 
     /// Checks that the object is the user's own, from its cluster.

@@ -1,7 +1,7 @@
 //! Long and short streams: followed logs, exec sessions, clients that connect for a single request, and watches of
 //! unchanged objects.
 
-use super::{BRIEF_PACE, IDLE, IDLE_WATCHES, Outcome, Part, Trouble, due};
+use super::{BRIEF_PACE, IDLE, IDLE_WATCHES, LoadContext, Outcome, Trouble, due};
 use crate::context::eventually;
 use crate::day::harm::Needs;
 use crate::day::kind::Kind;
@@ -34,12 +34,12 @@ const MEMORY_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: f
 /// Tributary answers without a cluster.
 const NOTHING_NEEDED: Needs = Needs { is_merged: false, ..MEMORY_NEEDED };
 
-pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
+pub(super) async fn begin(part: &LoadContext, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
     let scene = &part.scene;
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods", "pods/log", "pods/exec"], "verbs": ["get", "list", "watch", "create"]},
     ]);
-    scene.grant(0, &scene.places.private, "talker", rules).await?;
+    scene.grant(0, &scene.namespaces.private, "talker", rules).await?;
     let tunnels = Tunnels { part: part.clone(), http: scene.http("talker", false).await? };
     eventually(SOON, async || {
         tunnels.follow_logs().await.map_err(|trouble| match trouble {
@@ -52,7 +52,7 @@ pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Resul
     tasks.spawn(brief(part.clone()));
     for number in 0..IDLE {
         let http = scene.http(&format!("idle-{number}"), false).await?;
-        let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+        let path = format!("/api/v1/namespaces/{}/configmaps", scene.namespaces.common);
         eventually(SOON, async || http.get(&path).send().await?.expect(200).map(drop)).await?;
         for _ in 0..IDLE_WATCHES {
             tasks.spawn(idle(
@@ -67,7 +67,7 @@ pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Resul
 
 /// A user that follows logs and runs commands in a pod.
 struct Tunnels {
-    part: Part,
+    part: LoadContext,
     http: HttpClient,
 }
 
@@ -81,7 +81,7 @@ impl Tunnels {
     }
 
     fn pod(&self) -> String {
-        format!("/api/v1/namespaces/{}/pods/{POD}", self.part.scene.places.private)
+        format!("/api/v1/namespaces/{}/pods/{POD}", self.part.scene.namespaces.private)
     }
 
     /// Follows the log for a short time, and disconnects.
@@ -145,7 +145,7 @@ impl Tunnels {
 }
 
 /// Simulates clients that connect for a single request each.
-async fn brief(part: Part) {
+async fn brief(part: LoadContext) {
     let Ok(kubeconfig) = part.scene.kubeconfig("brief", false) else { return };
     let mut pace = part.pace(BRIEF_PACE);
     while let Some(_busy) = pace.turn().await {
@@ -158,7 +158,7 @@ async fn brief(part: Part) {
 }
 
 /// A watch that stays open during pauses of the load. The client opens it again after its end.
-async fn idle(part: Part, http: HttpClient, path: String) {
+async fn idle(part: LoadContext, http: HttpClient, path: String) {
     loop {
         part.ask(Kind::IdleWatch, MEMORY_NEEDED, async {
             let answer = http.get(&path).stream().await.map_err(Trouble::Lost)?;

@@ -2,8 +2,8 @@
 
 use super::{
     kinds::{KINDS, Kind},
-    oracle::{Expected, Oracle, Told},
-    question::{Ask, Question, Selector, Side, Verb},
+    oracle::{Expectation, Expected, Oracle},
+    user_request::{Operation, Selector, Side, UserRequest, Verb},
     world::World,
 };
 use crate::{context::eventually, shared_mode::SOON};
@@ -42,8 +42,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn question(&self, ask: Ask) -> Question {
-        Question { person: self.person, kind: self.kind, place: self.place.to_owned(), ask }
+    fn user_request(&self, ask: Operation) -> UserRequest {
+        UserRequest { person: self.person, kind: self.kind, place: self.place.to_owned(), ask }
     }
 
     fn path(&self, name: &str) -> String {
@@ -62,35 +62,38 @@ impl Writer<'_> {
     }
 
     /// Executes a write, and checks the status of its answer. Returns the expected answer and the status.
-    async fn done(&self, question: &Question) -> anyhow::Result<(Told, u16)> {
-        let told = Oracle::new(self.world).tells(question).await?;
-        let due = match &told.expected {
+    async fn done(&self, user_request: &UserRequest) -> anyhow::Result<(Expectation, u16)> {
+        let expectation = Oracle::new(self.world).expect_answer(user_request).await?;
+        let due = match &expectation.expected {
             Expected::Of(_, said) => said.status.as_u16(),
             Expected::Refused(status, _) => *status,
             Expected::NameInSeveral => 409,
             _ => 200,
         };
-        let request = question.request(self.world, Side::Endpoint).for_real();
+        let request = user_request.request(self.world, Side::Endpoint).for_real();
         let answer = request.of(&self.world.people[self.person].http).send().await?;
-        let what = || format!("{} instead of {due}, {told:?}: {}", answer.status, answer.text());
-        ensure!(answer.status == due, "{} {question:?}: {}", request.path, what());
-        Ok((told, due))
+        let what = || format!("{} instead of {due}, {expectation:?}: {}", answer.status, answer.text());
+        ensure!(answer.status == due, "{} {user_request:?}: {}", request.path, what());
+        Ok((expectation, due))
     }
 
     /// Creates an object in the named member, or in the member that the endpoint chooses. Deletes the object
     /// afterwards.
     async fn creates(&self, named: Option<usize>) -> anyhow::Result<()> {
         let name = self.world.name(self.kind, "new");
-        let question = self.question(Ask::Create(named, name.clone()));
-        let (told, status) = self.done(&question).await?;
+        let user_request = self.user_request(Operation::Create(named, name.clone()));
+        let (expectation, status) = self.done(&user_request).await?;
         let state = self.state(&name).await?;
-        let target = match told.expected {
+        let target = match expectation.expected {
             Expected::Of(member, _) if status == 201 => Some(member),
             _ => None,
         };
         for (member, object) in state.iter().enumerate() {
             let is_there = object.is_some();
-            ensure!(is_there == (target == Some(member)), "{question:?} made it in {member}: {is_there}; {told:?}");
+            ensure!(
+                is_there == (target == Some(member)),
+                "{user_request:?} made it in {member}: {is_there}; {expectation:?}"
+            );
         }
         self.clean_up(&name).await
     }
@@ -99,12 +102,12 @@ impl Writer<'_> {
     async fn writes(&self, verb: Verb) -> anyhow::Result<()> {
         let name = format!("written-{}", verb.word());
         self.world.make(self.owner, self.kind, self.place, &name, &json!({})).await?;
-        let question = self.question(Ask::Write(verb, name.clone()));
+        let user_request = self.user_request(Operation::Write(verb, name.clone()));
         let is_touched = |object: &Value| object["metadata"]["labels"]["touched"] == "yes";
         // A user who may not get the object gets 404 until Tributary has cached the object.
         eventually(SOON, async || {
-            let (told, status) = self.done(&question).await?;
-            let changed = match told.expected {
+            let (expectation, status) = self.done(&user_request).await?;
+            let changed = match expectation.expected {
                 Expected::Of(member, _) if status < 300 => Some(member),
                 _ => None,
             };
@@ -117,7 +120,10 @@ impl Writer<'_> {
                     false => object.is_some(),
                 };
                 let is_due = changed == Some(member);
-                ensure!(is_changed == is_due, "{question:?} is answered {status}, and in {member} it is {object:?}");
+                ensure!(
+                    is_changed == is_due,
+                    "{user_request:?} is answered {status}, and in {member} it is {object:?}"
+                );
             }
             Ok(())
         })
@@ -142,14 +148,17 @@ impl Writer<'_> {
                 self.world.make(member, self.kind, self.place, name, &json!({"set": "yes"})).await?;
             }
         }
-        let question = self.question(Ask::DeleteCollection(Selector::of_set(wanted)));
-        let (told, status) = self.done(&question).await?;
+        let user_request = self.user_request(Operation::DeleteCollection(Selector::of_set(wanted)));
+        let (expectation, status) = self.done(&user_request).await?;
         for name in names {
             let state = self.state(name).await?;
             for (member, object) in state.iter().enumerate() {
-                let is_wanted = told.known[member] && wanted.is_none_or(|only| only == member);
+                let is_wanted = expectation.known[member] && wanted.is_none_or(|only| only == member);
                 let is_deleted = status == 200 && is_wanted;
-                ensure!(object.is_none() == is_deleted, "{question:?}: {name} in {member} with {status}: {told:?}");
+                ensure!(
+                    object.is_none() == is_deleted,
+                    "{user_request:?}: {name} in {member} with {status}: {expectation:?}"
+                );
             }
             self.clean_up(name).await?;
         }

@@ -2,9 +2,9 @@
 
 use super::{
     answer::{self, Objects},
-    oracle::{Expected, Oracle, Told},
-    question::{Ask, ListForm, ObjectForm, Question, Request, Side},
+    oracle::{Expectation, Expected, Oracle},
     searched,
+    user_request::{ListForm, ObjectForm, Operation, Request, Side, UserRequest},
     world::World,
 };
 use crate::shared_mode::SOON;
@@ -24,54 +24,55 @@ pub(super) struct Outcome {
     pub(super) objects: usize,
 }
 
-pub(super) async fn compare(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<Outcome> {
-    let told = oracle.tells(question).await?;
-    let asked = Asked { world: oracle.world, question, request: question.request(oracle.world, Side::Endpoint) };
-    asked.compare(&told).await.with_context(|| format!("{} of {question:?}", asked.request.path))
+pub(super) async fn compare(oracle: &Oracle<'_>, user_request: &UserRequest) -> anyhow::Result<Outcome> {
+    let expectation = oracle.expect_answer(user_request).await?;
+    let asked =
+        Comparison { world: oracle.world, user_request, request: user_request.request(oracle.world, Side::Endpoint) };
+    asked.compare(&expectation).await.with_context(|| format!("{} of {user_request:?}", asked.request.path))
 }
 
-struct Asked<'a> {
+struct Comparison<'a> {
     world: &'a World,
-    question: &'a Question,
+    user_request: &'a UserRequest,
     request: Request,
 }
 
-impl Asked<'_> {
+impl Comparison<'_> {
     fn here(&self) -> RequestBuilder {
-        self.request.of(&self.world.people[self.question.person].http)
+        self.request.of(&self.world.people[self.user_request.person].http)
     }
 
-    async fn compare(&self, told: &Told) -> anyhow::Result<Outcome> {
-        match (&self.question.ask, &told.expected) {
-            (Ask::List(form, _), Expected::Objects(objects)) => {
-                self.list(*form, objects, told).await?;
+    async fn compare(&self, expectation: &Expectation) -> anyhow::Result<Outcome> {
+        match (&self.user_request.ask, &expectation.expected) {
+            (Operation::List(form, _), Expected::Objects(objects)) => {
+                self.list(*form, objects, expectation).await?;
                 Ok(Outcome { status: 200, objects: objects.len() })
             }
-            (Ask::Watch(_), Expected::Objects(objects)) => {
-                self.watch(objects, told).await?;
+            (Operation::Watch(_), Expected::Objects(objects)) => {
+                self.watch(objects, expectation).await?;
                 Ok(Outcome { status: 200, objects: objects.len() })
             }
-            (Ask::Get(form, _), _) => {
+            (Operation::Get(form, _), _) => {
                 let accept = match form {
                     ObjectForm::Whole => "application/json",
                     ObjectForm::Table => TABLE,
                     ObjectForm::Metadata => METADATA,
                 };
-                self.answered(*form, self.here().accept(accept).send().await?, told)
+                self.answered(*form, self.here().accept(accept).send().await?, expectation)
             }
-            _ => self.answered(ObjectForm::Whole, self.here().send().await?, told),
+            _ => self.answered(ObjectForm::Whole, self.here().send().await?, expectation),
         }
     }
 
     /// Checks status, contents and cluster names of one answer.
-    fn answered(&self, form: ObjectForm, answer: HttpResponse, told: &Told) -> anyhow::Result<Outcome> {
-        self.tells_of_known(&answer, told)?;
+    fn answered(&self, form: ObjectForm, answer: HttpResponse, expectation: &Expectation) -> anyhow::Result<Outcome> {
+        self.reveals_only_known_clusters(&answer, expectation)?;
         let status = answer.status.as_u16();
         let due = |due: u16| {
-            ensure!(status == due, "{status} instead of {due}: {} ({:?})", answer.text(), told.known);
+            ensure!(status == due, "{status} instead of {due}: {} ({:?})", answer.text(), expectation.known);
             Ok(())
         };
-        match &told.expected {
+        match &expectation.expected {
             Expected::Object(identity, object) => {
                 due(200)?;
                 let mut shown = answer.json()?;
@@ -119,8 +120,8 @@ impl Asked<'_> {
     }
 
     /// Checks that the answer contains no name of a cluster that must stay hidden from the user.
-    fn tells_of_known(&self, answer: &HttpResponse, told: &Told) -> anyhow::Result<()> {
-        for (name, known) in self.world.member_names().into_iter().zip(told.known) {
+    fn reveals_only_known_clusters(&self, answer: &HttpResponse, expectation: &Expectation) -> anyhow::Result<()> {
+        for (name, known) in self.world.member_names().into_iter().zip(expectation.known) {
             let is_named = answer::names(self.world, answer, name) && !self.is_echo(answer, name);
             ensure!(known || !is_named, "{name} is named: {} {:?}", answer.text(), answer.headers);
         }
@@ -134,7 +135,7 @@ impl Asked<'_> {
             return true;
         }
         let said = format!("cannot be created in cluster \\\"{name}\\\": ");
-        let named = matches!(self.question.ask, Ask::Create(Some(_), _));
+        let named = matches!(self.user_request.ask, Operation::Create(Some(_), _));
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
     }
 
@@ -151,16 +152,16 @@ impl Asked<'_> {
         !answer::names(self.world, &others, name)
     }
 
-    async fn list(&self, form: ListForm, due: &Objects, told: &Told) -> anyhow::Result<()> {
+    async fn list(&self, form: ListForm, due: &Objects, expectation: &Expectation) -> anyhow::Result<()> {
         let accept = match form {
             ListForm::Whole => "application/json",
-            ListForm::Pages => return self.pages(due, told).await,
+            ListForm::Pages => return self.pages(due, expectation).await,
             ListForm::Table => TABLE,
             ListForm::Metadata => METADATA_LIST,
             ListForm::MetadataInProtobuf => METADATA_LIST_IN_PROTOBUF,
         };
         let answer = self.here().accept(accept).send().await?.expect(200)?;
-        self.tells_of_known(&answer, told)?;
+        self.reveals_only_known_clusters(&answer, expectation)?;
         if form == ListForm::MetadataInProtobuf {
             let (shown, due) =
                 (answer::in_protobuf(self.world, &answer.body)?, due.keys().cloned().collect::<Vec<_>>());
@@ -180,14 +181,14 @@ impl Asked<'_> {
     }
 
     /// Compares a list in pages of three objects.
-    async fn pages(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
+    async fn pages(&self, due: &Objects, expectation: &Expectation) -> anyhow::Result<()> {
         let (mut shown, mut left) = (Objects::new(), None);
         let (mut next, mut seen) = (String::new(), 0);
-        let (http, path) = (&self.world.people[self.question.person].http, &self.request.path);
+        let (http, path) = (&self.world.people[self.user_request.person].http, &self.request.path);
         let and = if path.contains('?') { '&' } else { '?' };
         loop {
             let page = http.get(&format!("{path}{and}limit=3&continue={next}")).send().await?.expect(200)?;
-            self.tells_of_known(&page, told)?;
+            self.reveals_only_known_clusters(&page, expectation)?;
             let mut page = page.json()?;
             let items = page["items"].take();
             seen += items.as_array().context("no items")?.len();
@@ -206,13 +207,13 @@ impl Asked<'_> {
         same(&shown, due).context("pages")
     }
 
-    async fn watch(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
+    async fn watch(&self, due: &Objects, expectation: &Expectation) -> anyhow::Result<()> {
         let mut events = self.here().stream().await?.events()?;
         let mut items = Vec::new();
         loop {
             let mut event = events.next(SOON).await?.context("the watch ended before its bookmark")?;
             let text = searched::of_event(&event, &|namespace, name| self.world.is_foreign(namespace, name));
-            for (name, known) in self.world.member_names().into_iter().zip(told.known) {
+            for (name, known) in self.world.member_names().into_iter().zip(expectation.known) {
                 ensure!(known || !answer::text_names(&text, name), "{name} is named: {event}");
             }
             match event["type"].as_str() {

@@ -25,7 +25,7 @@
 use super::{
     answer::{self, Identity, Objects},
     kinds::KINDS,
-    question::{Ask, Question, Request, Selector, Side, Verb, review},
+    user_request::{Operation, Request, Selector, Side, UserRequest, Verb, review},
     world::World,
 };
 use anyhow::{Context, bail, ensure};
@@ -45,7 +45,7 @@ pub(super) struct Oracle<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Expectation {
     pub(super) expected: Expected,
     /// The members whose existence the answer may reveal.
     pub(super) known: [bool; 2],
@@ -83,23 +83,28 @@ impl<'a> Oracle<'a> {
         Self { world, said: Mutex::default(), watches: Mutex::default() }
     }
 
-    pub(super) async fn tells(&self, question: &Question) -> anyhow::Result<Told> {
-        match &question.ask {
-            Ask::List(_, selector) => self.list(question, selector).await,
-            Ask::Watch(_) if question.kind.is_live => {
-                Ok(Told { expected: Expected::Refused(405, Vec::new()), known: [false; 2] })
+    pub(super) async fn expect_answer(&self, user_request: &UserRequest) -> anyhow::Result<Expectation> {
+        match &user_request.ask {
+            Operation::List(_, selector) => self.list(user_request, selector).await,
+            Operation::Watch(_) if user_request.kind.is_live => {
+                Ok(Expectation { expected: Expected::Refused(405, Vec::new()), known: [false; 2] })
             }
-            Ask::Watch(selector) => self.watch(question, selector).await,
-            Ask::Get(_, name) => self.get(question, name).await,
-            Ask::Below(verb, below, name) => self.named(question, *verb, below, name).await,
-            Ask::Write(verb, name) => self.named(question, *verb, "", name).await,
-            Ask::Create(member, _) => self.create(question, *member).await,
-            Ask::DeleteCollection(selector) => self.delete_collection(question, selector).await,
-            Ask::May(verb, name) => self.review(question, verb, name).await,
+            Operation::Watch(selector) => self.watch(user_request, selector).await,
+            Operation::Get(_, name) => self.get(user_request, name).await,
+            Operation::Below(verb, below, name) => self.named(user_request, *verb, below, name).await,
+            Operation::Write(verb, name) => self.named(user_request, *verb, "", name).await,
+            Operation::Create(member, _) => self.create(user_request, *member).await,
+            Operation::DeleteCollection(selector) => self.delete_collection(user_request, selector).await,
+            Operation::May(verb, name) => self.review(user_request, verb, name).await,
         }
     }
 
-    async fn says(&self, member: usize, person: usize, request: &Request) -> anyhow::Result<Arc<HttpResponse>> {
+    async fn member_answer(
+        &self,
+        member: usize,
+        person: usize,
+        request: &Request,
+    ) -> anyhow::Result<Arc<HttpResponse>> {
         let key = (member, person, request.clone());
         if let Some(said) = self.said.lock().await.get(&key) {
             return Ok(Arc::clone(said));
@@ -127,14 +132,14 @@ impl<'a> Oracle<'a> {
     }
 
     /// Returns whether each member allows the user a verb.
-    async fn may(&self, question: &Question, verb: &str, below: &str, name: &str) -> anyhow::Result<[bool; 2]> {
-        self.allowed(question.person, &question.review(verb, below, name)).await
+    async fn may(&self, user_request: &UserRequest, verb: &str, below: &str, name: &str) -> anyhow::Result<[bool; 2]> {
+        self.allowed(user_request.person, &user_request.review(verb, below, name)).await
     }
 
     async fn allowed(&self, person: usize, review: &Request) -> anyhow::Result<[bool; 2]> {
         let mut allowed = [false; 2];
         for member in MEMBERS {
-            let answer = self.says(member, person, review).await?.json()?;
+            let answer = self.member_answer(member, person, review).await?.json()?;
             allowed[member] = answer["status"]["allowed"].as_bool().context("no answer")?;
         }
         Ok(allowed)
@@ -151,21 +156,26 @@ impl<'a> Oracle<'a> {
 
     /// Splits a request for all namespaces into one request per namespace. Other requests, and requests for kinds that
     /// are not cached, have no parts.
-    fn within(&self, question: &Question) -> Vec<Question> {
-        let is_joined = question.kind.namespaced && question.place.is_empty() && !question.kind.is_live;
+    fn within(&self, user_request: &UserRequest) -> Vec<UserRequest> {
+        let is_joined = user_request.kind.namespaced && user_request.place.is_empty() && !user_request.kind.is_live;
         let all: &[String] = if is_joined { &self.world.places } else { &[] };
-        all.iter().map(|place| Question { place: place.clone(), ..question.clone() }).collect()
+        all.iter().map(|place| UserRequest { place: place.clone(), ..user_request.clone() }).collect()
     }
 
     /// The requests for single namespaces that Tributary tries after a member refused the request for all namespaces.
     /// There are none if roles alone allow the request for all.
-    async fn proposed(&self, question: &Question, member: usize, verb: &str) -> anyhow::Result<Vec<Question>> {
-        let parts = self.within(question);
+    async fn proposed(
+        &self,
+        user_request: &UserRequest,
+        member: usize,
+        verb: &str,
+    ) -> anyhow::Result<Vec<UserRequest>> {
+        let parts = self.within(user_request);
         if parts.is_empty() {
             return Ok(parts);
         }
-        let review = question.review(verb, "", "");
-        let asked = self.by(member, question.person, &review);
+        let review = user_request.review(verb, "", "");
+        let asked = self.by(member, user_request.person, &review);
         let asked = asked.header(&format!("impersonate-extra-{ROLES_ALONE}"), "yes");
         let said = asked.send().await?.json()?;
         let is_all_given = said["status"]["allowed"].as_bool().context("no answer")?;
@@ -174,14 +184,19 @@ impl<'a> Oracle<'a> {
 
     /// A member's answers to a list: one answer for all namespaces (with an empty namespace), or one per namespace that
     /// the user may list.
-    async fn listed(&self, question: &Question, member: usize) -> anyhow::Result<Vec<(String, Arc<HttpResponse>)>> {
+    async fn listed(
+        &self,
+        user_request: &UserRequest,
+        member: usize,
+    ) -> anyhow::Result<Vec<(String, Arc<HttpResponse>)>> {
         let mut listed = Vec::new();
-        let whole = self.says(member, question.person, &question.request(self.world, Side::Member)).await?;
+        let whole =
+            self.member_answer(member, user_request.person, &user_request.request(self.world, Side::Member)).await?;
         match whole.status.as_u16() {
             200 => listed.push((String::new(), whole)),
             403 => {
-                for part in self.proposed(question, member, "list").await? {
-                    let said = self.says(member, part.person, &part.request(self.world, Side::Member)).await?;
+                for part in self.proposed(user_request, member, "list").await? {
+                    let said = self.member_answer(member, part.person, &part.request(self.world, Side::Member)).await?;
                     match said.status.as_u16() {
                         200 => listed.push((part.place, said)),
                         403 => {}
@@ -194,10 +209,10 @@ impl<'a> Oracle<'a> {
         Ok(listed)
     }
 
-    async fn list(&self, question: &Question, selector: &Selector) -> anyhow::Result<Told> {
+    async fn list(&self, user_request: &UserRequest, selector: &Selector) -> anyhow::Result<Expectation> {
         let (mut known, mut all) = ([false; 2], None);
         for member in MEMBERS {
-            let listed = self.listed(question, member).await?;
+            let listed = self.listed(user_request, member).await?;
             known[member] = !listed.is_empty();
             for (_, answer) in listed.iter().filter(|_| selector.member.is_none_or(|only| only == member)) {
                 let items = answer.json()?["items"].take();
@@ -208,17 +223,19 @@ impl<'a> Oracle<'a> {
         let expected = match all {
             Some(all) => Expected::Objects(all),
             // For cached kinds, the answer is 403 if no object is readable, with every selector.
-            None if question.kind.is_live && known.contains(&true) => Expected::Objects(Objects::new()),
-            None => Expected::Refused(403, self.words(question, &question.request(self.world, Side::Member)).await?),
+            None if user_request.kind.is_live && known.contains(&true) => Expected::Objects(Objects::new()),
+            None => {
+                Expected::Refused(403, self.words(user_request, &user_request.request(self.world, Side::Member)).await?)
+            }
         };
-        Ok(Told { expected, known })
+        Ok(Expectation { expected, known })
     }
 
     /// The members' messages for a refused request.
-    async fn words(&self, question: &Question, request: &Request) -> anyhow::Result<Vec<String>> {
+    async fn words(&self, user_request: &UserRequest, request: &Request) -> anyhow::Result<Vec<String>> {
         let mut words = Vec::new();
         for member in MEMBERS {
-            let said = self.says(member, question.person, request).await?;
+            let said = self.member_answer(member, user_request.person, request).await?;
             if !said.status.is_success() {
                 words.push(said.json()?["message"].as_str().unwrap_or_default().to_owned());
             }
@@ -226,13 +243,16 @@ impl<'a> Oracle<'a> {
         Ok(words)
     }
 
-    async fn watch(&self, question: &Question, selector: &Selector) -> anyhow::Result<Told> {
-        let list = Question { ask: Ask::List(super::question::ListForm::Whole, selector.clone()), ..question.clone() };
-        let Told { expected, mut known } = self.list(&list, selector).await?;
+    async fn watch(&self, user_request: &UserRequest, selector: &Selector) -> anyhow::Result<Expectation> {
+        let list = UserRequest {
+            ask: Operation::List(super::user_request::ListForm::Whole, selector.clone()),
+            ..user_request.clone()
+        };
+        let Expectation { expected, mut known } = self.list(&list, selector).await?;
         let (mut covers, mut only_watched) = (true, false);
         for member in MEMBERS {
             let listed: BTreeSet<_> = self.listed(&list, member).await?.into_iter().map(|(place, _)| place).collect();
-            let watched = self.watched(question, member).await?;
+            let watched = self.watched(user_request, member).await?;
             known[member] |= !watched.is_empty();
             if selector.member.is_some_and(|only| only != member) {
                 continue;
@@ -242,27 +262,27 @@ impl<'a> Oracle<'a> {
         }
         let expected = match expected {
             Expected::Objects(objects) if covers => Expected::Objects(objects),
-            Expected::Objects(_) => Expected::Refused(403, self.cannot(question, "watch")),
-            _ if only_watched => Expected::Refused(403, self.cannot(question, "list")),
-            _ => Expected::Refused(403, self.cannot(question, "watch")),
+            Expected::Objects(_) => Expected::Refused(403, self.cannot(user_request, "watch")),
+            _ if only_watched => Expected::Refused(403, self.cannot(user_request, "list")),
+            _ => Expected::Refused(403, self.cannot(user_request, "watch")),
         };
-        Ok(Told { expected, known })
+        Ok(Expectation { expected, known })
     }
 
     /// The beginning of Tributary's own message for a refusal.
-    fn cannot(&self, question: &Question, verb: &str) -> Vec<String> {
-        let (user, kind) = (&self.world.people[question.person].name, question.kind);
+    fn cannot(&self, user_request: &UserRequest, verb: &str) -> Vec<String> {
+        let (user, kind) = (&self.world.people[user_request.person].name, user_request.kind);
         vec![format!("User {user:?} cannot {verb} resource {:?} in API group {:?}", kind.resource, kind.group)]
     }
 
     /// The namespaces that the user may watch in a member. An empty string means all namespaces.
-    async fn watched(&self, question: &Question, member: usize) -> anyhow::Result<BTreeSet<String>> {
+    async fn watched(&self, user_request: &UserRequest, member: usize) -> anyhow::Result<BTreeSet<String>> {
         let mut watched = BTreeSet::new();
-        let whole = question.request(self.world, Side::Member);
-        if self.watch_status(member, question.person, &whole).await? == 200 {
+        let whole = user_request.request(self.world, Side::Member);
+        if self.watch_status(member, user_request.person, &whole).await? == 200 {
             watched.insert(String::new());
         }
-        for part in self.proposed(question, member, "watch").await? {
+        for part in self.proposed(user_request, member, "watch").await? {
             let request = part.request(self.world, Side::Member);
             if self.watch_status(member, part.person, &request).await? == 200 {
                 watched.insert(part.place);
@@ -271,12 +291,12 @@ impl<'a> Oracle<'a> {
         Ok(watched)
     }
 
-    async fn get(&self, question: &Question, name: &str) -> anyhow::Result<Told> {
-        let request = question.request(self.world, Side::Member);
+    async fn get(&self, user_request: &UserRequest, name: &str) -> anyhow::Result<Expectation> {
+        let request = user_request.request(self.world, Side::Member);
         let mut known = [false; 2];
         let (mut found, mut nowhere) = (Vec::new(), false);
         for member in MEMBERS {
-            let said = self.says(member, question.person, &request).await?;
+            let said = self.member_answer(member, user_request.person, &request).await?;
             let status = said.status.as_u16();
             ensure!([200, 403, 404].contains(&status), "a get of {name} is answered {status}: {}", said.text());
             known[member] = status != 403;
@@ -290,71 +310,84 @@ impl<'a> Oracle<'a> {
             (1, Some((identity, object))) => Expected::Object(identity, object),
             (0, _) => {
                 let status = if nowhere { 404 } else { 403 };
-                let mut words = self.words(question, &request).await?;
+                let mut words = self.words(user_request, &request).await?;
                 words.retain(|words| words.ends_with("not found") == nowhere);
                 Expected::Refused(status, words)
             }
             _ => Expected::NameInSeveral,
         };
-        Ok(Told { expected, known })
+        Ok(Expectation { expected, known })
     }
 
     /// Computes the expected answer to a request for one object.
-    async fn named(&self, question: &Question, verb: Verb, below: &str, name: &str) -> anyhow::Result<Told> {
-        let does = self.may(question, verb.word(), below, name).await?;
-        let looks = self.may(question, "get", "", name).await?;
+    async fn named(
+        &self,
+        user_request: &UserRequest,
+        verb: Verb,
+        below: &str,
+        name: &str,
+    ) -> anyhow::Result<Expectation> {
+        let does = self.may(user_request, verb.word(), below, name).await?;
+        let looks = self.may(user_request, "get", "", name).await?;
         let known = MEMBERS.map(|member| does[member] || looks[member]);
-        let object =
-            Question { ask: Ask::Get(super::question::ObjectForm::Whole, name.to_owned()), ..question.clone() };
+        let object = UserRequest {
+            ask: Operation::Get(super::user_request::ObjectForm::Whole, name.to_owned()),
+            ..user_request.clone()
+        };
         let look = object.request(self.world, Side::Member);
         let has = self.has(&look.path).await?;
-        let shows = MEMBERS.map(|member| known[member] && (looks[member] || !question.kind.is_live));
+        let shows = MEMBERS.map(|member| known[member] && (looks[member] || !user_request.kind.is_live));
         let is_one_hidden = shows != known;
         let owners: Vec<_> = MEMBERS.into_iter().filter(|member| shows[*member] && has[*member]).collect();
-        let request = question.request(self.world, Side::Member);
+        let request = user_request.request(self.world, Side::Member);
         let is_made = below.is_empty() && (verb == Verb::Apply || verb == Verb::Update);
         let expected = match owners[..] {
-            _ if does == [false; 2] => Expected::Refused(403, self.words(question, &request).await?),
+            _ if does == [false; 2] => Expected::Refused(403, self.words(user_request, &request).await?),
             [_] if is_one_hidden => Expected::Refused(503, Vec::new()),
-            [] if is_one_hidden => Expected::Refused(403, self.words(question, &look).await?),
-            [owner] => self.of(question, owner, &request).await?,
+            [] if is_one_hidden => Expected::Refused(403, self.words(user_request, &look).await?),
+            [owner] => self.of(user_request, owner, &request).await?,
             [_, ..] => Expected::NameInSeveral,
-            [] if is_made => match (self.target_of_new(question, known, name).await?, verb) {
+            [] if is_made => match (self.target_of_new(user_request, known, name).await?, verb) {
                 // The user may write but not read another member, where the name may just have been created.
                 (Target::Member(member), _)
                     if MEMBERS.into_iter().any(|of| of != member && known[of] && !looks[of]) =>
                 {
                     Expected::Refused(404, Vec::new())
                 }
-                (Target::Member(member), _) => self.of(question, member, &request).await?,
+                (Target::Member(member), _) => self.of(user_request, member, &request).await?,
                 (Target::Unsure, _) => Expected::Refused(503, Vec::new()),
                 (Target::Nowhere, Verb::Apply) => Expected::Refused(400, Vec::new()),
                 (Target::Nowhere, _) => Expected::Refused(404, Vec::new()),
             },
             [] => Expected::Refused(404, Vec::new()),
         };
-        Ok(Told { expected, known })
+        Ok(Expectation { expected, known })
     }
 
     /// Expects the answer of this member. Messages may differ.
-    async fn of(&self, question: &Question, member: usize, request: &Request) -> anyhow::Result<Expected> {
-        Ok(Expected::Of(member, self.says(member, question.person, request).await?))
+    async fn of(&self, user_request: &UserRequest, member: usize, request: &Request) -> anyhow::Result<Expected> {
+        Ok(Expected::Of(member, self.member_answer(member, user_request.person, request).await?))
     }
 
     /// The cluster of a new object without a cluster annotation: the only candidate. If several members allow the
     /// create, it is the only member with the namespace.
-    async fn target_of_new(&self, question: &Question, candidates: [bool; 2], name: &str) -> anyhow::Result<Target> {
+    async fn target_of_new(
+        &self,
+        user_request: &UserRequest,
+        candidates: [bool; 2],
+        name: &str,
+    ) -> anyhow::Result<Target> {
         if let Some(only) = only(candidates) {
             return Ok(Target::Member(only));
         }
-        if !question.kind.namespaced {
+        if !user_request.kind.namespaced {
             return Ok(Target::Nowhere);
         }
-        let place = &question.place;
+        let place = &user_request.place;
         // A role may allow a create by name only if the path has the name, as in a server-side apply.
-        let makes = self.may(question, "create", "", name).await?;
+        let makes = self.may(user_request, "create", "", name).await?;
         let look = json!({"verb": "get", "version": "v1", "resource": "namespaces", "namespace": place, "name": place});
-        let looks = self.allowed(question.person, &review(look)).await?;
+        let looks = self.allowed(user_request.person, &review(look)).await?;
         let has = self.has(&format!("/api/v1/namespaces/{place}")).await?;
         let is_maker = MEMBERS.map(|member| candidates[member] && makes[member]);
         let hides = MEMBERS.into_iter().any(|member| is_maker[member] && !looks[member]);
@@ -365,57 +398,57 @@ impl<'a> Oracle<'a> {
         })
     }
 
-    async fn create(&self, question: &Question, named: Option<usize>) -> anyhow::Result<Told> {
-        let makes = self.may(question, "create", "", "").await?;
-        let lists = self.may(question, "list", "", "").await?;
+    async fn create(&self, user_request: &UserRequest, named: Option<usize>) -> anyhow::Result<Expectation> {
+        let makes = self.may(user_request, "create", "", "").await?;
+        let lists = self.may(user_request, "list", "", "").await?;
         let known = MEMBERS.map(|member| makes[member] || lists[member]);
-        let request = question.request(self.world, Side::Member);
+        let request = user_request.request(self.world, Side::Member);
         let expected = match named {
-            _ if makes == [false; 2] => Expected::Refused(403, self.words(question, &request).await?),
-            Some(member) if known[member] => self.of(question, member, &request).await?,
+            _ if makes == [false; 2] => Expected::Refused(403, self.words(user_request, &request).await?),
+            Some(member) if known[member] => self.of(user_request, member, &request).await?,
             Some(_) => Expected::Refused(400, Vec::new()),
-            None => match self.target_of_new(question, known, "").await? {
-                Target::Member(member) => self.of(question, member, &request).await?,
+            None => match self.target_of_new(user_request, known, "").await? {
+                Target::Member(member) => self.of(user_request, member, &request).await?,
                 Target::Nowhere => Expected::Refused(400, Vec::new()),
                 Target::Unsure => Expected::Refused(503, Vec::new()),
             },
         };
-        Ok(Told { expected, known })
+        Ok(Expectation { expected, known })
     }
 
     /// Computes the expected answer to a deletion of a collection. The deletion is refused if a visible member forbids
     /// it.
-    async fn delete_collection(&self, question: &Question, selector: &Selector) -> anyhow::Result<Told> {
-        let deletes = self.may(question, "deletecollection", "", "").await?;
-        let lists = self.may(question, "list", "", "").await?;
+    async fn delete_collection(&self, user_request: &UserRequest, selector: &Selector) -> anyhow::Result<Expectation> {
+        let deletes = self.may(user_request, "deletecollection", "", "").await?;
+        let lists = self.may(user_request, "list", "", "").await?;
         let known = MEMBERS.map(|member| deletes[member] || lists[member]);
         let is_wanted = |member: &usize| selector.member.is_none_or(|only| only == *member);
         let wanted: Vec<_> = MEMBERS.into_iter().filter(is_wanted).filter(|member| known[*member]).collect();
-        let request = question.request(self.world, Side::Member);
+        let request = user_request.request(self.world, Side::Member);
         let is_refused = wanted.is_empty() || wanted.iter().any(|member| !deletes[*member]);
         let expected = match is_refused {
-            true => Expected::Refused(403, self.cannot(question, "deletecollection")),
+            true => Expected::Refused(403, self.cannot(user_request, "deletecollection")),
             false => {
                 for member in &wanted {
-                    let said = self.says(*member, question.person, &request).await?;
+                    let said = self.member_answer(*member, user_request.person, &request).await?;
                     ensure!(said.status == 200, "a deletion is answered {}: {}", said.status, said.text());
                 }
                 Expected::Deleted
             }
         };
-        Ok(Told { expected, known })
+        Ok(Expectation { expected, known })
     }
 
     /// The `known` members that a review concerns. A member without the namespace is left out if the user may look for
     /// the namespace there. All members count if the user finds the namespace in no member.
-    async fn concerned(&self, question: &Question, known: [bool; 2]) -> anyhow::Result<[bool; 2]> {
-        if question.place.is_empty() {
+    async fn concerned(&self, user_request: &UserRequest, known: [bool; 2]) -> anyhow::Result<[bool; 2]> {
+        if user_request.place.is_empty() {
             return Ok(known);
         }
         let kind = KINDS.iter().find(|kind| kind.resource == "namespaces").context("namespaces")?;
-        let of_place = Question { kind, ..question.clone() };
-        let gets = self.may(&of_place, "get", "", &question.place).await?;
-        let has_place = MEMBERS.map(|member| self.world.places_in(member).contains(&question.place));
+        let of_place = UserRequest { kind, ..user_request.clone() };
+        let gets = self.may(&of_place, "get", "", &user_request.place).await?;
+        let has_place = MEMBERS.map(|member| self.world.places_in(member).contains(&user_request.place));
         let finds = |member: usize| known[member] && gets[member] && has_place[member];
         Ok(match MEMBERS.into_iter().any(finds) {
             true => MEMBERS.map(|member| known[member] && (has_place[member] || !gets[member])),
@@ -425,19 +458,19 @@ impl<'a> Oracle<'a> {
 
     /// Computes the result of a self-review. A read is allowed if one member allows it. A write is allowed if each
     /// concerned member allows it.
-    async fn review(&self, question: &Question, verb: &str, name: &str) -> anyhow::Result<Told> {
-        let does = self.may(question, verb, "", name).await?;
-        let gets = self.may(question, "get", "", name).await?;
-        let lists = self.may(question, "list", "", name).await?;
+    async fn review(&self, user_request: &UserRequest, verb: &str, name: &str) -> anyhow::Result<Expectation> {
+        let does = self.may(user_request, verb, "", name).await?;
+        let gets = self.may(user_request, "get", "", name).await?;
+        let lists = self.may(user_request, "list", "", name).await?;
         let known = MEMBERS.map(|member| does[member] || gets[member] || lists[member]);
         let is_read = matches!(verb, "get" | "list" | "watch");
-        let concerned = self.concerned(question, known).await?;
+        let concerned = self.concerned(user_request, known).await?;
         let mut asked = MEMBERS.into_iter().filter(|member| concerned[*member]);
         let is_allowed = match is_read {
             true => asked.any(|member| does[member]),
             false => concerned.contains(&true) && asked.all(|member| does[member]),
         };
-        Ok(Told { expected: Expected::May(is_allowed), known })
+        Ok(Expectation { expected: Expected::May(is_allowed), known })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Answers of memory and of clusters to the lookup for a ground.
 
-use tributary_answers::refusal::{Refusal, Trouble};
+use tributary_answers::refusal::{ClusterFailure, Refusal};
 use tributary_apimachinery::ClusterName;
 
 use crate::forward::owner::decision::Evidence;
@@ -10,22 +10,22 @@ use crate::forward::owner::decision::Evidence;
 pub(in crate::forward) struct Gathered {
     pub(in crate::forward) evidence: Evidence,
     /// Causes of clusters' missing answers, in addition to the causes that the fleet has recorded.
-    pub(in crate::forward) troubles: Vec<Trouble>,
+    pub(in crate::forward) failures: Vec<ClusterFailure>,
     /// The 429 of a lookup that was not sent because a limit of Tributary is reached.
-    pub(in crate::forward) not_put: Option<Refusal>,
+    pub(in crate::forward) not_sent: Option<Refusal>,
 }
 
 impl Gathered {
     /// Adds a cluster with an unusable answer, or without an answer.
     pub(in crate::forward) fn add_unknown(&mut self, cluster: &ClusterName, cause: String) {
-        self.troubles.push(Trouble { cluster: cluster.clone(), cause, age: None });
+        self.failures.push(ClusterFailure { cluster: cluster.clone(), cause, age: None });
         self.evidence.may.push(cluster.clone());
     }
 
     /// Adds a cluster that did not get the lookup.
-    pub(in crate::forward) fn add_not_put(&mut self, cluster: &ClusterName, why: Refusal) {
+    pub(in crate::forward) fn add_not_sent(&mut self, cluster: &ClusterName, why: Refusal) {
         self.evidence.may.push(cluster.clone());
-        self.not_put = Some(why);
+        self.not_sent = Some(why);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::request::ClientRequest;
 pub(in crate::forward) fn find_serving(request: ClientRequest<'_>) -> Evidence {
     let ClientRequest { configuration, served, .. } = request;
     let may = |cluster: &&Arc<Cluster>| {
-        !configuration.has_told(cluster)
+        !configuration.has_discovery(cluster)
             || served.undescribed().any(|name| name == cluster.name())
             || (configuration.is_unserved(cluster, served) && !cluster.is_out_of_reach())
     };

@@ -1,6 +1,6 @@
 //! Lookup of the clusters that have an object which a write names.
 
-use tributary_answers::refusal::{Refusal, Trouble};
+use tributary_answers::refusal::{ClusterFailure, Refusal};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceRequest};
 use tributary_rights::Candidates;
 
@@ -25,23 +25,23 @@ pub(in crate::forward) async fn find_named(
     counting: &Candidates,
     NamedObject { resource, namespace, name }: NamedObject<'_>,
 ) -> Result<Gathered, Refusal> {
-    let union = request.router.fleet().union();
-    let Some(served) = union.get(&resource) else { return Ok(Gathered::default()) };
+    let merged_discovery = request.router.fleet().merged_discovery();
+    let Some(served) = merged_discovery.get(&resource) else { return Ok(Gathered::default()) };
     let wanted = object_request(resource, namespace.map(str::to_owned), Some(name.to_owned()));
     let candidates = request.candidates_of(&wanted, "get").await.within(counting);
     let hiding = request.hiding(served, &candidates);
-    let search = Search::new(request.about(&wanted, served, &candidates), Depth::Existing).asking_unknown();
-    let Answers { found, unknown, troubles, forbidden, not_put, .. } = search.run().await?.answers;
+    let search = Search::new(request.about(&wanted, served, &candidates), Depth::Existing).with_unknown_clusters();
+    let Answers { found, unknown, failures, forbidden, not_sent, .. } = search.run().await?.answers;
     let has = found.iter().map(|found| found.cluster.name().clone()).collect();
     // A client that may not get a namespace may still write in the namespace.
-    let forbids = |cluster: &ClusterName| Trouble {
+    let forbids = |cluster: &ClusterName| ClusterFailure {
         cluster: cluster.clone(),
         cause: format!("it forbids to ask for {}", wanted.resource.group_resource()),
         age: None,
     };
-    let troubles = troubles.into_iter().chain(forbidden.iter().map(forbids)).chain(hiding.iter().cloned()).collect();
+    let failures = failures.into_iter().chain(forbidden.iter().map(forbids)).chain(hiding.iter().cloned()).collect();
     let may = unknown.into_iter().chain(hiding.into_iter().map(|own| own.cluster)).chain(forbidden).collect();
-    Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, troubles, not_put })
+    Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, failures, not_sent })
 }
 
 /// Makes a request for an object, or without a name for a collection.

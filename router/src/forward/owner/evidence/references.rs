@@ -14,7 +14,7 @@ use tributary_fleet::topology::Cluster;
 
 use super::named::object_request;
 use crate::forward::owner::answers::FoundObject;
-use crate::forward::owner::decision::{Claim, NoOwner};
+use crate::forward::owner::decision::{Claim, OwnerError};
 use crate::forward::owner::search::{Depth, Search};
 use crate::request::ClientRequest;
 
@@ -102,12 +102,12 @@ async fn find_reference(
     let complete = searched.complete(Claim::AnyKnown).await;
     match complete.owner() {
         Ok(found) => Ok(Some(found)),
-        Err(NoOwner::Several(clusters)) if uid.is_some() => {
+        Err(OwnerError::Several(clusters)) if uid.is_some() => {
             let (resource, name) = (wanted.resource.resource.clone(), reference.name.clone());
             Err(ClusterRefusal::UidInSeveral { resource, name, clusters }.into())
         }
-        Err(NoOwner::Several(_)) => Ok(None),
-        Err(NoOwner::Nowhere) if !complete.is_refused() => Ok(None),
+        Err(OwnerError::Several(_)) => Ok(None),
+        Err(OwnerError::NotFound) if !complete.is_refused() => Ok(None),
         Err(none) => Err(complete.refuse(none)),
     }
 }
@@ -115,9 +115,10 @@ async fn find_reference(
 /// Makes the request for the object that a reference names, and finds the served resource. `None` if the names in the
 /// reference are not valid in a path.
 fn read_reference(request: ClientRequest<'_>, reference: &Reference) -> Option<(ResourceRequest, Arc<ServedResource>)> {
-    let union = request.router.fleet().union();
+    let merged_discovery = request.router.fleet().merged_discovery();
     let group_version = GroupVersion::parse(&reference.api_version);
-    let served = union.of_kind(&group_version, &reference.kind).filter(|_| is_path_segment_name(&reference.name))?;
+    let served =
+        merged_discovery.of_kind(&group_version, &reference.kind).filter(|_| is_path_segment_name(&reference.name))?;
     let own_namespace = request.resource.namespace.as_ref();
     let namespace = Some(&reference.namespace).filter(|own| !own.is_empty()).or(own_namespace);
     let namespace = namespace.filter(|_| served.description.namespaced()).cloned();

@@ -9,17 +9,17 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 use tributary_answers::helm_record::has_type;
-use tributary_answers::refusal::{Refusal, Trouble};
+use tributary_answers::refusal::{ClusterFailure, Refusal};
 use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, Scope, Snapshot};
 use tributary_fleet::discovery::ServedResource;
-use tributary_fleet::metrics::QuestionAbout;
+use tributary_fleet::metrics::LookupSubject;
 use tributary_fleet::topology::Cluster;
-use tributary_views::view::WrittenBy;
+use tributary_views::view::WriterSelector;
 
 use super::known_releases::ReleaseKey;
 use super::release::Release;
-use crate::forward::ask::{Patience, Question, Reply, ask_each};
+use crate::forward::lookup::{LookupRequest, LookupTimeout, Reply, look_up_in_each};
 use crate::forward::owner::decision::Evidence;
 use crate::forward::owner::evidence::{Gathered, object_request};
 use crate::request::ClientRequest;
@@ -43,7 +43,7 @@ pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, 
         let Evidence { has, is_weak, .. } = &pending.evidence;
         // A ConfigMap, which any client can create, is ignored if the releases are in Secrets.
         let is_one = has.len() == 1 && (found.evidence.is_weak || !is_weak);
-        if is_one || (has.is_empty() && pending.not_put.is_some()) {
+        if is_one || (has.is_empty() && pending.not_sent.is_some()) {
             // A cluster that may have a release may have a pending release.
             pending.evidence.may.extend(found.evidence.may);
             return pending;
@@ -54,9 +54,9 @@ pub(in crate::forward::owner) async fn find_records(request: ClientRequest<'_>, 
 
 /// Finds the clusters that have records of a release, until the deadline.
 async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: Instant) -> Gathered {
-    let union = request.router.fleet().union();
+    let merged_discovery = request.router.fleet().merged_discovery();
     let resources = release.resources();
-    let served: Vec<_> = resources.iter().filter_map(|resource| union.get(resource)).collect();
+    let served: Vec<_> = resources.iter().filter_map(|resource| merged_discovery.get(resource)).collect();
     let searches = served.iter().map(|served| Box::pin(find_records_of_resource(request, release, served, end)));
     let (found, unsure): (Vec<_>, Vec<_>) = join_all(searches).await.into_iter().unzip();
     let undiscovered = request.undiscovered();
@@ -83,12 +83,12 @@ async fn find_records_until(request: ClientRequest<'_>, release: &Release, end: 
             request.router.releases().insert(key, asked_at, evidence);
         }
     }
-    let (mut troubles, mut not_put) = (Vec::new(), None);
+    let (mut failures, mut not_sent) = (Vec::new(), None);
     for found in found {
-        troubles.extend(found.troubles);
-        not_put = not_put.or(found.not_put);
+        failures.extend(found.failures);
+        not_sent = not_sent.or(found.not_sent);
     }
-    Gathered { evidence, troubles, not_put }
+    Gathered { evidence, failures, not_sent }
 }
 
 /// Result of a lookup that some clusters did not answer.
@@ -110,8 +110,8 @@ async fn find_records_of_resource(
     let candidates = request.candidates_of(&wanted, "list").await;
     let records = request.about(&wanted, served, &candidates);
     let serving: Vec<_> = records.serving().cloned().collect();
-    let is_readable = !request.caller.is_another()
-        && records.is_held()
+    let is_readable = !request.caller.impersonates_another()
+        && records.is_cached()
         && request.router.views().get(&served.resource, None).is_some()
         && records.left_out().is_empty();
     let known = match is_readable {
@@ -121,11 +121,11 @@ async fn find_records_of_resource(
     let (mut found, unsure) = match known {
         Some(known) if known.may.is_empty() => (known.into(), None),
         Some(known) => {
-            let (mut answered, unsure) = ask_clusters(records, release, &known.may, end).await;
+            let (mut answered, unsure) = look_up_in_clusters(records, release, &known.may, end).await;
             answered.evidence.has.extend(known.has);
             (answered, unsure)
         }
-        None => ask_clusters(records, release, &serving, end).await,
+        None => look_up_in_clusters(records, release, &serving, end).await,
     };
     forgive_denials(&mut found, serving.len());
     (found, unsure)
@@ -136,8 +136,9 @@ async fn find_records_of_resource(
 fn forgive_denials(found: &mut Gathered, clusters: usize) {
     let Evidence { may, forbidden, .. } = &mut found.evidence;
     let cause = || "it forbids to ask for the records of the release".to_owned();
-    let troubles = forbidden.iter().map(|cluster| Trouble { cluster: cluster.clone(), cause: cause(), age: None });
-    found.troubles.extend(troubles);
+    let failures =
+        forbidden.iter().map(|cluster| ClusterFailure { cluster: cluster.clone(), cause: cause(), age: None });
+    found.failures.extend(failures);
     if forbidden.len() < clusters {
         may.append(forbidden);
     }
@@ -146,16 +147,16 @@ fn forgive_denials(found: &mut Gathered, clusters: usize) {
 /// Finds the records in memory, after Tributary's own writes have appeared in memory.
 async fn find_in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
     let (view, mut before) = request.view().await?;
-    view.newest(WrittenBy::Anybody, &mut before, Consistency::Cached).await?;
-    let held = Arc::clone(view.log().head());
+    view.newest(WriterSelector::AnyWriter, &mut before, Consistency::Cached).await?;
+    let held = Arc::clone(view.log().latest());
     let mut has = Vec::new();
     for (cluster, snapshot) in held.iter().filter(|(cluster, _)| request.candidates.has(cluster)) {
         if has_record(snapshot, release, &request.served.resource).await {
             has.push(cluster.clone());
         }
     }
-    let standings = view.standings_with(before, &held)?;
-    let may = standings.unknown().filter(|name| request.candidates.has(name)).cloned().collect();
+    let cache_states = view.cache_states_with(before, &held)?;
+    let may = cache_states.unknown().filter(|name| request.candidates.has(name)).cloned().collect();
     Ok(Evidence { has, may, ..Evidence::default() })
 }
 
@@ -184,7 +185,7 @@ async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVers
 }
 
 /// Looks up records in clusters, unless the cache has a recent answer.
-async fn ask_clusters(
+async fn look_up_in_clusters(
     request: ClientRequest<'_>,
     release: &Release,
     clusters: &[ClusterName],
@@ -203,7 +204,7 @@ async fn ask_clusters(
     let question = question(request, &key, end);
     let may = troubled.iter().map(|own| own.name().clone()).collect();
     let mut found = Gathered::from(Evidence { may, ..Evidence::default() });
-    for (cluster, reply) in ask_each(askable, question).await {
+    for (cluster, reply) in look_up_in_each(askable, question).await {
         add_reply(&mut found, &key.release, cluster.name(), reply);
     }
     if found.evidence.may.is_empty() {
@@ -215,17 +216,17 @@ async fn ask_clusters(
 }
 
 /// Makes the lookup of records, in the client's name.
-fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Question {
+fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> LookupRequest {
     let ClientRequest { router, caller, .. } = request;
-    Question {
-        path: key.release.question_path(&key.resource).into(),
+    LookupRequest {
+        path: key.release.lookup_path(&key.resource).into(),
         review: None,
         accept: HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-        caller: caller.of_shared_question(),
+        caller: caller.for_shared_lookup(),
         held_bytes: Arc::clone(router.held_bytes()),
         answer_bytes_max: ANSWER_BYTES_MAX,
-        patience: Patience::Until(end),
-        put: router.metrics().questions(QuestionAbout::Release),
+        timeout_policy: LookupTimeout::Until(end),
+        put: router.metrics().lookups(LookupSubject::Release),
     }
 }
 
@@ -243,7 +244,7 @@ fn add_reply(found: &mut Gathered, release: &Release, cluster: &ClusterName, rep
             Err(error) => found.add_unknown(cluster, format!("its answer cannot be read: {error}")),
         },
         Reply::Answer(code, ..) => found.add_unknown(cluster, format!("it answered {code}")),
-        Reply::NotPut(why) => found.add_not_put(cluster, why),
+        Reply::NotSent(why) => found.add_not_sent(cluster, why),
         Reply::Unanswered(cause) => found.add_unknown(cluster, cause),
     }
 }

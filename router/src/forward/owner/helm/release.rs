@@ -134,7 +134,7 @@ impl Release {
     }
 
     /// Returns path and query of the lookup of records of one resource. A selector cannot match names by prefix.
-    pub(crate) fn question_path(&self, resource: &GroupVersionResource) -> String {
+    pub(crate) fn lookup_path(&self, resource: &GroupVersionResource) -> String {
         let name = self.name.iter().map(|name| format!(",name={name}"));
         let mut labels = "owner=helm".to_owned() + &name.collect::<String>();
         if self.state == RecordState::Pending {

@@ -1,0 +1,82 @@
+//! The delay of a collection's next request after its member is reported as recovered: short, unless such a report was
+//! wrong recently.
+
+use tokio::time::{Duration, Instant};
+
+use crate::backoff;
+
+/// The interval in which the collections of a recovered member send their requests, at random times. Half a second: a
+/// hundred requests do not arrive at once, and clients do not notice the delay.
+const WITHIN: Duration = Duration::from_millis(500);
+
+/// The delay after the first wrong report of a recovery. The delay doubles with each further wrong report. 1 s: a
+/// starting member answers before it is ready, and is reported again when it is ready.
+const DELAY_AFTER_WRONG_WAKE: Duration = Duration::from_secs(1);
+
+/// The time for which a wrong report counts. One minute: longer than the longest delay, so that frequent reports do not
+/// cause more requests than failures do.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+
+/// The early ends of a collection's waits, after reports that the member has recovered. Pure: time and the random value
+/// are arguments.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyWakeups {
+    /// The number of early attempts, after reports that the member has recovered, since a watch last worked.
+    wrong_wakes: u32,
+    last: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedWakeup {
+    /// The delay after the report of recovery.
+    pub(crate) after: Duration,
+    /// Whether the report is trusted. After a trusted report, earlier failures no longer count.
+    pub(crate) is_trusted: bool,
+}
+
+impl EarlyWakeups {
+    /// Returns the next early attempt. `longest` bounds its delay; `chance` is the random value, from 0.0 to 1.0.
+    pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> PlannedWakeup {
+        let is_recent = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
+        match self.wrong_wakes {
+            wrong_wakes if wrong_wakes > 0 && is_recent => {
+                let after = backoff::delay(DELAY_AFTER_WRONG_WAKE, longest, wrong_wakes, None, chance);
+                PlannedWakeup { after, is_trusted: false }
+            }
+            _ => PlannedWakeup { after: WITHIN.mul_f64(chance), is_trusted: true },
+        }
+    }
+
+    /// Records an early attempt. The attempt counts as wrong until a watch delivers data, or stays open for 1 s.
+    pub(crate) fn woken(&mut self, now: Instant, wake: PlannedWakeup) {
+        self.wrong_wakes = if wake.is_trusted { 1 } else { self.wrong_wakes.saturating_add(1) };
+        self.last = Some(now);
+    }
+
+    /// Resets the wrong attempts after a watch has delivered data, or stayed open for 1 s.
+    pub(crate) fn proved(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delay_after_wrong_recovery_reports_grows_until_a_watch_works() {
+        let (begun, longest) = (Instant::now(), Duration::from_secs(30));
+        let (mut early_wakeups, mut now, mut delays) = (EarlyWakeups::default(), begun, Vec::new());
+        for _ in 0..8 {
+            let wake = early_wakeups.next(now, longest, 1.0);
+            delays.push(wake.after.as_millis());
+            assert_eq!(wake.is_trusted, now == begun);
+            now += wake.after;
+            early_wakeups.woken(now, wake);
+        }
+        assert_eq!(delays, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
+        assert!(early_wakeups.next(now + REMEMBERED_FOR, longest, 1.0).is_trusted, "old wakes are forgotten");
+        early_wakeups.proved();
+        assert_eq!(early_wakeups.next(now, longest, 0.5), PlannedWakeup { after: WITHIN / 2, is_trusted: true });
+    }
+}

@@ -1,0 +1,20 @@
+//! The last response of an endpoint to Tributary's own credentials.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::credentials::CurrentCredentials;
+
+/// The last check whether one endpoint accepts Tributary's credentials. The lock is held during a check, so one check
+/// runs per endpoint.
+#[derive(Default)]
+pub(crate) struct CredentialCheck(pub(crate) Mutex<Option<CredentialCheckResult>>);
+
+/// Time of the check, the credentials, and whether the endpoint rejected the credentials.
+pub(crate) struct CredentialCheckResult {
+    pub(crate) at: Instant,
+    pub(crate) with: Arc<CurrentCredentials>,
+    pub(crate) rejected: bool,
+}

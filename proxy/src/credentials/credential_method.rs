@@ -1,0 +1,41 @@
+//! Choice among several credentials of one kubeconfig user.
+
+use kube::config::{AuthInfo, ExecConfig};
+use secrecy::SecretString;
+
+/// The credentials that take precedence, in kube's order of precedence.
+pub(super) enum CredentialMethod<'a> {
+    Provider,
+    /// User name and password. A user name without a password does not count.
+    Password,
+    Token(&'a SecretString),
+    TokenFile(&'a str),
+    Exec(&'a ExecConfig),
+    /// Only a client certificate, included in the configuration.
+    Certificate,
+    /// Only a client certificate, in a file of the configuration.
+    CertificateFile,
+    Nothing,
+}
+
+impl<'a> CredentialMethod<'a> {
+    pub(super) fn from_user(user: &'a AuthInfo) -> Self {
+        if user.auth_provider.is_some() {
+            Self::Provider
+        } else if user.username.is_some() && user.password.is_some() {
+            Self::Password
+        } else if let Some(token) = &user.token {
+            Self::Token(token)
+        } else if let Some(path) = &user.token_file {
+            Self::TokenFile(path)
+        } else if let Some(exec) = &user.exec {
+            Self::Exec(exec)
+        } else if user.client_certificate_data.is_some() {
+            Self::Certificate
+        } else if user.client_certificate.is_some() {
+            Self::CertificateFile
+        } else {
+            Self::Nothing
+        }
+    }
+}

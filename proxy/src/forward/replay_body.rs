@@ -1,0 +1,229 @@
+//! A request body that can be sent again: the part that was sent, and the remaining body.
+//!
+//! Requests that the cluster has not processed may be sent again (RFC 9113 §8.7). Frames are shared, not copied. A body
+//! whose sent part exceeds the limit is not sent again.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use tributary_apimachinery::body::{self, Body, BoxError};
+
+/// Maximal length of the kept part, in bytes. 64 KiB: nearly all objects are shorter. A thousand concurrent writes keep
+/// at most 64 MiB until the cluster answers.
+const REPLAY_BYTES_MAX: usize = 64 << 10;
+
+/// Smallest counted size of a frame. 1 KiB: a frame needs a handle of 32 to 64 bytes, and keeps its read buffer alive,
+/// perhaps together with frames of other requests. So at most 64 frames are kept.
+const FRAME_MIN: usize = 1 << 10;
+
+/// A shared handle to a request body. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ReplayBody(Arc<Mutex<ReplayFrames>>);
+
+struct ReplayFrames {
+    /// Frames that an earlier attempt has sent; a retry sends these frames first.
+    resend_queue: VecDeque<Bytes>,
+    /// The remaining body; `None` while a request sends the body.
+    rest: Option<Body>,
+    /// Frames that were sent. `None` beyond the limit, after a frame other than data, and after a failure, because a
+    /// retry could then send an incomplete body.
+    sent: Option<Vec<Bytes>>,
+    /// Counted size of the sent frames, compared with [`REPLAY_BYTES_MAX`].
+    taken: usize,
+}
+
+impl ReplayBody {
+    /// Returns a handle to keep, and the body for the request.
+    pub(crate) fn new(body: Body) -> (Self, Body) {
+        Self::with_sender(VecDeque::new(), body)
+    }
+
+    fn with_sender(resend_queue: VecDeque<Bytes>, rest: Body) -> (Self, Body) {
+        let kept = ReplayFrames { resend_queue, rest: Some(rest), sent: Some(Vec::new()), taken: 0 };
+        let kept = Self(Arc::new(Mutex::new(kept)));
+        (kept.clone(), SentBody(kept).boxed_unsync())
+    }
+
+    /// Returns the body from its beginning, for a retry. The earlier request can no longer read the body.
+    pub(crate) fn again(&self) -> Option<(Self, Body)> {
+        let mut kept = self.0.lock();
+        let sent = kept.sent.take()?;
+        let rest = kept.rest.take()?;
+        let resend_queue = sent.into_iter().chain(std::mem::take(&mut kept.resend_queue)).collect();
+        Some(Self::with_sender(resend_queue, rest))
+    }
+}
+
+struct SentBody(ReplayBody);
+
+/// Error: a retry has taken over this body.
+#[derive(Debug, thiserror::Error)]
+#[error("the body stops here, because the request is sent again on another connection")]
+struct TakenOverByRetry;
+
+impl ReplayFrames {
+    fn add_frame(&mut self, frame: &Frame<Bytes>) {
+        self.taken =
+            self.taken.saturating_add(frame.data_ref().map_or(REPLAY_BYTES_MAX, |data| data.len().max(FRAME_MIN)));
+        match (&mut self.sent, frame.data_ref()) {
+            (Some(sent), Some(data)) if self.taken <= REPLAY_BYTES_MAX => sent.push(data.clone()),
+            (sent, _) => *sent = None,
+        }
+    }
+}
+
+impl HttpBody for SentBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut kept = self.0.0.lock();
+        let kept = &mut *kept;
+        if let Some(data) = kept.resend_queue.pop_front() {
+            let frame = Frame::data(data);
+            kept.add_frame(&frame);
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        let Some(rest) = &mut kept.rest else { return Poll::Ready(Some(Err(TakenOverByRetry.into()))) };
+        let polled = Pin::new(&mut *rest).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => kept.add_frame(frame),
+            Poll::Ready(Some(Err(_))) => kept.sent = None,
+            // A body must not be polled after its end, so an empty body replaces the ended body.
+            Poll::Ready(None) => *rest = body::empty(),
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let kept = self.0.0.lock();
+        kept.resend_queue.is_empty() && kept.rest.as_ref().is_some_and(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let kept = self.0.0.lock();
+        let resend_queue = kept.resend_queue.iter().map(|data| data.len() as u64).sum::<u64>();
+        let rest = kept.rest.as_ref().map(HttpBody::size_hint).unwrap_or_default();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(resend_queue));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(resend_queue));
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    fn body(pieces: &[&'static [u8]]) -> Body {
+        let frames: Vec<_> =
+            pieces.iter().map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from_static(piece)))).collect();
+        StreamBody::new(stream::iter(frames)).boxed_unsync()
+    }
+
+    async fn next(body: &mut Body) -> Option<Bytes> {
+        body.frame().await.map(|frame| frame.unwrap().into_data().unwrap())
+    }
+
+    async fn whole(body: Body) -> Bytes {
+        body.collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn partly_sent_body_is_resent_completely() {
+        for sent in 0..=4 {
+            let (kept, mut first) = ReplayBody::new(body(&[b"a", b"bc", b"d"]));
+            for _ in 0..sent {
+                next(&mut first).await;
+            }
+            let (kept, mut second) = kept.again().unwrap();
+            if sent <= 3 {
+                assert!(first.frame().await.unwrap().is_err(), "the first sends no more of it");
+            }
+            next(&mut second).await;
+            let (_, third) = kept.again().unwrap();
+            assert_eq!(whole(third).await, "abcd", "after {sent} pieces");
+        }
+    }
+
+    #[tokio::test]
+    async fn body_of_known_length_keeps_its_length() {
+        let (kept, mut first) = ReplayBody::new(tributary_apimachinery::body::full("abc"));
+        assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(3), false));
+        next(&mut first).await;
+        assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(0), true));
+        let (_, second) = kept.again().unwrap();
+        assert_eq!((second.size_hint().exact(), second.is_end_stream()), (Some(3), false));
+        assert_eq!(whole(second).await, "abc");
+    }
+
+    #[tokio::test]
+    async fn broken_body_is_not_resent() {
+        let frames = vec![Ok(Frame::data(Bytes::from_static(b"a"))), Err(BoxError::from("its client has gone"))];
+        let (kept, mut first) = ReplayBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
+        next(&mut first).await;
+        assert!(first.frame().await.unwrap().is_err());
+        assert!(kept.again().is_none());
+    }
+
+    #[tokio::test]
+    async fn ended_body_is_not_polled_again_after_a_resend() {
+        // `unfold` panics if it is polled after its end.
+        let frames = stream::unfold(0, async |sent| {
+            (sent == 0).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"a"))), 1))
+        });
+        let (kept, mut first) = ReplayBody::new(StreamBody::new(Box::pin(frames)).boxed_unsync());
+        next(&mut first).await;
+        assert!(first.frame().await.is_none());
+        let (kept, mut second) = kept.again().unwrap();
+        next(&mut second).await;
+        assert!(second.frame().await.is_none());
+        let (_, third) = kept.again().unwrap();
+        assert_eq!(whole(third).await, "a");
+    }
+
+    #[tokio::test]
+    async fn tiny_body_frames_count_as_1_kib_each() {
+        let read = async |count: usize| {
+            let (kept, mut first) = ReplayBody::new(body(&vec![&b"x"[..]; count]));
+            for _ in 0..count {
+                next(&mut first).await;
+            }
+            kept.again()
+        };
+        let (_, second) = read(64).await.expect("few");
+        assert_eq!(whole(second).await.len(), 64);
+        assert!(read(65).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn long_body_or_body_with_trailers_is_not_resent() {
+        static LONG: [u8; REPLAY_BYTES_MAX] = [b'x'; REPLAY_BYTES_MAX];
+        let (kept, mut first) = ReplayBody::new(body(&[&LONG, b"y", b"z"]));
+        next(&mut first).await;
+        next(&mut first).await;
+        assert!(kept.again().is_none());
+        assert_eq!(next(&mut first).await.unwrap(), "z", "it goes on");
+        let (kept, mut first) = ReplayBody::new(body(&[&LONG, b"y"]));
+        next(&mut first).await;
+        let (_, second) = kept.again().expect("just as much as is kept");
+        assert_eq!(whole(second).await.len(), REPLAY_BYTES_MAX + 1);
+        let trailers = Frame::trailers(http::HeaderMap::new());
+        let frames = vec![Ok::<_, BoxError>(trailers)];
+        let (kept, mut first) = ReplayBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
+        first.frame().await.unwrap().unwrap();
+        assert!(kept.again().is_none());
+    }
+}

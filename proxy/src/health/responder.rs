@@ -1,0 +1,28 @@
+//! The server that sent a response, according to the status code: the cluster itself, or a server in front of the
+//! cluster.
+
+use http::StatusCode;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Responder {
+    /// The member, which accepts Tributary's requests.
+    Member,
+    /// The member, or a server behind the member, which rejects the credentials.
+    Rejecting,
+    /// Perhaps a load balancer without a backend (RFC 9110 §15.6.3 to §15.6.5), so the response says nothing about the
+    /// cluster. A kube-apiserver sends such a status if an aggregated server or etcd fails. Its other responses, at
+    /// least to `/livez/ping`, then show that it is alive.
+    Intermediary,
+}
+
+impl Responder {
+    pub(crate) fn from_status(status: StatusCode) -> Self {
+        match status {
+            StatusCode::UNAUTHORIZED => Self::Rejecting,
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+                Self::Intermediary
+            }
+            _ => Self::Member,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Limits of connections and requests, as counters of permits.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tributary_apimachinery::Permit;
+
+/// A fixed number of permits, for example for tunnels. Clones share the permits.
+#[derive(Clone, Debug)]
+pub struct PermitPool {
+    all: usize,
+    free: Arc<Semaphore>,
+}
+
+impl PermitPool {
+    /// Creates a number of free permits.
+    pub fn new(all: usize) -> Self {
+        Self { all, free: Arc::new(Semaphore::new(all)) }
+    }
+
+    /// Returns the total number of permits.
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    /// Returns the number of permits in use.
+    pub fn taken(&self) -> usize {
+        self.all.saturating_sub(self.free.available_permits())
+    }
+
+    /// Takes a permit; `None` if all permits are in use. There is no wait, because a permit may be in use for hours.
+    pub(crate) fn acquire(&self) -> Option<Permit> {
+        self.free.clone().try_acquire_owned().ok().map(Permit::from_guard)
+    }
+}
+
+/// Origin of a request to a member. Each origin has a part of the connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RequestOrigin {
+    /// Clients, in any number.
+    #[default]
+    Client,
+    /// Cachers of single namespaces. Clients can cause any number of such cachers.
+    Namespaces,
+    /// Tributary itself: discovery, probes, and cachers of whole collections.
+    Ourselves,
+}
+
+/// One quarter of the permits is reserved for each of the three origins. Without a reserve, clients could take all
+/// permits, and a cacher could not reopen its watch. Cachers of single namespaces could do the same to clients. The
+/// last quarter has no reserve, so one origin may have half of the permits.
+const RESERVED_PART: usize = 4;
+
+/// Returns the maximal number of permits of an origin, if the other origins have taken `others`.
+fn max_permits(all: usize, others: impl Iterator<Item = usize>) -> usize {
+    let kept = all / RESERVED_PART;
+    all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
+}
+
+/// Permits that all origins share. Each origin has a reserve.
+#[derive(Debug)]
+pub(crate) struct OriginPermits {
+    all: usize,
+    taken: Arc<Mutex<[usize; 3]>>,
+}
+
+impl OriginPermits {
+    pub(crate) fn new(all: usize) -> Self {
+        Self { all, taken: Arc::default() }
+    }
+
+    /// Returns the number of permits that this origin may have now.
+    pub(crate) fn max_permits(&self, origin: RequestOrigin) -> usize {
+        self.max_permits_beside(origin, &self.taken.lock())
+    }
+
+    /// Takes a permit; `None` if the origin has no free permit. There is no wait.
+    pub(crate) fn acquire(&self, origin: RequestOrigin) -> Option<Permit> {
+        let own = origin as usize;
+        let mut taken = self.taken.lock();
+        if taken[own] >= self.max_permits_beside(origin, &taken) {
+            return None;
+        }
+        taken[own] += 1;
+        let shared = self.taken.clone();
+        Some(Permit::new(move || shared.lock()[own] -= 1))
+    }
+
+    fn max_permits_beside(&self, origin: RequestOrigin, taken: &[usize; 3]) -> usize {
+        let others = taken.iter().enumerate().filter(|(of, _)| *of != origin as usize);
+        max_permits(self.all, others.map(|(_, taken)| *taken))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGINS: [RequestOrigin; 3] = [RequestOrigin::Client, RequestOrigin::Namespaces, RequestOrigin::Ourselves];
+
+    fn all_for(permit_pool: &OriginPermits, origin: RequestOrigin) -> Vec<Permit> {
+        std::iter::from_fn(|| permit_pool.acquire(origin)).collect()
+    }
+
+    #[test]
+    fn request_origin_leaves_a_quarter_of_permits_to_each_other() {
+        for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
+            for (at, first) in ORIGINS.into_iter().enumerate() {
+                let [second, third] = [ORIGINS[(at + 1) % 3], ORIGINS[(at + 2) % 3]];
+                let permit_pool = OriginPermits::new(all);
+                assert_eq!(permit_pool.max_permits(first), most, "of {all}");
+                let greedy = all_for(&permit_pool, first);
+                assert_eq!(greedy.len(), most, "of {all}");
+                let others = [second, third].map(|origin| all_for(&permit_pool, origin));
+                assert_eq!(others.each_ref().map(Vec::len), [kept, kept], "of {all}");
+                assert_eq!((permit_pool.max_permits(first), permit_pool.max_permits(second)), (most, kept), "of {all}");
+                assert!(ORIGINS.iter().all(|origin| permit_pool.acquire(*origin).is_none()), "of {all}");
+                drop(greedy);
+                assert_eq!(
+                    all_for(&permit_pool, second).len(),
+                    most - kept,
+                    "what is given back is anybody's, of {all}"
+                );
+                drop(others);
+                assert_eq!(all_for(&permit_pool, third).len(), most, "what was refused takes nothing, of {all}");
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Reasons for which Tributary ends a stream.
+
+/// Reason for which Tributary ends a stream of a cluster or of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TerminationReason {
+    /// The cluster's rules no longer allow the request.
+    #[error("the cluster no longer allows you the request of this stream")]
+    RightLost,
+    /// The client's credentials have expired.
+    #[error("the credentials of the stream have expired")]
+    Expired,
+    /// The authenticator no longer accepts the client's credentials, for example because a token is deleted.
+    #[error("the credentials of the stream are no longer accepted")]
+    Withdrawn,
+    /// The user is in the file of denied users.
+    #[error("you are denied access by this endpoint's administrator (its --denied-users-file)")]
+    Denied,
+    /// A dispatch policy now refuses the request.
+    #[error("a dispatch policy of this endpoint refuses it now")]
+    Policy,
+    /// The stream has reached `--max-stream-age`.
+    #[error("the stream has reached its maximum age (the server's --max-stream-age)")]
+    Age,
+}

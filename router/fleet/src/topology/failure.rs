@@ -1,0 +1,112 @@
+//! Reasons for which a cluster does not answer, and the durations of these faults, for error messages to clients.
+
+use std::sync::Arc;
+
+use tributary_answers::refusal::ClusterFailure;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_proxy::{FailureClass, ReachabilityState};
+
+use super::{Cluster, Fleet};
+use crate::report::ClusterCondition;
+
+impl Fleet {
+    /// Returns the reasons for which these clusters do not answer. `logged_at` contains known reasons for the requested
+    /// resource; the last reason about a cluster counts. If a cluster is unreachable, the reason for that has
+    /// precedence.
+    pub fn failures(&self, clusters: &[ClusterName], logged_at: &[ClusterFailure]) -> Vec<ClusterFailure> {
+        let logged_at = |name: &ClusterName| logged_at.iter().rfind(|failure| failure.cluster == *name).cloned();
+        let failure = |cluster: Arc<Cluster>| {
+            cluster.out_of_reach().or_else(|| logged_at(cluster.name())).unwrap_or_else(|| cluster.failure())
+        };
+        clusters.iter().filter_map(|name| self.cluster(name)).map(failure).collect()
+    }
+}
+
+impl Cluster {
+    /// Returns the gravest known fault of the cluster, with the resulting condition. Error responses, the log and the
+    /// report use this function.
+    pub fn cause(&self) -> Option<(ClusterCondition, ClusterFailure)> {
+        let failure = |cause: String, age| ClusterFailure { cluster: self.name().clone(), cause, age: Some(age) };
+        let problem = || {
+            let age = self.problem_since().map(|(_, age)| age);
+            self.problem().map(|cause| ClusterFailure { cluster: self.name().clone(), cause, age })
+        };
+        let Ok(client) = &self.setup.client else {
+            return problem().map(|failure| (ClusterCondition::Misconfigured, failure));
+        };
+        let known = client.reachability().borrow().clone();
+        if let ReachabilityState::Unreachable { reason, failure_class } = &known.state {
+            // Lists show the time since the last sign of life. The discovery of the fault may be later.
+            let age = known.heard.unwrap_or(known.since).elapsed();
+            return Some((condition_of(*failure_class), failure(reason.to_string(), age)));
+        }
+        if client.is_drained() {
+            let (cluster, cause) = (self.name().clone(), "all of its endpoints are drained".to_owned());
+            return Some((ClusterCondition::Troubled, ClusterFailure { cluster, cause, age: None }));
+        }
+        if let Some(problem) = problem() {
+            let condition = self.problem_condition().unwrap_or(ClusterCondition::Troubled);
+            return Some((condition, problem));
+        }
+        if let Some(since) = known.unready_since {
+            let cause = "its /readyz says that it is not ready".to_owned();
+            return Some((ClusterCondition::Troubled, failure(cause, since.elapsed())));
+        }
+        let cause = "it has not said yet which resources it serves";
+        self.discovery().is_none().then(|| (ClusterCondition::Pending, failure(cause.to_owned(), self.age())))
+    }
+
+    /// Returns whether the cluster is known to be unreachable. Clients then get no Retry-After header: client-go would
+    /// obey the header ten times for each request, and a command would print nothing meanwhile.
+    pub fn is_out_of_reach(&self) -> bool {
+        let Ok(client) = &self.setup.client else { return true };
+        matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. })
+    }
+
+    /// Returns whether Tributary may send the cluster a request to find an object. The cluster must not be known to be
+    /// unreachable, and must not be shown under a different name.
+    pub fn can_be_asked(&self) -> bool {
+        !self.is_out_of_reach() && self.duplicate().is_none()
+    }
+
+    /// Returns the reason for which the cluster does not answer, if the cluster is known to be unreachable. So no
+    /// client has to wait for the cluster.
+    pub fn out_of_reach(&self) -> Option<ClusterFailure> {
+        self.is_out_of_reach().then(|| self.failure())
+    }
+
+    /// Returns the reason for which the cluster's discovery lists the API version of a resource without the version's
+    /// resources.
+    pub fn undescribed_trouble(&self, resource: &GroupVersionResource) -> ClusterFailure {
+        let logged_at = self.undescribed(resource);
+        let logged_at = logged_at.map(|(since, cause)| ClusterFailure {
+            cluster: self.name().clone(),
+            cause,
+            age: Some(since.elapsed()),
+        });
+        logged_at.unwrap_or_else(|| self.failure())
+    }
+
+    /// Returns the reason for which the cluster does not answer. Only for a cluster that did not answer and has no more
+    /// specific reason.
+    pub fn failure(&self) -> ClusterFailure {
+        self.cause().map_or_else(
+            || {
+                let cause = "it has not said what it has of this".to_owned();
+                ClusterFailure { cluster: self.name().clone(), cause, age: None }
+            },
+            |(_, failure)| failure,
+        )
+    }
+}
+
+/// Condition of an unreachable cluster, by the kind of obstacle.
+fn condition_of(failure_class: FailureClass) -> ClusterCondition {
+    match failure_class {
+        FailureClass::Network => ClusterCondition::Unreachable,
+        FailureClass::Trust => ClusterCondition::Untrusted,
+        FailureClass::Rejection => ClusterCondition::Unauthorized,
+        FailureClass::Credentials => ClusterCondition::NoCredentials,
+        FailureClass::Protocol => ClusterCondition::Misconfigured,
+    }
+}

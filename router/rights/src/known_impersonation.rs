@@ -1,0 +1,40 @@
+//! Check by known facts whether an impersonation is allowed. The check precedes all access reviews, and its result
+//! decides about rate limits and log entries.
+
+use tributary_apimachinery::{ClusterName, RequestInfo};
+use tributary_authorization::Attributes;
+
+use super::caller_rights::CallerRights;
+
+impl CallerRights {
+    /// Returns whether the clusters allow the caller's impersonation for a request. For a path of one cluster, this
+    /// cluster decides. In the merged view, each cluster with known facts has to allow it. `None` if unknown. The
+    /// function sends no review, and expired review results count.
+    ///
+    /// In the merged view one cluster's answer is not enough, because the limits of the merged view concern all
+    /// clusters. Clusters without any known fact do not count. Rights that are unknown because of too many bindings
+    /// count as denied, because an administrator of a namespace can create that many.
+    pub fn is_impersonation_allowed(&self, info: &RequestInfo) -> Option<bool> {
+        if self.actor.impersonated_user().is_none() {
+            return Some(true);
+        }
+        let (rights, request) = (self.with_expired_answers(), Attributes::from_request(info));
+        let fleet = rights.mirror.compiled();
+        let known = |cluster: &ClusterName| match rights.if_visible(&fleet, cluster, &request, || Some(true)) {
+            None if rights.is_unknown_by_excess(&fleet, cluster) => Some(false),
+            known => known,
+        };
+        if let Some(cluster) = &info.cluster {
+            return known(cluster);
+        }
+        let (mut is_one_known, mut is_one_unsaid) = (false, false);
+        for cluster in &rights.clusters() {
+            match known(cluster) {
+                Some(true) => is_one_known = true,
+                Some(false) => return Some(false),
+                None => is_one_unsaid |= rights.mirror.decision_method(cluster).is_some(),
+            }
+        }
+        (is_one_known && !is_one_unsaid).then_some(true)
+    }
+}

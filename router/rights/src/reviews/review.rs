@@ -1,0 +1,78 @@
+//! An access review: whether a user may make a request in a cluster.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{Attributes, ResourceAttributes};
+
+use crate::subject::Subject;
+
+/// An access review: whether a user may make a request in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct AccessReview {
+    pub(crate) cluster: ClusterName,
+    pub(super) who: Arc<Subject>,
+    reviewed: ReviewedAttributes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum ReviewedAttributes {
+    /// Verb, group, version, resource, subresource, namespace and name of the request.
+    Resource([Box<str>; 7]),
+    Path([Box<str>; 2]),
+}
+
+impl AccessReview {
+    pub(crate) fn new(cluster: &ClusterName, who: &Arc<Subject>, reviewed: &Attributes<'_>) -> Self {
+        let reviewed = match reviewed {
+            Attributes::Resource(reviewed) => {
+                let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *reviewed;
+                ReviewedAttributes::Resource(
+                    [verb, group, version, resource, subresource, namespace, name].map(Box::from),
+                )
+            }
+            Attributes::NonResource { verb, path } => ReviewedAttributes::Path([Box::from(*verb), Box::from(&**path)]),
+        };
+        Self { cluster: cluster.clone(), who: Arc::clone(who), reviewed }
+    }
+
+    /// Size of the strings in bytes. Counts the subject in full, although concurrent reviews share it.
+    pub(super) fn bytes(&self) -> usize {
+        let reviewed: usize = match &self.reviewed {
+            ReviewedAttributes::Resource(texts) => texts.iter().map(|text| text.len()).sum(),
+            ReviewedAttributes::Path(texts) => texts.iter().map(|text| text.len()).sum(),
+        };
+        reviewed + self.who.bytes()
+    }
+
+    pub(super) fn attributes(&self) -> Attributes<'_> {
+        match &self.reviewed {
+            ReviewedAttributes::Resource([verb, group, version, resource, subresource, namespace, name]) => {
+                Attributes::Resource(ResourceAttributes {
+                    verb,
+                    group,
+                    version,
+                    resource,
+                    subresource,
+                    namespace,
+                    name,
+                })
+            }
+            ReviewedAttributes::Path([verb, path]) => Attributes::NonResource { verb, path: (&**path).into() },
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use tributary_authorization::RbacUser;
+
+    use super::*;
+
+    /// The review whether ann may get the role `name` in a cluster.
+    pub(in crate::reviews) fn review(cluster: &str, name: &str) -> AccessReview {
+        let who = Arc::new(Subject::from(RbacUser { name: "ann", groups: &[] }));
+        let reviewed = ResourceAttributes { verb: "get", resource: "roles", name, ..ResourceAttributes::default() };
+        AccessReview::new(&ClusterName::new(cluster).unwrap(), &who, &Attributes::Resource(reviewed))
+    }
+}

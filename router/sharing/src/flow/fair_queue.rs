@@ -1,0 +1,279 @@
+//! A concurrency limit with a fair queue, for costly work that only few requests may cause at a time.
+//!
+//! Each client has its own queue, so a client with many requests delays no other client. Clients share the slots as a
+//! [`FairShare`] without a reserve. A new client finds a free slot at once, even if other slots are in use for long,
+//! and only a client without a slot may take the last one. Requests of [`Priority::High`] precede all other requests.
+//! While other requests wait, they take at most three quarters of the slots. The slots of a client's two priorities are
+//! counted separately.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tributary_apimachinery::Permit;
+use tributary_limiters::{FairShare, GroupedShareKey, Shares};
+
+use crate::flow::long_answers::RoundRobinQueues;
+use crate::flow::share_key::ShareKey;
+
+/// Number of waiting requests at which the queue first removes abandoned requests.
+const SWEPT_FROM: usize = 64;
+
+/// Priority of a waiting request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Requests that precede usual requests. While usual requests wait, they take at most three quarters of the slots.
+    High,
+    /// Requests that follow requests of [`Priority::High`].
+    #[default]
+    Normal,
+}
+
+/// Holder of a slot: a client with one of the two priorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct QueueClient {
+    priority: Priority,
+    share_key: ShareKey,
+}
+
+impl GroupedShareKey for QueueClient {
+    fn group(self) -> Option<u64> {
+        None
+    }
+}
+
+/// Slots, and queues of requests that wait for a slot.
+#[derive(Debug)]
+pub struct FairQueue {
+    share: FairShare,
+    state: Mutex<FairQueueState>,
+}
+
+#[derive(Debug)]
+struct FairQueueState {
+    taken: Shares<QueueClient>,
+    /// Number of slots that requests of [`Priority::High`] use.
+    taken_high: usize,
+    /// Queues of the requests of [`Priority::High`].
+    first: RoundRobinQueues<oneshot::Sender<Permit>>,
+    waiting: RoundRobinQueues<oneshot::Sender<Permit>>,
+    /// Number of waiting requests at the next removal of abandoned requests.
+    sweep_at: usize,
+}
+
+impl FairQueue {
+    /// Creates a queue with `at_once` slots, at least 1. A single client can take half of the slots.
+    pub fn new(at_once: usize) -> Arc<Self> {
+        let state = FairQueueState {
+            taken: Shares::default(),
+            taken_high: 0,
+            first: RoundRobinQueues::default(),
+            waiting: RoundRobinQueues::default(),
+            sweep_at: SWEPT_FROM,
+        };
+        Arc::new(Self { share: FairShare::without_reserve(at_once.max(1)), state: Mutex::new(state) })
+    }
+
+    /// Waits for a slot with [`Priority::Normal`]. Cancellation: dropping the future leaves the queue.
+    pub async fn acquire(self: &Arc<Self>, share_key: ShareKey) -> Option<Permit> {
+        self.acquire_with_priority(Priority::Normal, share_key).await
+    }
+
+    /// Waits for a slot with the given priority. Cancellation: dropping the future leaves the queue.
+    pub async fn acquire_with_priority(self: &Arc<Self>, priority: Priority, share_key: ShareKey) -> Option<Permit> {
+        let (give, place) = oneshot::channel();
+        {
+            let mut state = self.state.lock();
+            if state.all_waiting() >= state.sweep_at {
+                state.first.retain(|waiting| !waiting.is_closed());
+                state.waiting.retain(|waiting| !waiting.is_closed());
+                state.sweep_at = (2 * state.all_waiting()).max(SWEPT_FROM);
+            }
+            match priority {
+                Priority::High => state.first.push(share_key, give),
+                Priority::Normal => state.waiting.push(share_key, give),
+            }
+        }
+        self.advance();
+        // The queue drops no sender before its receiver is dropped.
+        place.await.ok()
+    }
+
+    /// Assigns free slots to waiting requests.
+    fn advance(self: &Arc<Self>) {
+        // Permits of abandoned requests drop after the lock is released, because their drop takes the lock.
+        let mut untaken = Vec::new();
+        let mut state = self.state.lock();
+        while let Some((whose, give)) = state.next(self.share) {
+            if give.is_closed() {
+                continue;
+            }
+            state.taken.add(whose, 1);
+            state.taken_high += usize::from(whose.priority == Priority::High);
+            let line = Arc::clone(self);
+            untaken.extend(give.send(Permit::new(move || line.release(whose))).err());
+        }
+        drop(state);
+    }
+
+    fn release(self: &Arc<Self>, whose: QueueClient) {
+        self.state.lock().release(whose);
+        self.advance();
+    }
+}
+
+impl FairQueueState {
+    /// Returns the next waiting request that may take a free slot.
+    fn next(&mut self, share: FairShare) -> Option<(QueueClient, oneshot::Sender<Permit>)> {
+        let Self { taken, taken_high, first, waiting, .. } = self;
+        let may = |priority, share_key| taken.check(share, QueueClient { priority, share_key }, 1).is_ok();
+        let is_ahead = *taken_high < (share.max() * 3 / 4).max(1);
+        let turns = if is_ahead { [Priority::High, Priority::Normal] } else { [Priority::Normal, Priority::High] };
+        turns.into_iter().find_map(|priority| {
+            let queues = match priority {
+                Priority::High => &mut *first,
+                Priority::Normal => &mut *waiting,
+            };
+            let (share_key, give) = queues.next(|share_key| may(priority, share_key))?;
+            Some((QueueClient { priority, share_key }, give))
+        })
+    }
+
+    fn all_waiting(&self) -> usize {
+        self.first.waiting() + self.waiting.waiting()
+    }
+
+    fn release(&mut self, whose: QueueClient) {
+        self.taken.remove(whose, 1);
+        self.taken_high -= usize::from(whose.priority == Priority::High);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::pin::Pin;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::flow::share_key::ShareKey;
+
+    fn client(port: u16) -> ShareKey {
+        ShareKey::Connection(([127, 0, 0, 1], port).into())
+    }
+
+    type Asked<'a> = Pin<Box<dyn Future<Output = Option<Permit>> + 'a>>;
+
+    /// Requests `count` slots. Returns the permits, and the futures that still wait.
+    fn ask(line: &Arc<FairQueue>, share_key: ShareKey, count: usize) -> (Vec<Permit>, Vec<Asked<'_>>) {
+        let (mut given, mut waiting) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let mut asked: Asked<'_> = Box::pin(line.acquire(share_key));
+            match asked.as_mut().now_or_never() {
+                Some(place) => given.extend(place),
+                None => waiting.push(asked),
+            }
+        }
+        (given, waiting)
+    }
+
+    #[test]
+    fn new_client_gets_a_slot_despite_a_client_that_wants_all() {
+        let line = FairQueue::new(32);
+        let (flood, _waiting) = ask(&line, client(1), 1000);
+        assert_eq!(flood.len(), 16, "as many as it leaves");
+        let others: Vec<_> = (2..10).map(|port| ask(&line, client(port), 1)).collect();
+        assert!(others.iter().all(|(given, _)| given.len() == 1));
+        let (second, _waiting) = ask(&line, client(10), 1000);
+        assert_eq!(second.len(), 4, "half of the eight that are left");
+        // Only clients without slots may take the last slots.
+        let last: Vec<_> = (11..15).map(|port| ask(&line, client(port), 1)).collect();
+        assert!(last.iter().all(|(given, _)| given.len() == 1));
+        assert_eq!(ask(&line, client(15), 1).0.len(), 0);
+    }
+
+    #[test]
+    fn slots_of_the_fair_line_go_to_clients_round_robin() {
+        let line = FairQueue::new(2);
+        let (first, _) = ask(&line, client(1), 1);
+        let (second, _) = ask(&line, client(2), 1);
+        let (_, mut flood) = ask(&line, client(1), 3);
+        let (_, mut other) = ask(&line, client(3), 1);
+        drop(second);
+        assert!(flood.iter_mut().all(|asked| asked.as_mut().now_or_never().is_none()), "it has one");
+        let other = other[0].as_mut().now_or_never().expect("it has none");
+        drop((first, other));
+        let served: Vec<_> = flood.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
+        assert_eq!(served.len(), 1, "as many as it leaves, or the one that everybody may have");
+    }
+
+    #[test]
+    fn priority_request_precedes_older_requests_of_its_client() {
+        let line = FairQueue::new(8);
+        let (mut flood, mut waiting) = ask(&line, client(1), 1000);
+        // A second client takes all slots except the last, which only a client without slots may take.
+        let (_others, _) = ask(&line, client(2), 2);
+        let (_last, _) = ask(&line, client(3), 1);
+        assert_eq!(line.state.lock().taken.total(), 7);
+        let mut first: Vec<Asked<'_>> =
+            (0..2).map(|_| -> Asked<'_> { Box::pin(line.acquire_with_priority(Priority::High, client(1))) }).collect();
+        let given: Vec<_> = first.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
+        assert_eq!(given.len(), 1, "the one place that is free, since it holds none of these");
+        // Requests of [`Priority::High`] take released slots before older requests.
+        drop((flood.pop(), flood.pop(), flood.pop()));
+        let second = first[1].as_mut().now_or_never().flatten();
+        assert!(second.is_some());
+        assert!(waiting.iter_mut().all(|asked| asked.as_mut().now_or_never().is_none()));
+    }
+
+    #[test]
+    fn priority_requests_leave_slots_to_usual_requests() {
+        let line = FairQueue::new(50);
+        let first = |number: u16| -> Asked<'_> { Box::pin(line.acquire_with_priority(Priority::High, client(number))) };
+        let mut asked: Vec<_> = (1..=60).map(|number| (number, first(number))).collect();
+        let mut given = VecDeque::new();
+        let gather = |asked: &mut Vec<(u16, Asked<'_>)>, given: &mut VecDeque<(u16, Permit)>| {
+            asked.retain_mut(|(number, place)| match place.as_mut().now_or_never().flatten() {
+                Some(place) => {
+                    given.push_back((*number, place));
+                    false
+                }
+                None => true,
+            });
+        };
+        gather(&mut asked, &mut given);
+        assert_eq!(given.len(), 50, "all, while nothing else waits");
+        let mut usual = Vec::new();
+        for _ in 0..3 {
+            usual.push(ask(&line, client(100 + u16::try_from(usual.len()).unwrap()), 1).1.remove(0));
+        }
+        for returns in 1.. {
+            assert!(returns <= 200, "{} others still wait", usual.len());
+            let (number, place) = given.pop_front().expect("somebody holds a place");
+            asked.push((number, first(number)));
+            drop(place);
+            gather(&mut asked, &mut given);
+            usual.retain_mut(|place| place.as_mut().now_or_never().is_none());
+            if usual.is_empty() {
+                break;
+            }
+        }
+        // Requests of [`Priority::High`] still have most slots.
+        assert!(line.state.lock().taken_high > 25);
+    }
+
+    #[test]
+    fn cancelled_requests_leave_the_queue_and_take_no_slots() {
+        let line = FairQueue::new(2);
+        let (given, waiting) = ask(&line, client(1), 100);
+        assert_eq!((given.len(), waiting.len()), (1, 99));
+        drop(waiting);
+        let (second, waiting) = ask(&line, client(2), 1);
+        assert_eq!((second.len(), waiting.len()), (1, 0));
+        drop((given, second));
+        assert_eq!(ask(&line, client(1), 1).0.len(), 1);
+        let state = line.state.lock();
+        assert!(state.taken.is_empty() && state.taken_high == 0 && state.waiting.waiting() == 0);
+    }
+}

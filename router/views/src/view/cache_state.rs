@@ -1,0 +1,592 @@
+//! State of each cluster's collection in a view. The collection is cached and fresh, cached and stale, or unknown.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, header};
+use tokio::time::Instant;
+use tributary_answers::refusal::{ClusterFailure, ClusterRefusal, ONE_CLUSTER, without_name};
+use tributary_answers::warnings::warning_header;
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
+use tributary_cacher::{CacherState, StaleReason};
+use tributary_fleet::discovery::ServedResource;
+use tributary_fleet::topology::Cluster;
+use tributary_merge::ClusterSnapshots;
+
+use super::uncached_reason::UncachedReason;
+
+/// State of one cluster's collection in a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CacheState {
+    /// The objects are cached, and the watch of the cluster is up to date.
+    Fresh,
+    /// The objects are cached, but no changes of the cluster arrive.
+    Stale {
+        /// Time since which changes may be missing.
+        since: Instant,
+        /// Reason for which no changes arrive.
+        reason: Arc<str>,
+        /// Whether the cluster now forbids reads of the whole collection.
+        forbidden: bool,
+    },
+    /// No objects of the cluster are cached yet. `reason` is `None` during the first attempt to read them.
+    Unknown {
+        /// Start of the first attempt to read the collection.
+        since: Instant,
+        /// Cause of the failure, after a failed attempt.
+        reason: Option<Arc<str>>,
+        /// Kind of the cause of the failure.
+        uncached_reason: UncachedReason,
+    },
+    /// The cluster has objects of the resource that this view cannot show, because they have a different kind or only
+    /// other API versions. Requests do not wait for the cluster, and each response contains a warning.
+    LeftOut {
+        /// Kind or versions of the objects in the cluster, for the warning.
+        reason: String,
+    },
+    /// The last successful discovery of the cluster lacks the resource, but the cluster may serve the resource now. A
+    /// list treats the cluster as stale and without objects. For a read of a single name, the cluster may have the
+    /// object. Only if the cluster is unreachable does the last discovery count, like the last objects of a stale
+    /// cluster.
+    Unserved {
+        /// Whether the cluster is reachable.
+        in_reach: bool,
+        /// Time of the last successful discovery.
+        since: Instant,
+        /// Reason for which the discovery is not up to date.
+        reason: Arc<str>,
+    },
+    /// The cluster has no objects, although nothing is cached: according to the view of namespaces, the requested
+    /// namespace does not exist in the cluster.
+    NoNamespace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RelistReason {
+    /// The configuration of the cluster changed, for example its address or CA.
+    Configuration,
+    /// The cluster now forbids reads of all namespaces, so Tributary lists the requested namespace alone.
+    Forbidden,
+}
+
+impl CacheState {
+    /// Returns the state of a cluster whose cacher has this state.
+    pub fn from_state(state: &CacherState) -> Self {
+        match state {
+            CacherState::Synced => Self::Fresh,
+            CacherState::Stale { since, reason } => Self::Stale {
+                since: *since,
+                reason: reason.to_string().into(),
+                forbidden: *reason == StaleReason::Forbidden,
+            },
+            CacherState::Syncing { since, reason } => Self::Unknown {
+                since: *since,
+                reason: reason.as_ref().map(|reason| reason.to_string().into()),
+                uncached_reason: UncachedReason::from_reason(reason.as_ref()),
+            },
+        }
+    }
+
+    /// Returns the state of a cluster whose discovery is missing, or lacks the resource's API version.
+    pub fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
+        let (since, undescribed) = cluster.undescribed(resource).unzip();
+        let reason = cluster.problem().or(undescribed).map(Arc::from);
+        let since = since.unwrap_or_else(|| cluster.since());
+        Self::Unknown { since, reason, uncached_reason: UncachedReason::Transient }
+    }
+
+    /// Returns the state of a cluster that may serve a resource although the cluster's discovery lacks the resource.
+    /// `None` if the discovery is up to date.
+    pub fn of_unserved(cluster: &Cluster, resource: &GroupVersionResource) -> Option<Self> {
+        let (since, reason) = cluster.outdated(resource)?;
+        Some(Self::Unserved { in_reach: !cluster.is_out_of_reach(), since, reason: reason.into() })
+    }
+
+    /// Returns the clusters whose objects of the resource the view cannot show, with their states.
+    pub fn left_out(served: &ServedResource) -> impl Iterator<Item = (ClusterName, Self)> {
+        let others = served.left_out();
+        others.map(|(cluster, other)| (cluster.clone(), Self::LeftOut { reason: other.reason(&served.resource) }))
+    }
+
+    /// State of a cluster whose watch is up to date, but whose cached objects lack writes that were made through this
+    /// process at `since`.
+    pub(crate) fn unseen_writes(since: Instant) -> Self {
+        Self::Stale { since, reason: "its watch has not yet delivered what was written here".into(), forbidden: false }
+    }
+
+    /// State of a cluster that Tributary lists again while the previous objects are still cached.
+    pub(crate) fn taken_over(since: Instant, why: RelistReason, problem: Option<&str>) -> Self {
+        let why = match why {
+            RelistReason::Configuration => "its configuration changed",
+            RelistReason::Forbidden => "reading all namespaces is now forbidden",
+        };
+        let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+        let reason = format!("{why}, and it is being listed again{problem}").into();
+        Self::Stale { since, reason, forbidden: false }
+    }
+
+    /// Returns whether the objects are cached, or are known not to exist.
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Self::Unknown { .. })
+    }
+
+    /// Returns the kind of cause for which the cluster is unknown. `None` if the cluster is known.
+    pub fn uncached_reason(&self) -> Option<UncachedReason> {
+        match self {
+            Self::Unknown { uncached_reason, .. } => Some(*uncached_reason),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the cluster forbids reads of the whole collection, so that a single namespace must be read
+    /// alone.
+    pub fn is_forbidden(&self) -> bool {
+        self.uncached_reason() == Some(UncachedReason::Forbidden) || matches!(self, Self::Stale { forbidden: true, .. })
+    }
+
+    /// Cause for which the cluster's objects are unknown. `None` if the objects are known.
+    fn unknown_cause(&self, cluster: &ClusterName) -> Option<ClusterFailure> {
+        let (since, cause) = match self {
+            Self::Unknown { since, reason, .. } => (since, reason.as_deref().unwrap_or(NOT_SYNCED)),
+            Self::Unserved { in_reach: true, since, reason } => (since, &**reason),
+            Self::Fresh
+            | Self::Stale { .. }
+            | Self::Unserved { in_reach: false, .. }
+            | Self::LeftOut { .. }
+            | Self::NoNamespace => return None,
+        };
+        Some(ClusterFailure { cluster: cluster.clone(), cause: cause.to_owned(), age: Some(since.elapsed()) })
+    }
+
+    /// Returns whether a response needs no warning about the cluster.
+    pub fn needs_no_warning(&self) -> bool {
+        matches!(self, Self::Fresh | Self::NoNamespace)
+    }
+
+    /// Degree of uncertainty about the objects: 0 none, 1 the objects are outdated, 2 the objects are unknown.
+    fn failure(&self) -> u8 {
+        match self {
+            Self::Fresh | Self::LeftOut { .. } | Self::NoNamespace => 0,
+            Self::Stale { .. } | Self::Unserved { .. } => 1,
+            Self::Unknown { .. } => 2,
+        }
+    }
+
+    /// Returns whether the first attempt to read the collection is still running, so that waiting may help.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self, Self::Unknown { reason: None, .. })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CacheStateCounts {
+    all: usize,
+    fresh: usize,
+    unknown: usize,
+    under_way: usize,
+    forbidden: usize,
+    /// Number of unknown clusters whose cause needs a repair.
+    permanent: usize,
+}
+
+impl CacheStateCounts {
+    fn from_standing(cache_state: &CacheState) -> Self {
+        Self {
+            all: 1,
+            fresh: usize::from(cache_state.needs_no_warning()),
+            unknown: usize::from(!cache_state.is_known()),
+            under_way: usize::from(cache_state.is_under_way()),
+            forbidden: usize::from(cache_state.is_forbidden()),
+            permanent: usize::from(cache_state.uncached_reason().is_some_and(UncachedReason::is_permanent)),
+        }
+    }
+
+    pub(super) fn add(&mut self, cache_state: &CacheState) {
+        self.merge(cache_state, usize::saturating_add);
+    }
+
+    pub(super) fn remove(&mut self, cache_state: &CacheState) {
+        self.merge(cache_state, usize::saturating_sub);
+    }
+
+    fn merge(&mut self, cache_state: &CacheState, with: fn(usize, usize) -> usize) {
+        let one = Self::from_standing(cache_state);
+        self.all = with(self.all, one.all);
+        self.fresh = with(self.fresh, one.fresh);
+        self.unknown = with(self.unknown, one.unknown);
+        self.under_way = with(self.under_way, one.under_way);
+        self.forbidden = with(self.forbidden, one.forbidden);
+        self.permanent = with(self.permanent, one.permanent);
+    }
+
+    pub(super) fn forbidden(&self) -> usize {
+        self.forbidden
+    }
+
+    /// Returns whether a list or watch can be answered at once. If partial answers are denied, no cluster may be
+    /// unknown; if a cluster is unknown for a permanent cause, the request is refused at once. If partial answers are
+    /// allowed, no first attempt to read a cluster may be running.
+    pub(super) fn suffice(&self, partial: Partial) -> bool {
+        match partial {
+            Partial::Deny => self.unknown == 0 || self.permanent > 0,
+            Partial::Allow => self.under_way == 0,
+        }
+    }
+}
+
+/// States of all clusters, with counts by kind of state. While all clusters are fresh, a check of a thousand clusters
+/// costs as much as a check of one.
+#[derive(Clone, Debug, Default)]
+pub struct CacheStates {
+    by_name: Vec<(ClusterName, CacheState)>,
+    counts: CacheStateCounts,
+}
+
+impl CacheStates {
+    /// Returns each cluster with its state, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&ClusterName, &CacheState)> {
+        self.by_name.iter().map(|(cluster, cache_state)| (cluster, cache_state))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Returns the state of one cluster. Costs a binary search.
+    pub fn cache_state_of(&self, cluster: &ClusterName) -> Option<&CacheState> {
+        let at = self.by_name.binary_search_by(|(name, _)| name.cmp(cluster)).ok()?;
+        Some(&self.by_name[at].1)
+    }
+
+    /// Returns the state of one cluster alone. Returns no state if the state of the cluster needs no warning.
+    pub fn trouble_of(&self, cluster: &ClusterName) -> Self {
+        let failure = self.cache_state_of(cluster).filter(|cache_state| !cache_state.needs_no_warning());
+        failure.map(|cache_state| (cluster.clone(), cache_state.clone())).into_iter().collect()
+    }
+
+    /// Returns the unknown clusters except `cluster`, with their causes. They may also have an object of the name that
+    /// was found in `cluster`.
+    pub fn doubts_of(&self, cluster: &ClusterName) -> Vec<ClusterFailure> {
+        self.failures().into_iter().filter(|failure| failure.cluster != *cluster).collect()
+    }
+
+    /// Returns the clusters whose objects are unknown, with their causes.
+    pub fn failures(&self) -> Vec<ClusterFailure> {
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
+        some.iter().filter_map(|(name, cache_state)| cache_state.unknown_cause(name)).collect()
+    }
+
+    /// Returns the clusters that may have an object that is not cached. Visits no cluster if all clusters are fresh.
+    pub fn may_have(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
+        let may_have = |cache_state: &CacheState| {
+            matches!(cache_state, CacheState::Unknown { .. } | CacheState::Unserved { in_reach: true, .. })
+        };
+        some.iter().filter(move |(_, cache_state)| may_have(cache_state)).map(|(cluster, _)| cluster)
+    }
+
+    pub(crate) fn are_fresh(&self) -> bool {
+        self.counts.fresh == self.counts.all
+    }
+
+    /// Returns whether all clusters are known.
+    pub fn are_known(&self) -> bool {
+        self.counts.unknown == 0
+    }
+
+    /// Returns whether at least one cluster forbids reads of the whole collection.
+    pub fn is_one_forbidden(&self) -> bool {
+        self.counts.forbidden > 0
+    }
+
+    /// Returns whether at least one cluster forbids reads of the whole collection and has no cached objects.
+    pub fn is_one_given_up(&self) -> bool {
+        let unknown = if self.are_known() { &[] } else { &self.by_name[..] };
+        unknown.iter().any(|(_, cache_state)| !cache_state.is_known() && cache_state.is_forbidden())
+    }
+
+    /// Returns the clusters that forbid reads of the whole collection.
+    pub fn forbidding(&self) -> impl Iterator<Item = &ClusterName> {
+        self.by_name.iter().filter(|(_, cache_state)| cache_state.is_forbidden()).map(|(cluster, _)| cluster)
+    }
+
+    /// Returns the current states for a request that started with the states `before`. If a cluster was known in
+    /// `before`, it stays known while `held` contains its objects, for example while the cluster is listed again under
+    /// a new configuration. A cluster that had no objects in `before`, or was left out, keeps its state.
+    pub fn advance_from(mut self: Arc<Self>, before: &Self, held: &ClusterSnapshots) -> Arc<Self> {
+        let is_held = |cluster: &ClusterName| held.binary_search_by(|(name, _)| name.cmp(cluster)).is_ok();
+        for (cluster, cache_state) in before.iter() {
+            let stays = match (cache_state, self.cache_state_of(cluster)) {
+                (CacheState::LeftOut { .. } | CacheState::NoNamespace, _) | (CacheState::Unserved { .. }, None) => true,
+                (cache_state, Some(now)) => cache_state.is_known() && !now.is_known() && is_held(cluster),
+                (_, None) => false,
+            };
+            if stays {
+                Arc::make_mut(&mut self).set(cluster.clone(), cache_state.clone());
+            }
+        }
+        self
+    }
+
+    /// States for a response whose request started with the states `before`. No state is better than in `before`,
+    /// because the request did not wait for the objects of a cluster that became known later.
+    pub(crate) fn worst_of(mut self: Arc<Self>, before: &Self) -> Arc<Self> {
+        for (cluster, cache_state) in before.iter() {
+            if self.cache_state_of(cluster).is_some_and(|now| now.failure() < cache_state.failure()) {
+                Arc::make_mut(&mut self).set(cluster.clone(), cache_state.clone());
+            }
+        }
+        self
+    }
+
+    /// Returns the unknown clusters. Costs nothing if all clusters are known.
+    pub fn unknown(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.are_known() { &[] } else { &self.by_name[..] };
+        some.iter().filter(|(_, cache_state)| !cache_state.is_known()).map(|(cluster, _)| cluster)
+    }
+
+    /// Returns the clusters whose first list is still running.
+    pub fn under_way(&self) -> impl Iterator<Item = &ClusterName> {
+        let some = if self.counts.under_way == 0 { &[] } else { &self.by_name[..] };
+        some.iter().filter(|(_, cache_state)| cache_state.is_under_way()).map(|(cluster, _)| cluster)
+    }
+
+    /// Returns the known clusters that need a warning. Costs nothing if all clusters are fresh.
+    pub fn doubtful(&self) -> impl Iterator<Item = (&ClusterName, &CacheState)> {
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
+        let doubtful = some.iter().filter(|(_, cache_state)| cache_state.is_known() && !cache_state.needs_no_warning());
+        doubtful.map(|(cluster, cache_state)| (cluster, cache_state))
+    }
+
+    /// States of the wanted clusters. Copies nothing if all clusters are wanted.
+    pub(crate) fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
+        if wanted.is_everything() {
+            return self;
+        }
+        let named = self.by_name.iter().filter(|(cluster, _)| wanted.matches(cluster));
+        Arc::new(named.cloned().collect())
+    }
+
+    /// Sets the state of a cluster.
+    pub fn set(&mut self, cluster: ClusterName, cache_state: CacheState) {
+        self.counts.add(&cache_state);
+        match self.by_name.binary_search_by(|(name, _)| name.cmp(&cluster)) {
+            Ok(at) => self.counts.remove(&std::mem::replace(&mut self.by_name[at].1, cache_state)),
+            Err(at) => self.by_name.insert(at, (cluster, cache_state)),
+        }
+    }
+
+    pub(super) fn suffice(&self, partial: Partial) -> bool {
+        self.counts.suffice(partial)
+    }
+
+    /// Returns whether at least one cluster is unknown for a cause that needs a repair.
+    pub(crate) fn is_one_unknown_for_long(&self) -> bool {
+        self.counts.permanent > 0
+    }
+}
+
+impl FromIterator<(ClusterName, CacheState)> for CacheStates {
+    fn from_iter<T: IntoIterator<Item = (ClusterName, CacheState)>>(all: T) -> Self {
+        let mut by_name: Vec<_> = all.into_iter().collect();
+        by_name.sort_by(|(a, _), (b, _)| a.cmp(b));
+        by_name.dedup_by(|later, kept| later.0 == kept.0);
+        let mut counts = CacheStateCounts::default();
+        by_name.iter().for_each(|(_, cache_state)| counts.add(cache_state));
+        Self { by_name, counts }
+    }
+}
+
+/// Makes a `Warning` for each cluster that could not be searched for an object which was found in a different cluster.
+pub fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[ClusterFailure]) -> Vec<HeaderValue> {
+    let texts = clusters.iter().take(WARNINGS_MAX).map(|failure| failure.doubt(resource, name));
+    texts.filter_map(|text| warning_header(&text)).collect()
+}
+
+/// Text of the cause for a cluster whose first list is not complete.
+const NOT_SYNCED: &str = "not synced yet";
+
+/// Maximum number of clusters that warnings name. A warning only counts the clusters above this number.
+pub const WARNINGS_MAX: usize = 10;
+
+/// Makes a `Warning: 299` text for each missing or stale cluster.
+pub fn warnings(resource: &GroupVersionResource, cache_states: &CacheStates) -> Vec<String> {
+    if cache_states.are_fresh() {
+        return Vec::new();
+    }
+    let resource = resource.group_resource();
+    let mut texts: Vec<String> = cache_states
+        .iter()
+        .filter_map(|(cluster, cache_state)| match cache_state {
+            CacheState::Fresh | CacheState::NoNamespace => None,
+            CacheState::Stale { since, reason, .. } => Some(format!(
+                "cluster {cluster}: {resource} may be stale, last updated {} s ago: {}",
+                since.elapsed().as_secs(),
+                without_name(reason, cluster)
+            )),
+            CacheState::Unserved { since, reason, .. } => Some(format!(
+                "cluster {cluster}: {resource} may be missing, it last said {} s ago that it serves none: {}",
+                since.elapsed().as_secs(),
+                without_name(reason, cluster)
+            )),
+            CacheState::LeftOut { reason } => Some(format!("cluster {cluster}: {resource} are missing: {reason}")),
+            CacheState::Unknown { since, reason, .. } => Some(format!(
+                "cluster {cluster}: {resource} are missing, waiting for {} s: {}",
+                since.elapsed().as_secs(),
+                without_name(reason.as_deref().unwrap_or(NOT_SYNCED), cluster)
+            )),
+        })
+        .collect();
+    if texts.len() > WARNINGS_MAX {
+        let more = texts.len() - WARNINGS_MAX;
+        texts.truncate(WARNINGS_MAX);
+        texts.push(format!("{more} more clusters: {resource} are missing or stale"));
+    }
+    texts
+}
+
+/// Joins up to [`WARNINGS_MAX`] texts, and adds the number of omitted texts.
+pub(crate) fn shortened(texts: &[String]) -> String {
+    let mut text = texts.iter().take(WARNINGS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if texts.len() > WARNINGS_MAX {
+        text.push_str(&format!("; and {} more", texts.len() - WARNINGS_MAX));
+    }
+    text
+}
+
+/// Text of a `Warning: 299` with the names of clusters that serve a resource, but that the configuration leaves out of
+/// the view.
+pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[ClusterName]) -> Option<String> {
+    let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "a ResourceRegistry leaves {resource} of these clusters out of this view (spec.clusters); ask them one by one \
+             ({ONE_CLUSTER}): {}",
+            shortened(&names)
+        )
+    })
+}
+
+/// Adds a `Warning` with the clusters that the configuration leaves out of the view.
+pub fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionResource, left_out: &[ClusterName]) {
+    let text = left_out_warning(resource, left_out);
+    headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
+}
+
+/// Adds a `Warning` with the names of clusters that a watch omits, because its user may watch the resource in them but
+/// not list it.
+pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResource, clusters: &[ClusterName]) {
+    let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+    let text = (!names.is_empty()).then(|| {
+        format!(
+            "you may watch {resource} and not list them in these clusters, which are missing; watch them one by one \
+             ({ONE_CLUSTER}): {}",
+            shortened(&names)
+        )
+    });
+    headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
+}
+
+/// `Retry-After` in seconds of a response because of unknown clusters. Five, because a list has already waited for 30
+/// s.
+const UNREAD_RETRY_AFTER: u32 = 5;
+
+/// Returns the refusal of a request because of unknown clusters. `None` if all clusters are known.
+pub fn refusal(resource: &GroupVersionResource, cache_states: &CacheStates) -> Option<ClusterRefusal> {
+    if cache_states.are_known() {
+        return None;
+    }
+    let unknown: Vec<_> = cache_states.iter().filter(|(_, cache_state)| !cache_state.is_known()).collect();
+    let reason = |(cluster, cache_state): (&ClusterName, &CacheState)| match cache_state {
+        CacheState::Unknown { reason: Some(reason), .. } => Some((cluster.clone(), Arc::clone(reason))),
+        _ => None,
+    };
+    let reasons = unknown.into_iter().take(WARNINGS_MAX).filter_map(reason).collect();
+    let (resource, clusters) = (resource.clone(), cache_states.unknown().cloned().collect());
+    let retry_after = if cache_states.is_one_unknown_for_long() { None } else { Some(UNREAD_RETRY_AFTER) };
+    Some(ClusterRefusal::Unread { resource, clusters, reasons, retry_after })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn name(number: usize) -> ClusterName {
+        ClusterName::new(&format!("c{number:02}")).unwrap()
+    }
+
+    fn unknown(reason: Option<&str>) -> CacheState {
+        CacheState::Unknown {
+            since: Instant::now(),
+            reason: reason.map(Arc::from),
+            uncached_reason: UncachedReason::Transient,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn warnings_name_at_most_ten_clusters() {
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        let mut cache_states: CacheStates =
+            [(ClusterName::new("good").unwrap(), CacheState::Fresh)].into_iter().collect();
+        assert!(warnings(&pods, &cache_states).is_empty() && refusal(&pods, &cache_states).is_none());
+        let since = unknown(Some("unreachable: \"x\"\n"));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        for number in 0..12 {
+            cache_states.set(name(number), since.clone());
+        }
+        let texts = warnings(&pods, &cache_states);
+        assert_eq!((texts.len(), texts[10].starts_with("2 more")), (11, true));
+        assert_eq!(
+            warning_header(&texts[0]).unwrap(),
+            "299 - \"cluster c00: pods are missing, waiting for 7 s: unreachable: \\\"x\\\"\""
+        );
+        let hostile = warning_header("cluster x: \u{202e}tac\u{1b}[2J\u{2066} \u{200b}a\r\n").unwrap();
+        assert_eq!(hostile.as_bytes(), b"299 - \"cluster x: tac[2J a\"", "control characters are removed");
+        // The text of a member, however long, must not suppress the warning.
+        let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
+        assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);
+        let Some(ClusterRefusal::Unread { clusters, reasons, .. }) = refusal(&pods, &cache_states) else { panic!() };
+        assert_eq!((clusters.len(), reasons.len(), &reasons[0].0), (12, 10, &name(0)));
+    }
+
+    #[test]
+    fn counts_of_fresh_and_unknown_clusters_follow_cluster_states() {
+        let mut cache_states = CacheStates::default();
+        assert!(cache_states.are_fresh() && cache_states.are_known(), "no clusters, no trouble");
+        for number in [1, 0] {
+            cache_states.set(name(number), unknown(None));
+        }
+        assert_eq!(cache_states.unknown().cloned().collect::<Vec<_>>(), [name(0), name(1)]);
+        assert!(!cache_states.suffice(Partial::Allow) && !cache_states.suffice(Partial::Deny));
+        cache_states.set(name(0), CacheState::Fresh);
+        cache_states.set(name(1), unknown(Some("unreachable")));
+        assert!(cache_states.suffice(Partial::Allow) && !cache_states.suffice(Partial::Deny));
+        assert_eq!(cache_states.trouble_of(&name(0)).iter().count(), 0);
+        assert_eq!(cache_states.trouble_of(&name(1)).unknown().count(), 1);
+        cache_states.set(name(1), CacheState::Fresh);
+        assert!(cache_states.suffice(Partial::Deny) && cache_states.are_fresh());
+    }
+
+    #[test]
+    fn known_cluster_without_cached_objects_becomes_unknown() {
+        let stale = || CacheState::Stale { since: Instant::now(), reason: "forbidden".into(), forbidden: true };
+        let all = |cache_states: [CacheState; 5]| -> Arc<CacheStates> {
+            Arc::new(
+                cache_states.into_iter().enumerate().map(|(number, cache_state)| (name(number), cache_state)).collect(),
+            )
+        };
+        let held: ClusterSnapshots = Arc::new([0, 4].map(|number| (name(number), Default::default())).into());
+        let before = all([stale(), stale(), CacheState::NoNamespace, unknown(None), stale()]);
+        let now = all([unknown(None), unknown(None), unknown(None), CacheState::Fresh, CacheState::Fresh]);
+        let look_again = now.advance_from(&before, &held);
+        assert_eq!(look_again.unknown().cloned().collect::<Vec<_>>(), [name(1)]);
+        assert_eq!(look_again.cache_state_of(&name(4)), Some(&CacheState::Fresh));
+        // The request did not wait for a cluster that became known later, so its response lacks this cluster.
+        let answer = look_again.worst_of(&before);
+        assert_eq!(answer.unknown().cloned().collect::<Vec<_>>(), [name(1), name(3)]);
+        assert!(matches!(answer.cache_state_of(&name(4)), Some(CacheState::Stale { .. })));
+        // A cluster that has left does not count as missing.
+        assert_eq!(Arc::new(CacheStates::default()).advance_from(&before, &held).unknown().count(), 0);
+    }
+}
