@@ -30,7 +30,7 @@ pub struct Cacher {
 }
 
 impl Cacher {
-    /// Starts to list and watch. Must be called within a tokio runtime.
+    /// Starts to list and watch the collection. Must be called within a tokio runtime.
     ///
     /// The observer receives each update, beginning with the first complete list; [`UpdateObserver`] documents its
     /// guarantees.
@@ -40,11 +40,11 @@ impl Cacher {
 
     /// Starts a cacher that replaces the cacher `before` of the same collection, if `before` is given.
     ///
-    /// The memory reservation of `before` moves to the new cacher and stays available to the new cacher, even if other
+    /// The memory reservation of `before` moves to the new cacher, which keeps the reservation even if other
     /// collections have used up the memory limit. `before` loses its reservation and must be dropped. Unchanged objects
-    /// are shared with the snapshot of `before`, so that they are neither stored twice nor reported as replaced. If
-    /// `before` was not complete, the snapshot of the predecessor of `before` is shared. The observer still receives
-    /// [`Synced`](crate::Update::Synced).
+    /// are shared with the snapshot of `before`, so that they are neither stored twice nor reported as replaced. If the
+    /// collection of `before` was not complete, unchanged objects are shared with the snapshot of the predecessor of
+    /// `before`. The observer still receives [`Synced`](crate::Update::Synced).
     pub fn start_after(
         before: Option<&Self>,
         config: CacherConfig,
@@ -62,7 +62,7 @@ impl Cacher {
             room.belongs_to(&config.room).then(|| room.hand_over())
         });
         let room = handed_over.unwrap_or_else(|| config.room.new_collection());
-        // Objects of different decoders are not shared, even if their texts are equal.
+        // Objects are not shared between different decoders, even if their JSON texts are equal.
         let predecessor_snapshot =
             before.filter(|before| before.config().decoder == config.decoder).and_then(Self::served);
         let shared = Arc::new(ReflectorShared::new(config, room, predecessor_snapshot));
@@ -82,11 +82,11 @@ impl Cacher {
         self.shared.published.borrow().clone()
     }
 
-    /// Returns the snapshot that readers receive: the own snapshot or, before the first complete list, the
+    /// Returns the snapshot that readers receive: the cacher's own snapshot or, before the first complete list, the
     /// predecessor's.
     fn served(&self) -> Option<Snapshot> {
-        // The predecessor's snapshot is read first, because `drop_predecessor_snapshot` removes it after the own list
-        // is published.
+        // The predecessor's snapshot is read first, because `drop_predecessor_snapshot` removes it after the cacher's
+        // own list is published.
         let predecessor_snapshot = self.shared.predecessor_snapshot.lock().clone();
         self.snapshot().or(predecessor_snapshot)
     }
@@ -101,14 +101,15 @@ impl Cacher {
         self.shared.state.subscribe()
     }
 
-    /// Subscribes to the [`Continuity`] of the collection. A value is published after the changes that it describes: a
-    /// reader that reads the value first finds a snapshot at least as recent. The last value is [`Continuity::Broken`].
+    /// Subscribes to the [`Continuity`] of the collection. A value is published after the changes that it describes. So
+    /// a reader that first reads the value and then the snapshot receives these changes. The last value is
+    /// [`Continuity::Broken`].
     pub fn continuity(&self) -> watch::Receiver<Continuity> {
         self.shared.continuity.subscribe()
     }
 
     /// Returns the time of the last loss of contact, or of the last failed attempt to restore contact. A
-    /// [`state`](Self::state) that is read after this time has the reason of that failure or of a later failure.
+    /// [`state`](Self::state) that is read after this time contains the reason of that failure or of a later failure.
     pub fn failed_at(&self) -> Option<Instant> {
         *self.shared.failed_at.borrow()
     }
@@ -124,15 +125,15 @@ impl Cacher {
     }
 
     /// Reports that the member was replaced by a different cluster (its kube-system uid changed). The collection is
-    /// listed again, and the observer receives [`Reset`](crate::Update::Reset). Until the list is complete, the old
-    /// state is served.
+    /// listed again, and the observer receives [`Reset`](crate::Update::Reset). Until the list is complete, the
+    /// collection of the replaced cluster is served.
     pub fn reset(&self) {
         self.shared.reset.notify_one();
     }
 
-    /// Reports that requests to the member carry different credentials from now on. The watch is reopened from the
-    /// current version at a random time within `within`, so that the rights of the new credentials take effect. Until
-    /// the watch is reopened, the open watch continues, and no event is lost.
+    /// Reports that requests to the member carry different credentials from now on. The cacher reopens the watch from
+    /// the current version, so that the rights of the new credentials take effect. The reopening happens at a random
+    /// time within `within`. Until then the open watch continues, and no event is lost.
     pub fn reopen(&self, within: Duration) {
         let at = Instant::now() + within.mul_f64(rand::random());
         self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
@@ -140,9 +141,9 @@ impl Cacher {
 
     /// Sets the health of the member, which combines the observations of all collections of the member.
     ///
-    /// While the member is unreachable, a collection that receives no changes becomes stale at once, dated back to the
-    /// member's last sign of life. A collection that receives changes is not affected. When the member recovers, waits
-    /// after failures end.
+    /// While the member is unreachable, a collection that receives no changes becomes stale at once. Its state then
+    /// begins at the member's last sign of life. A collection that receives changes is not affected. When the member
+    /// recovers, waits after failures end.
     pub fn set_member_health(&self, health: MemberHealth) {
         self.shared.member.send_if_modified(|known| {
             let is_news = *known != health;
@@ -151,12 +152,12 @@ impl Cacher {
         });
     }
 
-    /// Waits until the collection contains each change up to `version`, and returns a snapshot with these changes. A
-    /// caller that waits for a single write waits for the write's revision to have [begun](CollectionVersion::begun).
+    /// Waits until the collection contains each change up to `version`, and returns a snapshot with these changes. To
+    /// wait for a single write, wait until the write's revision has [begun](CollectionVersion::begun).
     ///
     /// Returns at once if the collection has reached the version. An unchanged collection does not advance its version
     /// by itself. After a short delay, the cacher therefore requests the member's latest version, once for all waiters.
-    /// A kube-apiserver 1.36 takes about 1.2 s until the version arrives. Cancelling is safe.
+    /// With a kube-apiserver 1.36, the version arrives after about 1.2 s. Cancelling is safe.
     ///
     /// # Errors
     /// [`NotReached::Beyond`] as soon as the member reports that it has not reached the version; [`NotReached::TooNew`]
@@ -175,7 +176,7 @@ impl Cacher {
     }
 
     /// Waits like [`wait_for`](Self::wait_for), for a version that existed before this cacher started. Each response of
-    /// the member proves whether the member has reached the version, including the first list.
+    /// the member, including the first list, proves whether the member has reached the version.
     ///
     /// # Errors
     /// The errors of [`wait_for`](Self::wait_for).
@@ -193,7 +194,8 @@ impl Cacher {
         let mut published = self.shared.published.subscribe();
         let found = async { published.wait_for(reached).await.ok().and_then(|snapshot| snapshot.clone()) };
         let found = tokio::select! {
-            // `biased`: a member that was below the version before later assigns the version to a different state.
+            // `biased` polls in order: a member that has reported a version below the awaited version may later assign
+            // the awaited version to a different state.
             biased;
             latest = waiting.beyond() => return Err(NotReached::Beyond { wanted: version, latest }),
             found = found => found,
@@ -203,11 +205,11 @@ impl Cacher {
         found.ok_or_else(too_new)
     }
 
-    /// Waits until no object with this key has this uid or, if a version is given, until the object is newer than the
-    /// version. Returns a snapshot in which the condition is true.
+    /// Waits until the collection has no object with this key and this uid. If a version is given, an object with a
+    /// newer version also ends the wait. Returns a snapshot in which the condition is true.
     ///
-    /// An object that has not arrived yet counts as deleted: the creator of the object first waits for the object's
-    /// version. Cancelling is safe.
+    /// An object that has not arrived yet counts as deleted, so a caller that has created the object first waits for
+    /// the object's version. Cancelling is safe.
     ///
     /// # Errors
     /// [`StillExists`] if `within` passes first (finalizers, a grace period, or an unreachable member).
@@ -228,8 +230,8 @@ impl Cacher {
         snapshot.ok_or_else(|| StillExists { key: key.to_owned(), uid: uid.to_owned() })
     }
 
-    /// Requests the member's latest version: a list of the collection with `limit=1` and without resourceVersion, which
-    /// a kube-apiserver answers with the most recent version.
+    /// Requests the member's latest version with a list of the collection with `limit=1` and without resourceVersion. A
+    /// kube-apiserver answers such a list with the most recent version.
     ///
     /// The stored collection does not change. Sends one request, which takes at most the answer timeout of
     /// [`ReflectorTuning`](crate::ReflectorTuning).

@@ -23,7 +23,8 @@ pub struct CacherConfig {
     pub list_permits: ListPermits,
     /// The memory limit that all collections of the process share.
     pub room: ObjectMemoryLimit,
-    /// The collections of the member that must be current before this collection is read again after a loss of contact.
+    /// The collections of the member that must be current before this collection is read again after a loss of contact:
+    /// the collections of RBAC objects.
     pub precedence: Precedence,
     /// The time for which objects stay in memory.
     pub retention: ObjectRetention,
@@ -38,10 +39,12 @@ pub enum ObjectRetention {
     #[default]
     UntilDeleted,
     /// Until the observer has received the object. Afterwards the cacher keeps only a hash of the key, the version and
-    /// the size, in about 40 bytes. Snapshots contain only the objects of the present update, so
-    /// [`Synced`](crate::Update::Synced) and the `after` of a relist or reset contain all objects.
-    /// [`Cacher::snapshot`](crate::Cacher::snapshot) has no objects, so a deletion cannot be waited for. The texts
-    /// still count towards the size limit of the collection.
+    /// the size, in about 40 bytes.
+    ///
+    /// Snapshots contain only the objects of the present update. So the snapshot of [`Synced`](crate::Update::Synced)
+    /// contains all objects, and so does `after` of a relist or reset. [`Cacher::snapshot`](crate::Cacher::snapshot)
+    /// has no objects, so readers cannot wait for a deletion. The sizes of the dropped objects still count towards the
+    /// size limit of the collection.
     UntilPublished,
     /// Like [`UntilPublished`](Self::UntilPublished), but the cacher requests only metadata from the member.
     MetadataUntilPublished,
@@ -69,31 +72,31 @@ pub struct ReflectorTuning {
     /// once. Larger pages gain nothing, and smaller pages add round trips. A page is decoded while its bytes arrive,
     /// and is never stored. After a slow page, the reflector requests fewer objects.
     pub page_size: u32,
-    /// The time limit of a page. After a page that is faster, the next page has twice the size. A page that is cut off
-    /// after the limit is requested again with half of the received objects. After a list was cut off, the limit is
-    /// shorter (`PageTime`). 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page of twice
-    /// the size of a 10 s page takes far less.
+    /// The time limit of a page. After a page that is complete sooner, the next page has twice the size. A page that is
+    /// cut off after the limit is requested again with half of the received objects. After a list was cut off, the
+    /// limit is shorter (`PageTime`). 10 s: a kube-apiserver ends a list after 60 s (`--request-timeout`), and a page
+    /// with twice as many objects takes far less than 60 s.
     pub page_time: Duration,
-    /// The delay before the first retry, halved at most by jitter. 200 ms: clients do not notice a member that only
-    /// restarts its listener.
+    /// The delay before the first retry. Jitter halves the delay at most. 200 ms: clients do not notice a member that
+    /// only restarts its listener.
     pub backoff_min: Duration,
-    /// The longest delay between retries. 30 s as in client-go's reflector: long enough for a failing member, and short
-    /// enough to serve a recovered member soon.
+    /// The longest delay between retries. 30 s, as in client-go's reflector: a failing member gets few requests, and
+    /// the objects of a recovered member are soon fresh.
     pub backoff_max: Duration,
-    /// The longest Retry-After that is respected. 60 s: a kube-apiserver never asks for more than 30 s.
+    /// The longest Retry-After that the cacher respects. 60 s: a kube-apiserver never asks for more than 30 s.
     pub retry_after_max: Duration,
-    /// The time limit for the head of a response, and for each next chunk of a list. 30 s: twice the maximum time for
-    /// which API Priority and Fairness queues a request.
+    /// The time limit for the head of a response. Also the time limit for each next chunk of a list. 30 s: twice the
+    /// maximum time for which API Priority and Fairness queues a request.
     pub answer_timeout: Duration,
-    /// The silence after which a watch counts as half-open, and is dropped and resumed. 90 s: members send a bookmark
-    /// about each minute, and half a minute is added for slow members.
+    /// The time without data after which a watch counts as half-open, and is dropped and resumed. 90 s: members send a
+    /// bookmark about each minute, and half a minute is added for slow members.
     ///
-    /// A member sends a bookmark only if its version advanced, so an unchanged member makes the reflector resume a
-    /// healthy watch. The cost is a list of one object, which detects a restored member, and a short watch. The
+    /// A member sends a bookmark only if its version has advanced. So the reflector also resumes the healthy watch of
+    /// an unchanged member. The cost is a list of one object, which detects a restored member, and a short watch. The
     /// bookmark or the end of the short watch shows that the member is alive.
     pub watch_silence: Duration,
-    /// The silence after which an incomplete WatchList is replaced by a paginated list. 10 s: after this time,
-    /// client-go suspects that the server ignores `sendInitialEvents`, and a consistent read waits at most 3 s.
+    /// The time without data after which an incomplete WatchList is replaced by a paginated list. 10 s: after this
+    /// time, client-go suspects that the server ignores `sendInitialEvents`, and a consistent read waits at most 3 s.
     pub initial_events_silence: Duration,
     /// The range of `timeoutSeconds`, drawn at random for each watch so that the watches of a member do not end at the
     /// same time. 5 to 10 minutes as in client-go's reflector.
@@ -102,29 +105,28 @@ pub struct ReflectorTuning {
     /// collection of 1 GB over a connection of 2 Mbit/s takes more than an hour. A WatchList that ends before its
     /// initial events are complete must start again.
     pub watch_list_timeout: (Duration, Duration),
-    /// The time after a loss of contact until the state is [`Stale`](crate::CacherState::Stale). 5 s: long enough for
+    /// The time from a loss of contact until the state is [`Stale`](crate::CacherState::Stale). 5 s: long enough for
     /// the end and resumption of a watch, or the restart of a load balancer. After a silent watch, the time is 15 s.
     pub stale_after: Duration,
-    /// The time after which an open watch without events counts as re-established. 1 s: a member that accepts a watch
-    /// only to end or fail it does so at once. After a silent watch, an event or bookmark is required if the member
-    /// sends bookmarks.
+    /// The time after which an open watch without events proves that contact is restored. 1 s: a member that accepts a
+    /// watch only to end or fail it does so at once. If the previous watch was silent, an event or bookmark is required
+    /// instead, provided that the member sends bookmarks.
     pub settled_after: Duration,
-    /// The time after which the member's latest version is requested if the version of a waiter has not arrived. 200
-    /// ms: the events of a client's own writes arrive sooner. The request and the short watch take 1.3 s of the 3 s
-    /// that waiters have.
+    /// The time for which a reader waits before the cacher requests the member's latest version. 200 ms: the events of
+    /// a client's own writes arrive sooner. The request and the short watch take 1.3 s of the 3 s that a reader waits.
     pub progress_after: Duration,
-    /// The time after which the member's latest version is requested again if the member had not reached the version of
-    /// a waiter. 1 s bounds the requests for a version that never exists.
+    /// The time after which the member's latest version is requested again, if the member had not reached the version
+    /// of a waiter. 1 s: a version that never exists causes one request per second.
     pub progress_interval: Duration,
-    /// The `timeoutSeconds` of the short watch that delivers a bookmark to waiters. 3 s: a kube-apiserver sends a
-    /// bookmark about 2 s before the end of a watch, so the bookmark arrives after about 1 s.
+    /// The `timeoutSeconds` of the short watch whose bookmark raises the collection's version for waiters. 3 s: a
+    /// kube-apiserver sends a bookmark about 2 s before the end of a watch, so the bookmark arrives after about 1 s.
     pub progress_timeout: Duration,
-    /// The largest object, watch frame or list item, in bytes. 16 MiB: ten times etcd's default limit of 1.5 MiB; a
+    /// The largest object, watch frame or list item, in bytes. 16 MiB: ten times etcd's default limit of 1.5 MiB. A
     /// larger item indicates a broken stream.
     pub object_size_max: usize,
-    /// The largest collection, in bytes of text and index ([`Stats::object_bytes`](crate::Stats::object_bytes)). 4 GiB:
-    /// 600,000 pods of 7 KB. Larger collections are not cached, so that one member does not use up the memory for all
-    /// members.
+    /// The largest collection that is cached, in bytes of text and index
+    /// ([`Stats::object_bytes`](crate::Stats::object_bytes)). 4 GiB: 600,000 pods of 7 KB. The limit prevents that one
+    /// member uses up the memory for all members.
     pub collection_size_max: u64,
 }
 

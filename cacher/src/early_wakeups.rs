@@ -1,27 +1,27 @@
-//! The delay of a collection's next request after its member is reported as recovered: short, unless such a report was
-//! wrong recently.
+//! The delay of a collection's next request after a report that its member has recovered. The delay is short, unless a
+//! recent report was wrong.
 
 use tokio::time::{Duration, Instant};
 
 use crate::backoff;
 
-/// The interval in which the collections of a recovered member send their requests, at random times. Half a second: a
-/// hundred requests do not arrive at once, and clients do not notice the delay.
+/// The interval in which the collections of a recovered member send their requests, each at a random time. Half a
+/// second: a hundred requests do not arrive at once, and clients do not notice the delay.
 const WITHIN: Duration = Duration::from_millis(500);
 
 /// The delay after the first wrong report of a recovery. The delay doubles with each further wrong report. 1 s: a
 /// starting member answers before it is ready, and is reported again when it is ready.
 const DELAY_AFTER_WRONG_WAKE: Duration = Duration::from_secs(1);
 
-/// The time for which a wrong report counts. One minute: longer than the longest delay, so that frequent reports do not
-/// cause more requests than failures do.
+/// The time for which a wrong report of a recovery counts. One minute: longer than the longest delay, so that frequent
+/// reports do not cause more requests than failures do.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
-/// The early ends of a collection's waits, after reports that the member has recovered. Pure: time and the random value
-/// are arguments.
+/// The waits of one collection that ended early, because the member was reported as recovered. Pure: time and the
+/// random value are arguments.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyWakeups {
-    /// The number of early attempts, after reports that the member has recovered, since a watch last worked.
+    /// The number of attempts that began because a wait ended early, since a watch last worked.
     wrong_wakes: u32,
     last: Option<Instant>,
 }
@@ -35,7 +35,8 @@ pub(crate) struct PlannedWakeup {
 }
 
 impl EarlyWakeups {
-    /// Returns the next early attempt. `longest` bounds its delay; `chance` is the random value, from 0.0 to 1.0.
+    /// Plans the next attempt after a report that the member has recovered. `longest` bounds the delay of the attempt;
+    /// `chance` is the random value, from 0.0 to 1.0.
     pub(crate) fn next(&self, now: Instant, longest: Duration, chance: f64) -> PlannedWakeup {
         let is_recent = self.last.is_some_and(|last| now < last + REMEMBERED_FOR);
         match self.wrong_wakes {
@@ -47,13 +48,14 @@ impl EarlyWakeups {
         }
     }
 
-    /// Records an early attempt. The attempt counts as wrong until a watch delivers data, or stays open for 1 s.
+    /// Records an attempt after a report that the member has recovered. The report counts as wrong until a watch
+    /// delivers data, or stays open for 1 s.
     pub(crate) fn woken(&mut self, now: Instant, wake: PlannedWakeup) {
         self.wrong_wakes = if wake.is_trusted { 1 } else { self.wrong_wakes.saturating_add(1) };
         self.last = Some(now);
     }
 
-    /// Resets the wrong attempts after a watch has delivered data, or stayed open for 1 s.
+    /// Resets the number of wrong reports. Called after a watch has delivered data, or stayed open for 1 s.
     pub(crate) fn proved(&mut self) {
         *self = Self::default();
     }

@@ -10,8 +10,8 @@ pub struct FrameTooLarge {
     pub limit: usize,
 }
 
-/// Splits chunks of bytes at newlines. A frame within one chunk is a slice of the chunk. A frame across chunks is
-/// copied once.
+/// Splits chunks of bytes into frames at newlines. A frame within one chunk is a slice of the chunk. A frame across
+/// chunks is copied once.
 #[derive(Debug)]
 pub struct FrameSplitter {
     /// The bytes of an incomplete frame.
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_frames_are_equal_for_each_chunk_size() {
+    fn watch_frames_do_not_depend_on_the_chunk_size() {
         let text = b"{\"a\":1}\n\n{\"b\":\"x\"}\r\n \n{}\n{\"cut";
         let whole = split(&[text], 100).unwrap();
         assert_eq!(whole, [b"{\"a\":1}".to_vec(), b"{\"b\":\"x\"}\r".to_vec(), b"{}".to_vec()]);

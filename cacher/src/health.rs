@@ -14,30 +14,31 @@ pub(crate) struct CacherHealth {
     synced: bool,
     lost: Option<Loss>,
     failed_at: Option<Instant>,
-    /// The time at which changes arrived again after a loss of contact; `None` after a complete list.
+    /// The time at which changes arrived again after a loss of contact. `None` if no contact was lost since the last
+    /// complete list.
     resumed: Option<Instant>,
-    /// The loss of contact with the whole member, while the member is unreachable.
+    /// The loss of contact with the whole member. `None` unless the member is unreachable.
     member: Option<MemberLoss>,
     /// The last time at which the member was ready; `None` while the member is ready.
     unready_since: Option<Instant>,
-    /// The time at which the watch, or a list, last delivered data.
+    /// The time of the last received data, of a watch or of a list.
     heard: Instant,
 }
 
-/// The silence after which the collection of a member that is not ready is stale. 10 s, as for an unreachable member.
-/// Answered HTTP/2 pings do not count for a member that is not ready, because the member's etcd may be down.
+/// The time without data after which a collection is stale, if its member is not ready. 10 s, as for an unreachable
+/// member. Answered HTTP/2 pings do not count as data, because the member's etcd may be down.
 const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
-/// The time after a silent watch within which the next watch must deliver data. 15 s:
+/// The time after a silent watch within which the next watch must deliver data. 15 s suffice for all of these steps:
 ///
 /// - The request for the member's latest version and the refresh of the preceding RBAC collections take 2.5 s with the
 ///   bookmark, and up to 7 s if the watches of those collections were silent as well.
 /// - The short watch delivers a bookmark within 2.5 s. Without a bookmark, it ends after 3 s, and the next watch must
 ///   stay open for 1 s.
-/// - Ten round trips of at most 300 ms are included.
+/// - Ten round trips take at most 300 ms each.
 const SILENCE_ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// A loss of contact with the member: no changes arrive.
+/// A loss of contact with the member: changes of the collection do not arrive.
 #[derive(Debug)]
 struct Loss {
     /// The last time at which the collection was certainly current.
@@ -45,20 +46,20 @@ struct Loss {
     /// The time at which the collection becomes stale unless contact is restored.
     stale_at: Instant,
     reason: StaleReason,
-    /// Whether the member is known to be unreachable, so that the collection is stale without the grace time.
+    /// Whether the member is known to be unreachable. If so, the collection is stale without the grace time.
     is_certain: bool,
-    /// Whether all lost watches ended regularly.
+    /// Whether the loss has no other cause than regular ends of watches.
     is_end: bool,
     /// Whether a watch has been opened since the loss.
     is_reopened: bool,
-    /// Whether a watch was silent, and neither data nor a regular end of a watch followed.
+    /// Whether a watch was silent, and since then no data has arrived and no watch has ended regularly.
     is_silent: bool,
     /// Whether a watch has stayed open for 1 s (`settled_after`) since the loss.
     is_settled: bool,
 }
 
 impl Loss {
-    /// Returns whether changes during the loss may arrive after later changes have been published.
+    /// Returns whether the observer may receive later changes before changes that occurred during the loss.
     fn is_gap(&self) -> bool {
         self.is_certain || !self.is_end || !self.is_reopened
     }
@@ -100,9 +101,9 @@ impl CacherHealth {
         }
     }
 
-    /// Records that a watch has stayed open for 1 s (`settled_after`) without data. After a silent watch, an open watch
-    /// proves nothing: a proxy may accept watches while the member is down, and a live watch delivers at least
-    /// bookmarks if the member sends bookmarks.
+    /// Records that a watch has stayed open for 1 s (`settled_after`) without data. This proves nothing after a silent
+    /// watch, if the member sends bookmarks. A proxy may accept watches while the member is down, but a live watch
+    /// delivers at least bookmarks.
     pub(crate) fn settled(&mut self, now: Instant, has_bookmarks: bool) {
         match &mut self.lost {
             Some(lost) if lost.is_silent && has_bookmarks => lost.is_settled = true,
@@ -119,7 +120,7 @@ impl CacherHealth {
         }
     }
 
-    /// Records that a watch lasted until its `timeoutSeconds`: the member served the watch, although there was no
+    /// Records that a watch lasted until its `timeoutSeconds`. So the member served the watch, although there was no
     /// event. The next watch may still fail to open.
     pub(crate) fn ended_in_time(&mut self) {
         if let Some(lost) = &mut self.lost {
@@ -127,15 +128,15 @@ impl CacherHealth {
         }
     }
 
-    /// Records a failure. The state's time is that of the first failure since the last contact, and the state's reason
-    /// is that of the latest failure.
+    /// Records a failure. The state begins at the first failure since the last contact. The state's reason is the
+    /// reason of the latest failure.
     pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
         self.lost_since(now, reason, now + self.stale_after);
         self.failed_at = Some(now);
     }
 
     /// Records a silent watch; `heard` is the time of its last data. A silent watch is not a failure yet, because a
-    /// quiet collection may have no events: the next watch has time to deliver data.
+    /// quiet collection may have no events. The next watch has some time to deliver data.
     pub(crate) fn silent(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
         self.lost_since(heard, reason, now + SILENCE_ENDS_WITHIN);
         self.failed_at = Some(now);
@@ -170,7 +171,7 @@ impl CacherHealth {
         self.failed_at
     }
 
-    /// Updates the member's health. A recovery replaces the reason `Unreachable` of a loss.
+    /// Updates the member's health. After a recovery, a loss no longer has the reason `Unreachable`.
     pub(crate) fn set_member(&mut self, known: &MemberHealth) {
         let is_back = self.member.is_some() && known.lost.is_none();
         self.member.clone_from(&known.lost);
@@ -184,7 +185,8 @@ impl CacherHealth {
         }
     }
 
-    /// Dates the loss back to the last sign of life of an unreachable member. The collection is stale at once.
+    /// Sets the begin of the loss of contact to the unreachable member's last sign of life. The collection is stale at
+    /// once.
     fn date_back(&mut self) {
         if let (Some(lost), Some(member)) = (&mut self.lost, &self.member) {
             lost.since = lost.since.min(member.heard);
@@ -200,8 +202,8 @@ impl CacherHealth {
         }
     }
 
-    /// For a member that is not ready, and without a loss, returns the last time at which the collection was certainly
-    /// current, and the time at which the collection becomes stale.
+    /// Returns two times for a collection without a loss, whose member is not ready: the last time at which the
+    /// collection was certainly current, and the time at which it becomes stale.
     fn doubted(&self) -> Option<(Instant, Instant)> {
         let unready_since = self.unready_since.filter(|_| self.synced && self.lost.is_none())?;
         let since = unready_since.max(self.heard);
@@ -226,7 +228,8 @@ impl CacherHealth {
         }
     }
 
-    /// Returns the continuity of changes. Unlike [`state`](Self::state), continuity has no grace time after a loss.
+    /// Returns the continuity of the changes. Unlike [`state`](Self::state), the continuity is broken at once after a
+    /// loss, without a grace time.
     pub(crate) fn continuity(&self) -> Continuity {
         match self.resumed {
             _ if !self.synced || self.lost.as_ref().is_some_and(Loss::is_gap) => Continuity::Broken,
@@ -235,7 +238,7 @@ impl CacherHealth {
         }
     }
 
-    /// Returns the time at which the state becomes stale if no data arrives.
+    /// Returns the time at which the state becomes stale unless data arrives before.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
         let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain);
         let at = lost.map(|lost| lost.stale_at).or_else(|| self.doubted().map(|(_, until)| until));
@@ -243,8 +246,8 @@ impl CacherHealth {
     }
 }
 
-/// Selects the state changes that are logged: each reason once until recovery, if the reason concerns a single
-/// collection. Other reasons concern all collections of the member, and are logged once for the member.
+/// Selects the state changes that are logged. A reason that concerns a single collection is logged once until the
+/// collection recovers. Other reasons concern all collections of the member, and are logged once for the member.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedReasons {
     reasons: Vec<&'static str>,
@@ -252,14 +255,14 @@ pub(crate) struct LoggedReasons {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HealthTransition {
-    /// The collection has a reason that was not logged since the last recovery.
+    /// The collection has become stale for a reason that was not logged since the last recovery.
     Trouble,
     /// Changes arrive again after a logged reason, or for the first time.
     Recovery,
 }
 
 impl LoggedReasons {
-    /// Returns the transition to log between two states, if any.
+    /// Returns the log message for the change between two states. `None` for a change that is not logged.
     pub(crate) fn next_transition(&mut self, before: &CacherState, after: &CacherState) -> Option<HealthTransition> {
         match after.reason() {
             None => {
@@ -275,7 +278,7 @@ impl LoggedReasons {
     }
 }
 
-/// Returns whether a reason concerns a single collection. The log lines for the whole member omit these reasons.
+/// Returns whether a reason concerns a single collection. The member's own log lines do not mention such reasons.
 fn concerns_one_collection(reason: &StaleReason) -> bool {
     use StaleReason::{Forbidden, MemoryLimitReached, NotFound, TooLarge};
     matches!(reason, Forbidden | NotFound | TooLarge(_) | MemoryLimitReached { .. })
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn continuity_breaks_at_once_and_heals_only_by_a_list() {
+    fn continuity_breaks_at_once_and_becomes_unbroken_only_by_a_list() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
@@ -349,7 +352,7 @@ mod tests {
         }
         health.contact(at(12));
         assert_eq!(health.continuity(), Continuity::Unbroken);
-        // A watch that ended regularly fails to reopen.
+        // A watch ends regularly, and the attempt to reopen the watch fails.
         health.ended(at(20), unreachable("ended"));
         health.lost(at(21), unreachable("refused"));
         health.reopened();
@@ -359,7 +362,7 @@ mod tests {
         assert_eq!(health.continuity(), Continuity::Broken);
         health.contact(at(23));
         assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
-        // Continuity does not become unbroken again after an earlier gap.
+        // Once a gap has occurred, continuity does not become unbroken again, even after a loss without a gap.
         health.ended(at(30), unreachable("ended"));
         health.reopened();
         health.contact(at(31));
@@ -397,14 +400,14 @@ mod tests {
         assert_eq!(health.state(at(12)), stale(7, StaleReason::TooManyRequests));
         health.contact(at(13));
         assert_eq!(health.state(at(13)), CacherState::Synced);
-        // A refusal (403) stays the reason while the member is unreachable.
+        // A refusal (403) stays the reason of the loss, even while the member is unreachable.
         health.lost(at(20), StaleReason::Forbidden);
         health.set_member(&member(Some(MemberLoss { heard: at(22), reason: "gone".into() })));
         assert_eq!(health.state(at(23)), stale(20, StaleReason::Forbidden));
     }
 
     #[test]
-    fn unready_members_collection_is_stale_after_ten_silent_seconds() {
+    fn collection_of_an_unready_member_is_stale_after_ten_silent_seconds() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let unready = |since| MemberHealth { unready_since: since, ..MemberHealth::default() };
@@ -428,7 +431,7 @@ mod tests {
         health.heard(at(80));
         assert_eq!((since_of(&health, at(81)), health.turns_stale_at(at(81))), (None, Some(at(90))));
         assert_eq!(since_of(&health, at(90)), Some(at(80)));
-        // The member was last ready at 85 s, after its last data at 80 s: the ten seconds begin at 85 s.
+        // The last data arrived at 80 s, and the member was last ready at 85 s. The ten seconds begin at 85 s.
         health.set_member(&unready(Some(at(85))));
         assert_eq!((since_of(&health, at(94)), since_of(&health, at(95))), (None, Some(at(85))));
         health.lost(at(100), unreachable("refused"));
@@ -445,7 +448,7 @@ mod tests {
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
         health.silent(at(100), at(10), unreachable("silent"));
-        // Before the 15 s pass, the watch may be reopened without a missed event.
+        // Before the 15 s pass, the collection stays synced, because the watch may be reopened without a missed event.
         assert_eq!(health.state(at(114)), CacherState::Synced);
         assert_eq!(health.turns_stale_at(at(114)), Some(at(115)));
         assert_eq!(health.state(at(115)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
@@ -473,7 +476,7 @@ mod tests {
             health.settled(at(second + 1), true);
             assert_eq!((health.state(at(second + 15)), health.continuity()), (stale(), Continuity::Broken));
         }
-        // A refused watch between two silent watches does not restore contact.
+        // A watch is refused between two silent watches. The refusal does not restore contact.
         health.lost(at(300), unreachable("refused"));
         health.ended(at(301), unreachable("silent"));
         health.reopened();
@@ -481,7 +484,7 @@ mod tests {
         assert_eq!((health.state(at(302)), health.continuity()), (stale(), Continuity::Broken));
         health.heard(at(303));
         assert_eq!((health.state(at(303)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(303))));
-        // Data from a watch that has not been open for 1 s does not restore contact by itself.
+        // After a silent watch, data restores contact only from a watch that has been open for 1 s.
         health.silent(at(400), at(310), unreachable("silent"));
         health.heard(at(401));
         assert_eq!(health.continuity(), Continuity::Broken);
@@ -510,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stale_reason_is_logged_once_until_recovery() {
+    fn each_reason_for_staleness_is_logged_once_until_recovery() {
         let since = Instant::now();
         let stale = |reason| CacherState::Stale { since, reason };
         let (syncing, synced) = (CacherState::Syncing { since, reason: None }, CacherState::Synced);

@@ -11,9 +11,9 @@
 //! and reports each change to an [`UpdateObserver`] in the member's order. Dropping the [`Cacher`] ends the task and
 //! cancels its request.
 //!
-//! Invariants: a cacher has one cluster and one resource (or one namespace of the resource), does not merge, and keeps
-//! no history. One task writes; readers take an O(1) snapshot and never block the task. The observer receives each
-//! change before readers see the change.
+//! Invariants: a cacher has one cluster and one resource (or one namespace of the resource). It does not merge
+//! clusters, and keeps no history of changes. One task writes; readers take an O(1) snapshot and never block the task.
+//! The observer receives each change before readers see the change.
 
 mod backoff;
 mod cacher;
@@ -57,8 +57,8 @@ pub use wait::{NotReached, StillExists};
 
 use tributary_apimachinery::body::{Body, BoxError};
 
-/// Parsers of list and watch responses. Public for the router, which reads lists that are not in memory, and for fuzz
-/// tests.
+/// Parsers of list and watch responses. The module is public for the router, which reads lists without storing them,
+/// and for fuzz tests.
 pub mod wire {
     pub use crate::frames::{FrameSplitter, FrameTooLarge};
     pub use crate::list_stream::{ListError, ListMeta, ListParser, ListPart};

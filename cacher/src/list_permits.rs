@@ -10,12 +10,12 @@ use tokio::time::{Duration, Instant};
 /// has for all requests, one for each hundred objects (`objectsPerSeat` in apiserver's `pkg/util/flowcontrol/request`).
 const LISTS_MAX: usize = 8;
 
-/// The maximum time for which a list occupies its permit. 1 s: a collection that takes minutes does not delay small
+/// The maximum time for which a list keeps its permit. 1 s: a list that takes minutes does not delay the lists of small
 /// collections.
 const PERMIT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The permits for relists, shared by all collections of a member. Collections that wait for a permit serve their
-/// previous snapshots. Clones share the permits.
+/// The permits for lists of collections that were listed before. All collections of a member share the permits.
+/// Collections that wait for a permit serve their previous snapshots. Clones share the permits.
 #[derive(Clone, Debug)]
 pub struct ListPermits(Arc<Semaphore>);
 
@@ -26,7 +26,7 @@ impl Default for ListPermits {
 }
 
 impl ListPermits {
-    /// Waits for a permit, in order of arrival. Cancelling gives up the position in the queue.
+    /// Waits for a permit, in order of arrival. A cancelled call loses its position in the queue.
     pub(crate) async fn acquire(&self) -> Option<ListPermit> {
         // The semaphore is never closed.
         let permit = Arc::clone(&self.0).acquire_owned().await.ok()?;
@@ -41,7 +41,7 @@ pub(crate) struct ListPermit {
 }
 
 impl ListPermit {
-    /// Returns the time at which the holder must release the permit.
+    /// Returns the time at which the list must release the permit, even if the list is incomplete.
     pub(crate) fn until(&self) -> Instant {
         self.until
     }

@@ -66,23 +66,23 @@ impl RawListMeta {
     }
 }
 
-/// The position of the next byte in the list's syntax.
+/// The parser's position in the syntax of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListParserState {
     Start,
-    /// Before a field's key, or before the closing brace.
+    /// The parser is before a field's key, or before the closing brace.
     Key,
-    /// Within a field's key.
+    /// The parser is within a field's key.
     Name,
-    /// Before the colon.
+    /// The parser is before the colon that follows a key.
     Colon,
-    /// Before a field's value.
+    /// The parser is before a field's value.
     Value,
-    /// Within the value of a field other than `items` or `rows`.
+    /// The parser is within the value of a field other than `items` or `rows`.
     Member,
-    /// Between items.
+    /// The parser is between two items of the list.
     Items,
-    /// Within an item.
+    /// The parser is within an item of the list.
     Item,
     End,
 }
@@ -107,7 +107,7 @@ pub enum ListPart<'a> {
     Columns(&'a [u8]),
 }
 
-/// Parses a list, or a page of it, from chunks.
+/// Parses a list, or a page of a list, from chunks of bytes.
 #[derive(Debug)]
 pub struct ListParser {
     state: ListParserState,
@@ -198,8 +198,8 @@ impl ListParser {
         })
     }
 
-    /// Returns the resourceVersion and the continue token after the end of the body. Both are optional: lists of
-    /// metrics, which are computed for each request, have no resourceVersion.
+    /// Returns the list's resourceVersion and continue token. Must be called after the end of the body. Both values are
+    /// optional: lists of metrics, which are computed for each request, have no resourceVersion.
     ///
     /// # Errors
     /// [`ListError`] for an incomplete list or unusable metadata.
@@ -220,20 +220,21 @@ impl ListParser {
         at
     }
 
-    /// Starts a key or value at `at`; [`Self::within`] consumes its bytes.
+    /// Starts a key or value whose first byte has the index `at`. [`Self::within`] consumes its bytes.
     fn begin(&mut self, state: ListParserState, at: usize) -> usize {
         self.value = ValueEnd::default();
         self.partial.clear();
         self.goto(state, at)
     }
 
-    /// Consumes the bytes of the current key or value from `at` on, and returns the index behind them.
+    /// Consumes the bytes of the current key or value, beginning at index `at`. Returns the index of the first byte
+    /// behind them.
     fn within(&mut self, chunk: &[u8], at: usize, give: &mut impl FnMut(ListPart<'_>)) -> Result<usize, ListError> {
         let rest = &chunk[at..];
         let end = self.value.find(rest);
         let part = &rest[..end.unwrap_or(rest.len())];
         if end == Some(0) && self.partial.is_empty() {
-            // A delimiter occurs where a value is required.
+            // The text is malformed: a delimiter occurs where a value is required.
             return Err(ListError::Syntax(self.read + at as u64));
         }
         let kept =
@@ -245,7 +246,7 @@ impl ListParser {
             if kept {
                 self.partial.extend_from_slice(part);
             } else {
-                // One byte marks an incomplete value whose text is not needed.
+                // One byte in the buffer marks an incomplete value whose text is not needed.
                 self.partial.clear();
                 self.partial.push(0);
             }
@@ -257,7 +258,7 @@ impl ListParser {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(part);
             self.complete(&whole, give);
-            // The buffer is reused for the next item across chunks.
+            // The buffer is reused for the next item that is split across chunks.
             self.partial = whole;
         }
         Ok(at + part.len())
@@ -324,8 +325,8 @@ impl ValueEnd {
         None
     }
 
-    /// Continues within a JSON string from `at`. Returns the index behind the closing quote, or `None` if the string
-    /// continues in the next chunk.
+    /// Skips the bytes of a JSON string, beginning at index `at` within the string. Returns the index behind the
+    /// closing quote, or `None` if the string continues in the next chunk.
     fn skip_string(&mut self, bytes: &[u8], mut at: usize) -> Option<usize> {
         loop {
             if self.escaped {
@@ -363,7 +364,7 @@ mod tests {
         "items": [ {"a":"}\\\"]"} , {"b":[{"c":"\\"}]},7,"s",null ]  , "more":true,"last":{} } "#;
 
     #[test]
-    fn list_parser_yields_equal_parts_for_each_chunk_size() {
+    fn list_parser_results_do_not_depend_on_the_chunk_size() {
         let text = LIST.as_bytes();
         let expected = parse(&[text], 100).unwrap();
         assert_eq!(expected.0, [r#"{"a":"}\\\"]"}"#, r#"{"b":[{"c":"\\"}]}"#, "7", "\"s\"", "null"]);
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn list_parser_yields_table_rows_for_each_chunk_size() {
+    fn list_parser_yields_table_rows_whatever_the_chunk_size() {
         let text = br#"{"kind":"Table","metadata":{"continue":"t"},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"]},{"cells":["b"]}]}"#;
         for cut in 0..text.len() {
             let (mut parser, mut parts) = (ListParser::new(100), Vec::new());

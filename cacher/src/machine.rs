@@ -1,4 +1,4 @@
-//! Decides the reflector's next request, separate from its I/O.
+//! Decides the reflector's next request. The machine itself does no I/O.
 //!
 //! ```text
 //!                Unsupported, Ended, Silent
@@ -30,8 +30,8 @@
 //! - `WentBack` lists the collection again in any phase, and earlier versions are void.
 //!
 //! A watch with a regular end is resumed at once from the current version. After a failure, the reflector first
-//! requests the member's latest version. A member that was restored to an older state would accept a watch from a
-//! version that the member has not reached again, and would send no events until it has.
+//! requests the member's latest version, because the member may have been restored to an older state. A restored member
+//! would accept a watch from a version above its own, and would send no events until it reaches that version again.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ enum ReflectorPhase {
     Latest,
     /// The reflector requests the member's latest version before the page with this continue token.
     LatestThenPage { continue_token: String },
-    /// The reflector waits after a failure, before the request `then`.
+    /// The reflector waits after a failure. The request `then` follows.
     Waiting { then: ReflectorRequest },
 }
 
@@ -60,18 +60,18 @@ enum ReflectorPhase {
 pub(crate) enum Input {
     /// The member answered a request with 200, and the body is readable.
     Opened,
-    /// The initial events of a WatchList are complete and published.
+    /// The initial events of a WatchList have arrived completely, and the collection is published.
     InitialEnd,
-    /// A page is complete; `more` is the continue token of the next page. After the last page the collection is
+    /// A page is complete. `more` is the continue token of the next page. Without a next page, the collection is
     /// published. `soon`: a page of twice the size would stay within the time limit.
     PageEnd { more: Option<String>, soon: bool },
-    /// A page, or a list in one piece, was cut off after `read` objects. `late`: the page had reached its time limit.
+    /// A page, or a list in one piece, was cut off after `read` objects. `late`: the time limit of the page had passed.
     BrokeOff { read: u32, late: bool },
     /// The response head of a page, or of a list in one piece, did not arrive in time.
     Unanswered,
-    /// The answering server has not reached the version of the received pages. A kube-apiserver with a lagging watch
-    /// cache reports this (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`), as does a member
-    /// that was restored to an older state.
+    /// The answering server has not reached the version of the received pages. Two kinds of servers report this: a
+    /// kube-apiserver whose watch cache lags (`waitAndListExactRV` in apiserver's `pkg/storage/cacher/watch_cache.go`),
+    /// and a member that was restored to an older state.
     PageAhead { retry_after: Option<Duration> },
     /// The member's latest version arrived. `behind`: the latest version is below the collection's version, or below
     /// the version of the received pages.
@@ -80,7 +80,7 @@ pub(crate) enum Input {
     Proved,
     /// The member ended the watch regularly.
     Ended,
-    /// The watch delivered no data for the permitted silence.
+    /// The watch delivered no data for the longest permitted time.
     Silent,
     /// A bookmark has a version below the collection's version.
     Suspect,
@@ -88,14 +88,14 @@ pub(crate) enum Input {
     Expired,
     /// The member does not support, or does not allow, this kind of request.
     Unsupported,
-    /// A request failed for a reason that no other input covers.
+    /// A request failed for any other reason.
     Failed { retry_after: Option<Duration> },
     /// The delay of [`Action::Wait`] has passed.
     Elapsed,
-    /// The delay of [`Action::Wait`] ended early: the member has recovered, and earlier failures no longer count.
+    /// The delay of [`Action::Wait`] ended early, because the member has recovered. Earlier failures no longer count.
     Woken,
-    /// A waiter's version exists at the member but has not arrived. A bookmark must show that the collection has
-    /// reached the version or, without `bookmarks`, a list.
+    /// The version of a waiting reader exists at the member but has not arrived. With `bookmarks`, a bookmark must show
+    /// that the collection has reached the version. Otherwise a list must show this.
     Progress { bookmarks: bool },
     /// The watch must be reopened because the credentials changed.
     Renewed,
@@ -115,7 +115,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Returns whether the action lists the collection from the first page on.
+    /// Returns whether the action starts a new list of the collection.
     pub(crate) fn begins_list(&self) -> bool {
         matches!(self, Self::Open(request) if request.begins_list())
     }
@@ -124,24 +124,25 @@ impl Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     phase: ReflectorPhase,
-    /// Whether the member may support WatchList.
+    /// Whether the cacher tries a WatchList, because the member may support it.
     streaming: bool,
-    /// Whether the member's revisions went back, so that versions before the current list must no longer be used.
+    /// Whether the member's revisions went back. If so, versions from before the current list must no longer be used.
     versions_invalid: bool,
     /// The number of failures since a watch last delivered data or stayed open for 1 s.
     failures: u32,
-    /// Whether no watch from the version of the latest list has delivered data, or stayed open for 1 s, yet.
+    /// Whether the version of the latest list is unproved: no watch from this version has delivered data or stayed open
+    /// for 1 s.
     unproved: bool,
-    /// Whether a page, or a list in one piece, was cut off, and no page was complete since.
+    /// Whether a page, or a list in one piece, was cut off, and no page has been complete since then.
     broke_off: bool,
-    /// Whether a watch was silent, and no watch has reached its end since. While the flag is set, watches are short. A
-    /// short watch shows that the member is alive, by its bookmark, or by its end if no bookmark is due.
+    /// Whether a watch was silent, and no watch has reached its end since then. While the flag is set, watches are
+    /// short. A short watch shows that the member is alive: by its bookmark, or by its end if no bookmark is due.
     is_silent: bool,
     page_size: PageSize,
 }
 
 impl Machine {
-    /// Returns the initial state and the first action. `page_size` is the page size before a page is cut off.
+    /// Returns the initial state and the first action. `page_size` is the page size until a page is cut off.
     pub(crate) fn start(page_size: u32) -> (Self, Action) {
         let page_size = PageSize::new(page_size);
         let phase = ReflectorPhase::WatchList;
@@ -179,8 +180,8 @@ impl Machine {
                 (Self { phase, versions_invalid: false, unproved: true, ..self }, Action::Read)
             }
             Input::Unsupported | Input::Silent | Input::Suspect => Self { streaming: false, ..self }.list(),
-            // The member may be shutting down, or may end watches that it cannot serve: the collection is listed in
-            // pages this time.
+            // The member may be shutting down, or may end WatchLists that it cannot serve. So this attempt lists the
+            // collection in pages.
             Input::Ended => {
                 let first = self.page(None);
                 self.open(first)
@@ -205,9 +206,9 @@ impl Machine {
                         .open(ReflectorRequest::Watch { short: false }),
                 }
             }
-            // The continue token expired, and pages of two versions would be inconsistent. Pages take longer than the
-            // member keeps revisions, and would again, so the list is requested in one piece (client-go's
-            // `FullListIfExpired`).
+            // The continue token expired, and pages of two versions would be inconsistent. The pages take longer than
+            // the member keeps old revisions, and a second attempt would, too. So the list is requested in one piece
+            // (client-go's `FullListIfExpired`).
             Input::Expired if continue_token.is_some() => {
                 let machine = self.with(PageSize::after_expiry);
                 let whole = ReflectorRequest::Whole { compressed: machine.page_size.is_compressed() };
@@ -222,8 +223,8 @@ impl Machine {
         }
     }
 
-    /// A page that was cut off after its time limit was cut off by the member for its duration. A page that was cut off
-    /// twice may have been cut off by a proxy, for its duration or its size.
+    /// Decides the size of a page that was cut off. After the time limit of a page, the member has probably cut off the
+    /// page for its duration. If a page is cut off twice, a proxy may limit its duration or its size.
     fn after_break(self, continue_token: Option<String>, read: u32, late: bool) -> (Self, Action) {
         let again = self.broke_off;
         let machine = Self { broke_off: true, ..self };
@@ -245,20 +246,20 @@ impl Machine {
             Input::Progress { bookmarks: false } => self.list(),
             Input::Renewed => self.open(ReflectorRequest::Watch { short: false }),
             Input::Ended if proved => Self { is_silent: false, ..self }.open(ReflectorRequest::Watch { short: false }),
-            // One watch that ends without data may be chance; a second one counts as a failure.
+            // A single watch that ends without data may be chance. The next such watch counts as a failure.
             Input::Ended if self.failures == 0 => {
                 Self { failures: 1, ..self }.open(ReflectorRequest::Watch { short: false })
             }
             Input::Ended => self.wait(ReflectorRequest::Latest, None),
             Input::Silent => Self { is_silent: true, ..self }.open(ReflectorRequest::Latest),
             Input::Suspect => self.open(ReflectorRequest::Latest),
-            // A member that expires the version of its own list must not be listed again without a delay. A member that
-            // has only discarded an older version, for example by a restart, is healthy: a delay that grew with earlier
-            // failures would keep the objects stale for half a minute.
+            // A member that expires the version of its own list must not be listed again without a delay. But a member
+            // that has only discarded an older version, for example by a restart, is healthy. A delay that grew with
+            // earlier failures would keep its objects stale for half a minute.
             Input::Expired if !self.unproved || self.failures == 0 => {
                 Self { failures: self.failures.saturating_add(1), ..self }.list()
             }
-            // The member may reject the version of the watch.
+            // The member may reject the version from which the watch starts.
             Input::Expired | Input::Unsupported => self.wait_to_list(None),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => (self, Action::Read),
@@ -267,8 +268,8 @@ impl Machine {
 
     fn in_latest(self, input: Input) -> (Self, Action) {
         match input {
-            // A user with the right to watch but not to list cannot read the latest version; the watch itself then
-            // shows the member's state.
+            // A user who may watch but not list cannot read the latest version. The watch itself then shows the
+            // member's state.
             Input::Latest { behind: false } | Input::Unsupported => self.open(ReflectorRequest::Watch { short: false }),
             Input::Failed { retry_after } => self.wait(ReflectorRequest::Latest, retry_after),
             _ => self.wait(ReflectorRequest::Latest, None),
@@ -299,7 +300,7 @@ impl Machine {
         if self.streaming { ReflectorRequest::WatchList } else { self.page(None) }
     }
 
-    /// Returns the request for the page with this continue token, or for the first page.
+    /// Returns the request for the page with this continue token. `None` requests the first page.
     fn page(&self, continue_token: Option<String>) -> ReflectorRequest {
         let (limit, compressed) = (self.page_size.limit(), self.page_size.is_compressed());
         ReflectorRequest::Page { continue_token, limit, compressed }
@@ -310,7 +311,7 @@ impl Machine {
     }
 
     fn open(self, target: ReflectorRequest) -> (Self, Action) {
-        // A list proves that the member is alive, just like a short watch.
+        // A list proves that the member is alive, just as a short watch does.
         let is_silent = self.is_silent && !target.begins_list();
         let target = match target {
             ReflectorRequest::Watch { short } => ReflectorRequest::Watch { short: short || is_silent },
@@ -336,8 +337,8 @@ impl Machine {
         self.wait(then, at_least)
     }
 
-    /// Repeats the page with this continue token, and keeps the earlier pages. Without a token, lists the collection
-    /// again.
+    /// Requests the page with this continue token again after a delay, and keeps the earlier pages. Without a token,
+    /// lists the collection again.
     ///
     /// Before the page, the member's latest version is requested. A member that was restored to an older state would
     /// accept the token once it reaches the token's version again, but with different objects. The request is a
@@ -392,7 +393,7 @@ mod tests {
         open(ReflectorRequest::LatestThenPage { continue_token: "t".to_owned() })
     }
 
-    /// Feeds the inputs to a new machine and compares each resulting action.
+    /// Passes the inputs to a new machine. Compares each resulting action with the expected action.
     fn run(story: &str, steps: Vec<(Input, Action)>) -> Machine {
         let (mut machine, first) = Machine::start(SIZE);
         assert_eq!(first, open(ReflectorRequest::WatchList), "{story}");
@@ -778,7 +779,7 @@ mod tests {
             assert_eq!(action, open(target));
             assert_eq!(machine.step(FAILED).1, wait(1), "the delay starts small again");
         }
-        // `Woken` has no effect outside the phase `Waiting`.
+        // `Woken` has no effect outside of the phase `Waiting`.
         let watching = run("watched", synced());
         assert_eq!(watching.clone().step(Input::Woken).1, watching.step(Input::Elapsed).1);
     }

@@ -1,4 +1,4 @@
-//! The health of a whole member, as opposed to one collection.
+//! The health of a whole member, as opposed to the state of one collection.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// The health of a member, from the observations of all its collections and of probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberHealth {
-    /// The loss of contact, while the member is unreachable.
+    /// The loss of contact with the member. `None` unless the member is unreachable.
     pub lost: Option<MemberLoss>,
     /// The last time at which the member was ready; `None` while the member is ready. While the member is not ready,
     /// only received data proves that a collection is current.

@@ -1,22 +1,22 @@
 //! The memory limit for the objects of all collections of a process.
 //!
-//! Collections reserve bytes in order of arrival, and nothing is evicted. A collection that would exceed the limit is
-//! refused and keeps its objects. An eighth of the limit is reserved for objects that decide about access rights
-//! (RBAC), because without RBAC objects no client could read.
+//! Collections reserve bytes in order of arrival, and no collection is evicted. A collection that would exceed the
+//! limit is refused. It keeps the objects that it has. An eighth of the limit is reserved for objects that decide about
+//! access rights (RBAC), because without RBAC objects no client could read.
 
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The divisor of the reserve, which only [`ObjectMemoryLimit::with_reserve`] may use: an eighth, 128 MiB of 1 GiB. 128
-/// MiB suffice for the roles and bindings of 1,000 clusters of usual size.
+/// The fraction of the limit that is reserved for RBAC objects ([`ObjectMemoryLimit::with_reserve`]), as a divisor: an
+/// eighth, 128 MiB of 1 GiB. 128 MiB suffice for the roles and bindings of 1,000 clusters of usual size.
 const RESERVE_PART: u64 = 8;
 
-/// Receives the number of used bytes after each change.
+/// A callback that receives the number of used bytes after each change.
 type UsageCallback = Box<dyn Fn(u64) + Send + Sync>;
 
-/// The memory limit for the objects of all collections: text and index entries. One per process; clones share the
+/// The memory limit for the objects of all collections, in bytes of text and index. One per process; clones share the
 /// limit.
 #[derive(Clone)]
 pub struct ObjectMemoryLimit {
@@ -43,7 +43,7 @@ impl ObjectMemoryLimit {
         Self::new(u64::MAX, |_| ())
     }
 
-    /// Returns the same limit for objects that decide about access rights: they may also use the reserve.
+    /// Returns the same limit, with the right to use the reserve. Used for objects that decide about access rights.
     pub fn with_reserve(&self) -> Self {
         Self { may_use_reserve: true, ..self.clone() }
     }
@@ -63,7 +63,8 @@ impl ObjectMemoryLimit {
         MemoryReservation { room: self.clone(), used: 0, inherited: 0, is_handed_over: false }
     }
 
-    /// Returns the number of bytes up to which a collection may grow the total of all collections.
+    /// Returns the maximal number of bytes of all collections. The number is lower for collections without the right to
+    /// the reserve.
     fn bound(&self) -> u64 {
         if self.may_use_reserve { self.max() } else { self.max() - self.max() / RESERVE_PART }
     }
@@ -76,7 +77,7 @@ impl fmt::Debug for ObjectMemoryLimit {
     }
 }
 
-/// The error for a collection that would exceed the memory limit of all collections.
+/// The error for a collection that needs more bytes than the memory limit leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryLimitReached {
     /// The bytes that the refused collection needs.
@@ -92,7 +93,7 @@ pub(crate) struct MemoryReservation {
     /// The bytes of the predecessor's objects, which are still served.
     inherited: u64,
     /// Whether the reservation has moved to a successor. Until the predecessor is dropped, its objects count in the
-    /// successor's reservation: the predecessor reserves no bytes, and is refused none.
+    /// successor's reservation. The predecessor's own requests for bytes then always succeed, without effect.
     is_handed_over: bool,
 }
 
@@ -115,8 +116,8 @@ impl MemoryReservation {
         Ok(())
     }
 
-    /// Shrinks the reservation to `bytes`, the size of the served objects, for example after a list that did not
-    /// complete. The predecessor's objects are served until [`drop_inherited`](Self::drop_inherited).
+    /// Shrinks the reservation to `bytes`, the size of the served objects. Used, for example, after an incomplete list.
+    /// The bytes of the predecessor's objects stay reserved until [`drop_inherited`](Self::drop_inherited).
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let bytes = bytes.max(self.inherited);
         if bytes >= self.used {
@@ -128,12 +129,12 @@ impl MemoryReservation {
         (self.room.shared.on_change)(*all);
     }
 
-    /// Records that the predecessor's objects are no longer served.
+    /// Marks the predecessor's objects as no longer served. Their bytes are released when the reservation next shrinks.
     pub(crate) fn drop_inherited(&mut self) {
         self.inherited = 0;
     }
 
-    /// Moves the reservation to the successor of the cacher. A second call returns an empty reservation.
+    /// Moves the reservation to the cacher's successor. A second call returns an empty reservation.
     pub(crate) fn hand_over(&mut self) -> Self {
         let mut nothing = self.room.new_collection();
         if self.is_handed_over {
@@ -145,7 +146,7 @@ impl MemoryReservation {
         moved
     }
 
-    /// Returns whether this reservation belongs to `room`, with the same right to the reserve.
+    /// Returns whether this reservation belongs to the limit `room`, with the same right to the reserve.
     pub(crate) fn belongs_to(&self, room: &ObjectMemoryLimit) -> bool {
         Arc::ptr_eq(&self.room.shared, &room.shared) && self.room.may_use_reserve == room.may_use_reserve
     }
@@ -185,7 +186,7 @@ mod tests {
         let (mut pods, mut roles) = (room.new_collection(), reserve.new_collection());
         assert_eq!((pods.grow_to(3584), pods.grow_to(3585).is_err()), (Ok(()), true));
         assert_eq!((roles.grow_to(512), roles.grow_to(513).is_err()), (Ok(()), true));
-        // Roles may use more than the reserve if there are free bytes.
+        // RBAC objects may use more bytes than the reserve, if bytes are free.
         drop(pods);
         assert_eq!(roles.grow_to(4096), Ok(()));
     }

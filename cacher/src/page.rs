@@ -1,4 +1,4 @@
-//! A list, or a page of a list, while its body is being read.
+//! The body of a list, or of a page of a list, while it is being read.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tributary_apimachinery::body::Body;
 
 use crate::list_stream::ListError;
 
-/// The number of compressed bytes that are decompressed at once. gzip expands 1 KB to at most 1 MB, so at most 4 MB of
-/// decompressed text wait for the parser.
+/// The number of compressed bytes that are decompressed at once. 4 KiB: gzip expands 1 KB to at most 1 MB, so at most 4
+/// MB of decompressed text wait for the parser.
 const EXPANDED_AT_ONCE: usize = 4 << 10;
 
 pub(crate) struct Page {
@@ -48,7 +48,7 @@ impl BodyDecoder {
         if gzip { Self::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))) } else { Self::Plain }
     }
 
-    /// Decodes the next bytes and passes their text to `take`, in pieces.
+    /// Decodes the next bytes of the body and passes their text to `take`, in pieces.
     ///
     /// # Errors
     /// An error of `take`, or bytes that are not gzip.
@@ -90,7 +90,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Decodes `bytes`, pushed in pieces of `size` bytes.
+    /// Decodes the body `bytes`. The body arrives in chunks of `size` bytes.
     fn read(bytes: &[u8], size: usize) -> Result<Vec<u8>, PageError> {
         let (mut text, mut out) = (BodyDecoder::new(true), Vec::new());
         for piece in bytes.chunks(size) {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_body_is_decoded_for_each_chunk_size() {
+    fn gzip_body_is_decoded_whatever_the_chunk_size() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(|number| (number % 251).to_le_bytes()).collect();
         let bytes = gzip(&text);
         for size in [1, 7, 4096, 1 << 20] {

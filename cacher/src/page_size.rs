@@ -7,26 +7,26 @@
 //! earlier pages. Watches and WatchLists have no such limit.
 //!
 //! A slow page makes the next page smaller, and a fast page makes the next page larger. The cacher needs to know
-//! neither the bandwidth of the connection nor the time limit of the member. gzip makes a list of pods a tenth as long,
-//! and costs the member about 10 ms of CPU per MB. The cacher requests gzip after a list was cut off for its length,
-//! and for all later lists, because the connection does not become faster.
+//! neither the bandwidth of the connection nor the time limit of the member. gzip reduces a list of pods to a tenth of
+//! its bytes, and costs the member about 10 ms of CPU per MB. The cacher requests gzip after a list was cut off at its
+//! time limit, and for all later lists, because the connection does not become faster.
 //!
 //! Some members limit lists to less time: a kube-apiserver with a shorter `--request-timeout`, or a load balancer in
 //! front. The duration of a list that was cut off therefore bounds the time of later pages. A connection may also be
-//! reset by chance, so each successful list doubles this bound. A page that is cut off twice in a row becomes smaller
-//! regardless of its duration.
+//! reset by chance, so each successful list doubles this bound. If a page is cut off twice in a row, the next page is
+//! smaller, regardless of the page's duration.
 
 use std::time::Duration;
 
 /// The shortest time limit that the cacher infers from a list that was cut off. 1 s: no server has a shorter limit, and
-/// a page that takes 1 s is large enough. A list that was cut off within 1 s was cut off for a different reason.
+/// a page that takes 1 s is large enough. If a list is cut off within 1 s, the cause is not a time limit.
 const PAGE_TIME_MIN: Duration = Duration::from_secs(1);
 
-/// The time limit of a page. A page that is complete before the limit is followed by a larger page. A page that is cut
-/// off after the limit is followed by a smaller page.
+/// The time limit of a page. If a page is complete before the limit, the next page is larger. If a page is cut off
+/// after the limit, the next page is smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageTime {
-    /// The initial limit, which no later limit exceeds.
+    /// The initial limit, which is also the longest limit.
     max: Duration,
     time: Duration,
 }
@@ -44,7 +44,7 @@ impl PageTime {
         took >= self.time
     }
 
-    /// Returns the limit after a list was cut off: at most a quarter of the list's duration. A page of twice the size
+    /// Returns the limit after a list was cut off: at most a quarter of that list's duration. A page of twice the size
     /// then takes at most half of that duration.
     pub(crate) fn after_break(self, took: Duration) -> Self {
         if took < PAGE_TIME_MIN {
@@ -54,7 +54,7 @@ impl PageTime {
     }
 
     /// Returns the limit after a complete list: twice as long, up to the initial limit. If a server or proxy does limit
-    /// lists, the longer limit costs one retry of a page.
+    /// the time of lists, the longer limit costs one retry of a page.
     pub(crate) fn after_list(self) -> Self {
         Self { time: self.time.saturating_mul(2).min(self.max), ..self }
     }
@@ -93,8 +93,8 @@ impl PageSize {
         Self { limit: (self.limit / 2).max(1), ..self }
     }
 
-    /// Sets the page size to half of the received objects after a list was cut off for its duration, and turns on
-    /// compression.
+    /// Sets the page size to half of the received objects, and turns on compression. Called after a list was cut off at
+    /// its time limit.
     pub(crate) fn after_break(self, read: u32) -> Self {
         let came = if read == 0 { self.limit } else { read.min(self.limit) };
         Self { limit: (came / 2).max(1), compressed: true, ..self }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_time_limit_is_a_quarter_of_a_failed_list() {
+    fn page_time_limit_is_a_quarter_of_a_cut_off_lists_duration() {
         let seconds = Duration::from_secs;
         let whole = PageTime::new(seconds(10));
         let cases = [(0, 10_000), (1, 1000), (3, 1000), (8, 2000), (20, 5000), (60, 10_000)];
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn page_size_shrinks_after_slow_pages_and_grows_after_fast_ones() {
+    fn list_page_size_shrinks_after_slow_and_grows_after_fast_pages() {
         let whole = PageSize::new(10_000);
         assert_eq!((whole.limit(), whole.is_compressed()), (10_000, false));
         let cases: [(PageSize, PageSize, &str); 12] = [

@@ -1,15 +1,15 @@
-//! The order in which a member's collections are read after a loss of contact.
+//! The order in which a member's collections are read after a loss of contact: RBAC collections first.
 
 use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// The order in which a member's collections are read after a loss of contact: no other collection is read until the
-/// preceding collections are current again.
+/// The order in which a member's collections are read after a loss of contact. The preceding collections come first: no
+/// other collection is read until they are current again.
 ///
-/// The preceding collections contain the RBAC rules for the visibility of objects, and must not be older than the
-/// objects. Clones share the state. By default there are no preceding collections.
+/// The preceding collections contain the RBAC rules that decide which objects are visible. These rules must not be
+/// older than the objects. Clones share the state. By default there are no preceding collections.
 #[derive(Clone, Debug, Default)]
 pub struct Precedence(Arc<Shared>);
 
@@ -23,13 +23,12 @@ struct Shared {
 enum FirstCollections {
     #[default]
     Nothing,
-    /// The time as of which the preceding RBAC collections are current; `None` if contact with one of them was lost
-    /// since.
+    /// The preceding RBAC collections are current as of this time. `None` if contact with one of them was lost since.
     Collections(Option<Instant>),
 }
 
 impl Precedence {
-    /// Removes the preceding RBAC collections and releases all waiters.
+    /// Declares that no preceding RBAC collections exist any longer, and releases all waiters.
     pub fn nothing(&self) {
         self.set(|_| FirstCollections::Nothing);
     }
@@ -47,7 +46,7 @@ impl Precedence {
         self.set(|_| FirstCollections::Collections(None));
     }
 
-    /// Records the time as of which all preceding RBAC collections are current. Does nothing without preceding
+    /// Records that all preceding RBAC collections are current as of this time. Does nothing without preceding
     /// collections.
     pub fn mark_known(&self, as_of: Instant) {
         self.set(|first| match first {
@@ -56,8 +55,7 @@ impl Precedence {
         });
     }
 
-    /// Completes when a collection waits for the preceding RBAC collections to become current. Cancelling loses no
-    /// wakeup.
+    /// Completes when another collection waits for the preceding RBAC collections. Cancelling loses no wakeup.
     pub async fn until_awaited(&self) {
         self.0.wanted.notified().await;
     }
@@ -92,7 +90,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn waiter_waits_until_preceding_collections_are_current_after_its_time() {
+    async fn collection_waits_until_preceding_rbac_collections_are_current() {
         let precedence = Precedence::default();
         let (before, now) = (Instant::now(), Instant::now() + Duration::from_secs(1));
         precedence.known_since(now).await;
@@ -107,7 +105,7 @@ mod tests {
         precedence.until_awaited().await;
         precedence.mark_known(before);
         assert!(futures::poll!(&mut waiting).is_pending());
-        // A time before `moment` does not release the waiter, and the wait is reported again.
+        // A time before `moment` does not release the waiter. `until_awaited` then reports the wait again.
         precedence.until_awaited().await;
         precedence.mark_known(now);
         precedence.begin();

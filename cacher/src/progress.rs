@@ -1,4 +1,4 @@
-//! Decides when to request the member's latest version for waiting readers.
+//! Decides when to request the member's latest version for readers that wait for a version.
 //!
 //! An unchanged collection has an unchanged version, while the member's versions advance: versions are etcd's
 //! revisions, shared by all resources. A reader that waits for a recent version would wait for the next bookmark, about
@@ -12,11 +12,12 @@
 //! 3. If the awaited version exists by then, a short watch from the current version replaces the watch. The bookmark of
 //!    the short watch arrives after about a second. When the short watch ends, a long watch follows.
 //!
-//! Bookmarks come from the watch cache. For a collection that a kube-apiserver does not cache (Events,
-//! `--watch-cache-sizes=x#0`, many aggregated servers), the only bookmark is the end of the initial events. Such a
-//! collection is listed again instead: the list has the member's version, and unchanged objects are shared. Events are
-//! known to lack bookmarks. Any other collection counts as one without bookmarks after a short watch that ended without
-//! a bookmark, although the member had advanced. The next bookmark revokes this.
+//! Bookmarks come from the watch cache. A kube-apiserver does not cache some collections (Events,
+//! `--watch-cache-sizes=x#0`, many aggregated servers). For them the only bookmark is the end of the initial events.
+//! Such a collection is listed again instead: the list has the member's version, and unchanged objects are shared.
+//! Events are known to lack bookmarks. Any other collection counts as one without bookmarks after a short watch that
+//! ended without a bookmark, although the member had advanced. When a bookmark arrives, the collection counts as one
+//! with bookmarks again.
 //!
 //! The waiters receive the member's latest version as well: a waiter for a version that the member has not reached
 //! fails early.
@@ -38,11 +39,11 @@ use crate::wait::VersionWaiters;
 pub(crate) struct ProgressRequests {
     due: Option<Instant>,
     pending: Option<PendingLatest>,
-    /// Whether the collection receives no bookmarks.
+    /// Whether the collection is known to receive no bookmarks.
     unmarked: bool,
-    /// The start of the current list that replaces a missing bookmark.
+    /// The start time of the current list, if this list replaces a missing bookmark.
     listing_since: Option<Instant>,
-    /// The earliest start of the next list that replaces a missing bookmark.
+    /// The earliest start time of the next list that replaces a missing bookmark.
     lists_from: Option<Instant>,
 }
 
@@ -53,7 +54,7 @@ const PAUSE_PER_LIST: u32 = 4;
 /// The resource that a kube-apiserver does not cache by default (`DefaultWatchCacheSizes`), and its API groups.
 const UNCACHED: (&str, [&str; 2]) = ("events", ["", "events.k8s.io"]);
 
-/// A request for the member's latest version without a response yet.
+/// A request for the member's latest version whose response has not arrived yet.
 struct PendingLatest {
     number: u64,
     /// The collection's version when the request was sent.
@@ -61,28 +62,28 @@ struct PendingLatest {
     latest: LatestFuture,
 }
 
-/// A wakeup for the progress requests.
+/// A wakeup of the reflector by [`ProgressRequests`].
 #[derive(Debug)]
 pub(crate) enum ProgressWakeup {
-    /// A waiter was added.
+    /// A waiting reader was added.
     Arrived,
-    /// The scheduled time for a request has come.
+    /// The time for which a request was scheduled has come.
     Due,
     /// The member answered request `number`; `version_at_request` is the collection's version when the request was
     /// sent.
     Answered { number: u64, version_at_request: CollectionVersion, latest: Result<ResourceVersion, LatestError> },
 }
 
-/// The conclusion from the member's latest version.
+/// The conclusion from a comparison of the member's latest version with the awaited versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgressVerdict {
-    /// The member's latest version is below `version_at_request`: revisions went back.
+    /// The member's latest version is below the collection's version: revisions went back.
     WentBack,
-    /// An awaited version exists at the member: a short watch reaches the version.
+    /// An awaited version exists at the member, so a short watch will reach the version.
     Reachable,
-    /// The member has not reached the awaited versions: a later request follows.
+    /// The member has not reached any awaited version, so a later request follows.
     NotYet,
-    /// No version above the collection's version is awaited.
+    /// No reader waits for a version above the collection's version.
     Idle,
 }
 
@@ -93,7 +94,7 @@ impl ProgressRequests {
         Self { unmarked, ..Self::default() }
     }
 
-    /// Records whether a bookmark that was due has arrived.
+    /// Records whether a bookmark arrived when one was due.
     pub(crate) fn set_has_bookmarks(&mut self, come: bool) {
         self.unmarked = !come;
     }
@@ -104,8 +105,8 @@ impl ProgressRequests {
     }
 
     /// Returns whether the collection may be listed now to replace a missing bookmark, and records the start of the
-    /// list. Lists start at least `interval` apart, and later after slow lists: otherwise continuous reads would cause
-    /// continuous lists.
+    /// list. Two such lists start at least `interval` apart, and after a slow list even later. Otherwise continuous
+    /// reads would cause continuous lists.
     pub(crate) fn may_list(&mut self, now: Instant, interval: Duration) -> bool {
         let may = self.lists_from.is_none_or(|from| now >= from);
         if may {
@@ -115,15 +116,15 @@ impl ProgressRequests {
         may
     }
 
-    /// Records that a list is complete. Returns whether the list replaced a missing bookmark, even if the list was
-    /// restarted.
+    /// Records that a list is complete. Returns whether the list replaced a missing bookmark. A restarted list counts
+    /// as the same list.
     pub(crate) fn listed(&mut self, now: Instant) -> bool {
         let Some(since) = self.listing_since.take() else { return false };
         self.lists_from = self.lists_from.max(Some(now + PAUSE_PER_LIST * (now - since)));
         true
     }
 
-    /// Completes with the next wakeup. Cancelling loses no wakeup.
+    /// Completes with the next wakeup of the reflector. Cancelling loses no wakeup.
     pub(crate) async fn next(&mut self, wanted: &VersionWaiters) -> ProgressWakeup {
         if let Some(PendingLatest { number, version_at_request, latest }) = &mut self.pending {
             let (number, version_at_request, latest) = (*number, *version_at_request, latest.as_mut().await);
@@ -144,7 +145,7 @@ impl ProgressRequests {
         self.due = Some(now + after);
     }
 
-    /// Stores a request for the latest version, to await its response.
+    /// Stores a sent request for the latest version, so that its response can be awaited.
     pub(crate) fn set_pending_request(
         &mut self,
         number: u64,
@@ -154,14 +155,14 @@ impl ProgressRequests {
         self.pending = Some(PendingLatest { number, version_at_request, latest });
     }
 
-    /// Cancels the pending request: a list is about to replace the version that the response would be compared with.
+    /// Cancels the pending request. A list is about to replace the version with which the response would be compared.
     pub(crate) fn forget(&mut self) {
         self.pending = None;
     }
 }
 
-/// Compares the member's `latest` version with `version_at_request`, the collection's version when the request was
-/// sent, and with `next`, the lowest awaited version above the collection's version.
+/// Compares the member's `latest` version with two versions. `version_at_request` is the collection's version when the
+/// request was sent. `next` is the lowest awaited version above the collection's version.
 pub(crate) fn verdict(
     version_at_request: CollectionVersion,
     latest: ResourceVersion,
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latest_version_is_compared_with_the_version_at_the_request() {
+    fn members_latest_version_is_compared_with_the_collections_version() {
         let version = |text: &str| CollectionVersion::parse(text).unwrap();
         let cases = [
             ("10", 10, None, ProgressVerdict::Idle),

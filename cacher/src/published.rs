@@ -1,4 +1,4 @@
-//! The versions and sizes of objects that were dropped from memory after publication to the observer.
+//! The versions and sizes of objects that were dropped from memory after the observer received them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use tributary_apimachinery::{Object, ResourceVersion};
 
 /// The published objects, by hashes of their keys. An object takes 24 bytes, and up to as many again for free slots of
-/// the table: a tenth of an object without its text.
+/// the table. A stored object takes ten times as much, in addition to its text.
 ///
 /// Two objects with equal hashes would count as one. The hash is keyed, so clients cannot choose names with equal
 /// hashes. Among a hundred thousand objects, chance produces a collision once in four billion collections.
@@ -51,7 +51,7 @@ impl PublishedObjects {
 
     /// Removes an object and returns its size in bytes, or 0 for an unknown object.
     pub(crate) fn remove(&mut self, key: &str) -> u64 {
-        // For collections that stay in memory, the map is empty, and no hash is computed.
+        // For collections whose objects stay in memory, the map is empty. Then no hash is computed.
         if self.by_key.is_empty() {
             return 0;
         }

@@ -5,10 +5,10 @@
 //! publishes the snapshot; no other task writes. During each wait the task also publishes state changes and listens for
 //! [`Cacher::reset`](crate::Cacher::reset).
 //!
-//! Malformed objects and frames are skipped and counted, and the stream continues. The last readable state of a
-//! malformed object stays until its next readable event or the next list. A skipped DELETED event leaves the object in
-//! the store, and a skipped item of a list removes the object. The log contains the version before the event, or the
-//! item's number, at most once a minute, and never content.
+//! Malformed objects and frames are skipped and counted, and the stream continues. After a malformed MODIFIED event,
+//! the store keeps the object's previous state until the object's next readable event or the next list. A skipped
+//! DELETED event leaves the object in the store, and a skipped item of a list removes the object. The log contains the
+//! version before the event, or the item's number, at most once a minute, and never content.
 //!
 //! An event passes through these files: `open` sends the request, `watch` or `list` reads the response, `collection`
 //! applies and publishes the changes. `latest` handles the member's latest version, `failures` records failures, and
@@ -44,7 +44,7 @@ impl Reflector {
             };
             let input = done.unwrap_or_else(|ResetRequested| self.went_back());
             self.publish_state();
-            // A separate log target, which the next verbosity level enables: see the server's `log.rs`.
+            // The separate log target is enabled at the next verbosity level: see the server's `log.rs`.
             tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
             (self.machine, action) = self.machine.clone().step(input.clone());
             if action.begins_list() && self.store.is_some() {
@@ -78,7 +78,7 @@ impl Reflector {
             }
         });
         ended.await?;
-        // After a recovery, the next request counts as woken, regardless of the branch that ended the wait.
+        // If the member has recovered, the next request counts as woken, whichever branch ended the wait.
         if self.member.borrow().recoveries == begun_at {
             return Ok(Input::Elapsed);
         }

@@ -25,14 +25,14 @@ pub(crate) enum ReflectorRequest {
     WatchList,
     /// A page of the collection. The first page has the most recent version.
     Page { continue_token: Option<String>, limit: u32, compressed: bool },
-    /// The collection in one response, of the most recent version.
+    /// The whole collection in one response, with the most recent version.
     Whole { compressed: bool },
-    /// A list of one object, for the member's latest version.
+    /// A list of one object, which has the member's latest version.
     Latest,
-    /// A list of one object, for the member's latest version before the page with this continue token.
+    /// Like [`Latest`](Self::Latest), sent before the page with this continue token.
     LatestThenPage { continue_token: String },
-    /// A watch for the events after the current version. A short watch has a small `timeoutSeconds`, because a bookmark
-    /// precedes the end of a watch.
+    /// A watch for the events after the current version. A short watch has a small `timeoutSeconds`. It makes the
+    /// member send a bookmark soon, because a bookmark precedes the end of a watch.
     Watch { short: bool },
 }
 
@@ -47,9 +47,9 @@ impl ReflectorRequest {
         matches!(self, Self::WatchList | Self::Page { continue_token: None, .. } | Self::Whole { .. })
     }
 
-    /// Returns whether the request accepts gzip. Kubernetes 1.37 and later compress a watch as one gzip member per
-    /// event, which costs more than it saves. A kube-apiserver compresses lists of more than 128 KiB, at level 1
-    /// (`deferredResponseWriter` in apiserver's `responsewriters/writers.go`).
+    /// Returns whether the request accepts gzip. Watches do not: Kubernetes 1.37 and later compress a watch as one gzip
+    /// member per event, which costs more than it saves. A kube-apiserver compresses lists of more than 128 KiB, at
+    /// level 1 (`deferredResponseWriter` in apiserver's `responsewriters/writers.go`).
     pub(crate) fn is_compressed(&self) -> bool {
         matches!(self, Self::Page { compressed: true, .. } | Self::Whole { compressed: true })
     }
@@ -61,10 +61,10 @@ const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remov
 /// The maximum number of bytes that are read of the body of a refusal. A Status has a few hundred bytes.
 const REFUSAL_SIZE_MAX: usize = 64 << 10;
 
-/// The longest text of a reason, in bytes. The text appears in warnings and logs.
+/// The longest text of a reason, in bytes. 300: the text appears in warnings and logs.
 const REASON_LENGTH_MAX: usize = 300;
 
-/// Builds the HTTP request for `target`. A watch starts after `version`.
+/// Builds the HTTP request for `target`. A watch starts with the events after `version`.
 ///
 /// # Errors
 /// A continue token that does not fit into a URI.
@@ -119,7 +119,7 @@ pub struct MemberError {
     pub code: u16,
     /// The meaning of the refusal.
     pub reason: StaleReason,
-    /// The time to wait before the next request, from Retry-After or the Status.
+    /// The time to wait before the next request, from the `Retry-After` header or the Status.
     pub retry_after: Option<Duration>,
     /// Whether the requested version is newer than the member's latest version.
     pub is_ahead: bool,
@@ -147,15 +147,14 @@ struct RawCause {
     reason: String,
 }
 
-/// The cause in a Status for a requested version that is newer than the member's latest version
+/// The type of the cause in a Status, if the requested version is newer than the member's latest version
 /// (`NewTooLargeResourceVersionError` in apiserver's `pkg/storage/errors.go`).
 const AHEAD: &str = "ResourceVersionTooLarge";
 
 impl MemberError {
     /// Decodes the Status of an ERROR event, or of a response with the HTTP status code `code`.
     ///
-    /// For a body that is not a Status, the reason is the status code alone: the text of an arbitrary error page is not
-    /// a reason.
+    /// If the body is not a Status, the reason consists of the status code alone, without the text of the unknown body.
     pub(crate) fn from_status(text: &[u8], code: Option<u16>) -> Self {
         let raw: RawStatus = serde_json::from_slice(text).unwrap_or_default();
         let code = code.unwrap_or(raw.code);
@@ -201,7 +200,7 @@ pub(crate) async fn refusal(response: Response<Body>, within: Duration) -> Membe
     let code = response.status().as_u16();
     let retry_after = retry_after(response.headers());
     let mut text = Vec::new();
-    // A body that is late or cut off is not a Status, and the status code remains.
+    // A body that is late or cut off is not a Status. The reason then consists of the status code alone.
     let _ = timeout(within, read_refusal(response.into_body(), &mut text)).await;
     let refusal = MemberError::from_status(&text, Some(code));
     MemberError { retry_after: retry_after.or(refusal.retry_after), ..refusal }
@@ -221,11 +220,11 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Returns whether the body of a response is gzip.
+/// Returns whether the body of a response is compressed with gzip.
 ///
 /// # Errors
-/// The name of an encoding that the request did not accept: a proxy may compress a response that was requested
-/// uncompressed.
+/// The name of an encoding that the request did not accept. A proxy may compress a response although the request did
+/// not accept it.
 pub(crate) fn is_gzip(headers: &HeaderMap, target: &ReflectorRequest) -> Result<bool, String> {
     match headers.get(CONTENT_ENCODING) {
         None => Ok(false),
@@ -235,7 +234,7 @@ pub(crate) fn is_gzip(headers: &HeaderMap, target: &ReflectorRequest) -> Result<
     }
 }
 
-/// The maximum number of warnings that are stored of a response. Ten: a kube-apiserver sends one or two, and each
+/// The maximum number of warnings of a response that are stored. Ten: a kube-apiserver sends one or two, and each
 /// response to clients repeats the warnings.
 const WARNINGS_MAX: usize = 10;
 
@@ -261,12 +260,12 @@ pub enum LatestError {
     /// The member refused the request.
     #[error("the member refused the list")]
     Refused(#[source] MemberError),
-    /// The response is not a list.
+    /// The body of the response is not a list.
     #[error("the member's list cannot be read")]
     Malformed(#[source] ListError),
 }
 
-/// The pending head of a response.
+/// A future that resolves to the head of a response.
 pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
 /// Sends a request once the transport is ready. Boxed because the compiler cannot infer the lifetimes of the service's
@@ -275,7 +274,7 @@ pub(crate) fn send(transport: &Transport, request: Request<Body>) -> ResponseFut
     Box::pin(transport.clone().oneshot(request))
 }
 
-/// A pending request for the member's latest version.
+/// A future that resolves to the member's latest version.
 pub(crate) type LatestFuture = Pin<Box<dyn Future<Output = Result<ResourceVersion, LatestError>> + Send>>;
 
 /// Requests the member's latest version, within the answer timeout. The request is sent at the first poll.
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn status_of_a_refusal_maps_to_a_stale_reason() {
+    fn status_of_a_members_refusal_determines_the_reason_for_staleness() {
         let read = |text: &str, code| MemberError::from_status(text.as_bytes(), code);
         assert_eq!(read("", Some(401)).reason, StaleReason::Unauthorized);
         assert_eq!(read("{}", Some(403)).reason, StaleReason::Forbidden);

@@ -19,7 +19,7 @@ pub(crate) struct ReflectorShared {
     pub(crate) continuity: watch::Sender<Continuity>,
     pub(crate) wanted: VersionWaiters,
     pub(crate) reset: Notify,
-    /// Ends the wait before the next attempt.
+    /// Wakes the reflector from its wait before the next attempt.
     pub(crate) retry: Notify,
     /// The time of the last loss of contact, or of the last failed attempt to restore contact.
     pub(crate) failed_at: watch::Sender<Option<Instant>>,
@@ -29,11 +29,11 @@ pub(crate) struct ReflectorShared {
     pub(crate) member: watch::Sender<MemberHealth>,
     pub(crate) counts: ReflectorCounters,
     /// The memory reservation: the size of the store, or of the current list if the list is larger. While a list is
-    /// about to replace the store, both are in memory. They share unchanged objects, and the other objects of the store
-    /// are dropped soon.
+    /// about to replace the store, both are in memory. The store and the list share unchanged objects, and the other
+    /// objects of the store are dropped soon.
     pub(crate) room: Mutex<MemoryReservation>,
-    /// The predecessor's snapshot, until the first complete list is published. A successor that starts before that time
-    /// receives this snapshot, so that the objects stay served. The snapshot's objects count in `room`.
+    /// The predecessor's snapshot, until the first complete list is published. If a successor of this cacher starts
+    /// before that, it receives this snapshot, so that the objects stay served. The snapshot's objects count in `room`.
     pub(crate) predecessor_snapshot: Mutex<Option<Snapshot>>,
 }
 
@@ -56,7 +56,7 @@ impl ReflectorShared {
         }
     }
 
-    /// Drops the predecessor's snapshot, after unlocking, because freeing its objects may take long.
+    /// Drops the predecessor's snapshot. The lock is released before, because freeing the objects may take long.
     pub(crate) fn drop_predecessor_snapshot(&self) {
         let predecessor_snapshot = self.predecessor_snapshot.lock().take();
         self.room.lock().drop_inherited();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tokio::time::Instant;
 
-/// The state of a cacher. Until the first complete list, the collection's objects are unknown.
+/// The state of a cacher. Before the first complete list, the cacher does not know the collection's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacherState {
     /// No list has been complete yet.
@@ -16,11 +16,11 @@ pub enum CacherState {
     },
     /// The collection is complete, and changes arrive.
     Synced,
-    /// A complete collection is served, but changes do not arrive.
+    /// The collection is complete and is served, but new changes do not arrive.
     Stale {
         /// The time at which contact was lost.
         since: Instant,
-        /// The reason why contact has not been restored.
+        /// The reason why contact with the member has not been restored.
         reason: StaleReason,
     },
 }
@@ -28,15 +28,15 @@ pub enum CacherState {
 /// The continuity of changes: whether changes arrive without a gap.
 ///
 /// A cacher stays [`Synced`](CacherState::Synced) for some seconds while its watch is reopened, because a short gap
-/// does not matter to most readers. A caller that must not use access rights after the member has revoked them checks
-/// the continuity instead. A watch that ended regularly and is reopened at once leaves no gap: events that occurred
-/// between the two watches arrive before later events.
+/// does not matter to most readers. But some callers must not use access rights after the member has revoked them. Such
+/// a caller checks the continuity instead. A watch that ended regularly and is reopened at once leaves no gap: events
+/// that occurred between the two watches arrive before later events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Continuity {
     /// The collection is not complete, or changes do not arrive.
     #[default]
     Broken,
-    /// Changes have arrived again since this time, in order. Changes from before this time may not have arrived yet.
+    /// Changes have arrived in order since this time, after a gap. Changes from before this time may still be missing.
     Resumed(Instant),
     /// Changes have arrived without a gap since the last complete list.
     Unbroken,
@@ -56,9 +56,10 @@ pub enum StaleReason {
     NotFound,
     /// 429: the member limits the rate of requests.
     TooManyRequests,
-    /// 410: the member no longer has the events since the collection's version; the collection is being listed again.
+    /// 410: the member no longer has the events after the collection's version. The collection is being listed again.
     Expired,
-    /// The member's revisions went back, as after a restored backup; the collection is being listed again.
+    /// The member's revisions went back, for example because a backup was restored. The collection is being listed
+    /// again.
     Reset,
     /// The collection exceeds its size limit, in bytes.
     TooLarge(u64),
@@ -72,11 +73,11 @@ pub enum StaleReason {
     /// The collection, or an object in the collection, has a resourceVersion that is not a number. Versions of etcd are
     /// numbers; an aggregated API server may use other texts, or none.
     OpaqueVersions(String),
-    /// Any other unusable response: its status code and message, or its defect.
+    /// Any other unusable response: its status code and message, or the problem with the response.
     Other(String),
 }
 
-/// The maximum length of an opaque version in a message, in characters.
+/// The maximum length of a version that is not a number in a message, in characters.
 const OPAQUE_SHOWN_MAX: usize = 64;
 
 impl StaleReason {

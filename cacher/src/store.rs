@@ -8,11 +8,12 @@ use tributary_apimachinery::{
 
 use crate::published::PublishedObjects;
 
-/// The collection of a cacher at a version. Only the reflector writes; readers receive clones of the snapshot.
+/// The collection of a cacher at one version. Only the reflector changes the store; readers receive clones of the
+/// snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     snapshot: Snapshot,
-    /// The existing objects that were dropped from memory after publication.
+    /// The existing objects that were dropped from memory after the observer received them.
     published: PublishedObjects,
     bytes: u64,
 }
@@ -23,7 +24,7 @@ impl Store {
         self.snapshot.clone()
     }
 
-    /// Returns the number of existing objects, in memory or dropped.
+    /// Returns the number of existing objects, including objects that were dropped from memory.
     pub(crate) fn len(&self) -> usize {
         self.snapshot.len() + self.published.len()
     }
@@ -32,7 +33,7 @@ impl Store {
         self.snapshot.resource_version()
     }
 
-    /// Returns the size of all existing objects, in memory or dropped, in bytes.
+    /// Returns the size of all existing objects in bytes, including objects that were dropped from memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -101,7 +102,7 @@ impl Store {
         later.resource_version() < covered || covers.any(|object| !is_there(object))
     }
 
-    /// Returns the version of the object with a key, in memory or dropped.
+    /// Returns the version of the object with a key, even if the object was dropped from memory.
     fn version_of(&self, key: &str) -> Option<ResourceVersion> {
         let stored = self.snapshot.get(key).map(|stored| stored.resource_version());
         stored.or_else(|| self.published.version_of(key))
@@ -131,9 +132,9 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Creates an empty collection with an index for each of the `fields`. An object that is equal in `before` is
-    /// shared with `before`. A relist then does not use twice the memory, and differences are found by comparing
-    /// pointers.
+    /// Creates an empty collection with an index for each of the `fields`. If a listed object equals the object in
+    /// `before`, both collections share one object. A relist then does not use twice the memory, and comparing pointers
+    /// finds the differences.
     pub(crate) fn new(fields: &[SelectableField], before: Option<Snapshot>) -> Self {
         Self { store: Store { snapshot: Snapshot::indexed(fields), ..Store::default() }, before }
     }
@@ -182,7 +183,7 @@ mod tests {
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
         let text = "x".repeat(100);
         let size = object("a", 11, &text).size() as u64;
-        // ((event type, name, version), type of the resulting change, number of existing objects)
+        // Each case: ((event type, name, version), type of the resulting change, number of existing objects)
         let cases = [
             ((Added, "a", 11), Some(Added), 1),
             ((Added, "b", 12), Some(Added), 2),
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_dropped_from_memory_reveal_revisions_that_went_back() {
+    fn versions_of_dropped_objects_reveal_that_revisions_went_back() {
         type Objects<'a> = &'a [(&'a str, &'a str, u64)];
         let named = |name: &str, uid: &str, version: u64| {
             let metadata =
@@ -243,11 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn change_type_depends_on_the_stored_object() {
+    fn change_type_of_a_watch_event_depends_on_the_stored_object() {
         use ChangeType::{Added, Deleted, Modified};
         let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
-        // ((event type, name, version), (type of the resulting change, version of the previous object), store's
-        // version)
+        // Each case: ((event type, name, version), (type of the resulting change, version of the previous object),
+        // store's version)
         let cases = [
             ((Added, "a", 11), Some((Added, None)), "11"),
             ((Added, "a", 12), Some((Modified, Some(11))), "12"),

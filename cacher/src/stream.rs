@@ -1,4 +1,4 @@
-//! A watch that is being read, and its wakeups.
+//! A watch that is being read, and the events that wake its reader.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::progress::{ProgressRequests, ProgressWakeup};
 use crate::wait::VersionWaiters;
 
 /// The tolerance for a watch that ends before its `timeoutSeconds`. Half a second: the member counts from the receipt
-/// of the request, and the reflector from the response.
+/// of the request, and the reflector counts from the response.
 const ENDS_EARLY: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchKind {
-    /// A WatchList, which begins with initial events.
+    /// The watch is a WatchList, which begins with initial events.
     Initial,
-    /// A watch with a small `timeoutSeconds`, which ends soon after its bookmark.
+    /// The watch has a small `timeoutSeconds`, and ends soon after its bookmark.
     Short,
-    /// A watch of several minutes.
+    /// The watch lasts several minutes.
     Long,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct MemberWatch {
     pub(crate) has_event: bool,
     /// Whether the state machine has received [`Input::Proved`] for this watch.
     pub(crate) proved: bool,
-    /// The input for the state machine that follows `Proved`.
+    /// The input that the state machine receives in the next call, after [`Input::Proved`].
     pub(crate) deferred: Option<Input>,
     opened: Instant,
     heard: Instant,
@@ -60,13 +60,13 @@ struct WatchLimits {
 pub(crate) enum WatchWakeup {
     /// The watch received bytes, an error, or the end of the body.
     Read(Option<Result<Frame<Bytes>, BoxError>>),
-    /// The watch received no data for the permitted silence.
+    /// The watch received no data for the longest permitted time.
     Silent,
     /// The watch has stayed open for 1 s (`settled_after`) without data.
     Settled,
-    /// The progress requests have a wakeup.
+    /// [`ProgressRequests`] has a wakeup for the reflector.
     Progress(ProgressWakeup),
-    /// The time for reopening the watch has come.
+    /// The time has come to reopen the watch with new credentials.
     Renewed,
 }
 
@@ -98,13 +98,13 @@ impl MemberWatch {
         self.short && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
     }
 
-    /// Returns whether a watch that lasted until its end delivered no due bookmark. A watch with events proves nothing,
-    /// because the member may suppress the bookmark.
+    /// Returns whether a watch lasted until its end and did not deliver the bookmark that was due. False for a watch
+    /// with events, because the member may then suppress the bookmark.
     pub(crate) fn lacks_bookmark(&self) -> bool {
         self.bookmark_due && !self.has_event
     }
 
-    /// Returns the maximum time without data.
+    /// Returns the maximum time without data, after which the watch counts as silent.
     pub(crate) fn silence_max(&self) -> Duration {
         if self.initial { self.limits.initial_events_silence } else { self.limits.watch_silence }
     }
@@ -114,13 +114,13 @@ impl MemberWatch {
         self.heard
     }
 
-    /// Ends the initial events. The time for `settled_after` starts again.
+    /// Ends the initial events: the watch is live from now on. The time for `settled_after` starts again.
     pub(crate) fn live(&mut self, now: Instant) {
         self.initial = false;
         self.opened = now;
     }
 
-    /// Waits for the next wakeup. Cancelling loses no event.
+    /// Waits for the next event that wakes the reader. Cancelling loses no event.
     pub(crate) async fn next_wakeup(
         &mut self,
         progress: &mut ProgressRequests,
@@ -145,7 +145,7 @@ impl MemberWatch {
     }
 }
 
-/// Completes at the time in the channel, or at a later time that is set meanwhile.
+/// Completes at the time in the channel. If the channel gets another time meanwhile, completes at that time.
 async fn due(reopen_at: &mut watch::Receiver<Option<Instant>>) {
     loop {
         let at = *reopen_at.borrow_and_update();

@@ -1,4 +1,4 @@
-//! The versions that readers wait for, and the errors of such waits.
+//! The versions for which readers wait, and the errors of these waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +18,8 @@ pub enum NotReached {
         /// The collection's version when the time limit passed; `None` if the collection was not synced.
         current: Option<CollectionVersion>,
     },
-    /// A request after the begin of the wait showed that the member has not reached the version. The version is from
-    /// before the member's revisions went back, or from a different cluster.
+    /// The member reported that it has not reached the version, in a response to a request that was sent after the wait
+    /// began. The version is from before the member's revisions went back, or from a different cluster.
     #[error("too large resource version: {wanted}, the member's latest: {latest}")]
     Beyond {
         /// The awaited version.
@@ -29,7 +29,7 @@ pub enum NotReached {
     },
 }
 
-/// The error of an object that was not deleted in time, or whose collection was not synced.
+/// The error when an object was not deleted within the time limit, or when its collection was not synced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("object {key} with uid {uid} still exists")]
 pub struct StillExists {
@@ -39,8 +39,8 @@ pub struct StillExists {
     pub uid: String,
 }
 
-/// The awaited versions, and the member's latest version. The reflector reads the awaited versions to decide whether to
-/// request the latest version, and stores the response.
+/// The awaited versions, and the member's latest version. The reflector reads the awaited versions and decides whether
+/// to request the member's latest version. It stores the response here.
 #[derive(Debug, Default)]
 pub(crate) struct VersionWaiters {
     /// The number of waiters for each version.
@@ -51,29 +51,30 @@ pub(crate) struct VersionWaiters {
     answer: watch::Sender<LatestVersion>,
 }
 
-/// The member's latest version at some time between the request and its response.
+/// The member's latest version. The member had this version at some time between the request and its response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LatestVersion {
-    /// The number of the request; 0 for none.
+    /// The number of the request that returned the version; 0 before the first response.
     request_number: u64,
     latest: ResourceVersion,
 }
 
 impl VersionWaiters {
-    /// Registers a waiter for a version that has just been received, until the guard is dropped, and wakes the
-    /// reflector.
+    /// Registers a waiter for a version that the waiter has just received, and wakes the reflector. Dropping the guard
+    /// removes the waiter.
     pub(crate) fn register(&self, version: CollectionVersion) -> VersionWaiter<'_> {
         self.register_known(version, self.requests.load(Ordering::SeqCst))
     }
 
-    /// Registers a waiter for a version that was received after `requests` requests for the latest version.
+    /// Registers a waiter for a version that the waiter received when `requests` requests for the latest version had
+    /// been sent.
     pub(crate) fn register_known(&self, version: CollectionVersion, requests: u64) -> VersionWaiter<'_> {
         *self.versions.lock().entry(version).or_default() += 1;
         self.arrived.notify_one();
         VersionWaiter { wanted: self, version, requests }
     }
 
-    /// Completes when a waiter was added since the last call completed.
+    /// Completes when a waiter has been added since the last call completed.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }
@@ -83,7 +84,7 @@ impl VersionWaiters {
         self.requests.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Passes the member's latest version to the waiters.
+    /// Passes the member's latest version to the waiting readers.
     pub(crate) fn resolve_request(&self, request_number: u64, latest: ResourceVersion) {
         self.answer.send_replace(LatestVersion { request_number, latest });
     }
@@ -108,10 +109,10 @@ impl VersionWaiter<'_> {
         self.version
     }
 
-    /// Completes with the member's latest version if it is below the awaited version.
+    /// Completes when the member reports a latest version below the awaited version. Returns the member's version.
     ///
-    /// Responses to earlier requests than the receipt of the awaited version do not count: their latest version may be
-    /// from before the awaited version.
+    /// Responses count only if their requests were sent after the waiter had received the awaited version. The member
+    /// may have reached the awaited version after an earlier response.
     pub(crate) async fn beyond(&self) -> ResourceVersion {
         let mut answers = self.wanted.answer.subscribe();
         let beyond = |answer: &LatestVersion| answer.request_number > self.requests && self.version > answer.latest;
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn awaited_version_stays_until_its_last_waiter_leaves() {
+    fn awaited_version_is_forgotten_when_its_last_waiter_leaves() {
         let wanted = VersionWaiters::default();
         let version = |revision| CollectionVersion::whole(ResourceVersion(revision));
         let first = wanted.register(version(5));
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(wanted.next_above(version(0)), None);
     }
     #[tokio::test]
-    async fn waiter_ignores_responses_to_earlier_requests() {
+    async fn version_waiter_ignores_responses_to_requests_before_its_wait() {
         let wanted = VersionWaiters::default();
         let early = wanted.next_request_number();
         let waiting = wanted.register(ResourceVersion(5).into());

@@ -5,10 +5,10 @@ use tributary_apimachinery::{ChangeType, ResourceVersion, json};
 /// The annotation of the bookmark that ends the initial events of a WatchList (KEP-3157).
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
-/// The event in a frame of a watch.
+/// An event of a watch, as parsed from a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MemberEvent<'a> {
-    /// A change of an object; the object's text is not validated yet.
+    /// A change of an object. The object's JSON text is not validated yet.
     Object {
         /// The type of the change.
         change_type: ChangeType,

@@ -1,4 +1,4 @@
-//! Failures of the member and of the connection, and the cacher's recovery from each.
+//! Tests of failures of the member and of the connection, and of the cacher's recovery from each failure.
 
 mod common;
 
@@ -60,7 +60,8 @@ async fn watch_that_ends_resumes_at_once_from_the_last_version() {
         assert_eq!(asked.at, ended);
         feed = asked.stream();
     }
-    // The first watch that ends without data is reopened at once; the second one after a delay.
+    // After the first watch that ends without data, the cacher reopens the watch at once. After the next such watch, it
+    // waits.
     drop(feed);
     let ended = Instant::now();
     let asked = member.expect(&["resourceVersion=9"]).await;
@@ -113,8 +114,8 @@ async fn collection_with_silent_watches_is_stale_until_data_arrives() {
     assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
 }
 
-/// A healthy quiet collection is silent every 90 s. The request for the latest version takes longer if preceding RBAC
-/// collections are refreshed first and the round trip is long.
+/// The watch of a healthy, quiet collection is silent every 90 s. The request for the latest version takes longer if
+/// preceding RBAC collections are refreshed first and the round trip is long.
 #[tokio::test(start_paused = true)]
 async fn quiet_collection_stays_synced_while_its_silent_watch_is_checked() {
     let precedence = Precedence::default();
@@ -141,7 +142,7 @@ async fn quiet_collection_stays_synced_while_its_silent_watch_is_checked() {
         assert!(!states.has_changed().unwrap(), "{cacher:?}");
         assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
     }
-    // The short watch after the silence delivers nothing.
+    // The short watch that follows the silent watch delivers nothing.
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let silent = Instant::now();
     precedence.until_awaited().await;
@@ -161,7 +162,7 @@ async fn request_without_answer_times_out() {
     assert_eq!(started.elapsed(), Duration::from_secs(30));
     state(&cacher, |state| matches!(state.reason(), Some(StaleReason::Unreachable(text)) if text.contains("30 s")))
         .await;
-    // A list whose body stops in the middle times out as well.
+    // A list times out if its body stops in the middle.
     member.expect(&["sendInitialEvents"]).await.status(400, "");
     let feed = member.expect(&["limit"]).await.stream();
     feed.send(r#"{"items":["#);
@@ -215,7 +216,7 @@ async fn retry_after_header_is_respected_up_to_a_limit() {
     let again = member.asked().await;
     assert_eq!((again.at - started).as_secs(), 7);
     assert_eq!(cacher.state().reason(), Some(&StaleReason::TooManyRequests));
-    // The Retry-After of an ERROR event counts as well, up to a limit.
+    // The Retry-After of an ERROR event also delays the next request, up to a limit.
     let feed = again.stream();
     let failed = Instant::now();
     feed.send(event("ERROR", r#"{"code":500,"message":"boom","details":{"retryAfterSeconds":86400}}"#));
@@ -240,7 +241,7 @@ async fn cacher_reports_the_reason_of_each_refusal_and_recovers() {
     }
     let feed = member.sync(&[], 5).await;
     state(&cacher, |state| *state == CacherState::Synced).await;
-    // After the first list, the same refusals make the state stale, and the collection stays served.
+    // After the first list, the same refusals make the state stale. The collection is still served.
     feed.cut();
     let lost = Instant::now();
     while !matches!(cacher.state(), CacherState::Stale { .. }) {
@@ -291,9 +292,9 @@ async fn member_whose_revisions_went_back_causes_a_reset() {
     let feed = member.sync(&[pod("a", 90), pod("b", 91)], 100).await;
     updates.synced().await;
     feed.cut();
-    // The member was restored to version 50: it would accept a watch from 100, and stay silent.
+    // The member was restored to version 50. It would accept a watch from version 100, and send no events.
     member.expect(&["limit=1"]).await.text(list(&[], 50, None));
-    // The member passes version 100 again before the list.
+    // The member's version exceeds 100 again before the list is complete.
     member.sync(&[pod("a", 90), pod("b", 101)], 120).await;
     let Update::Reset { before, after } = updates.next().await else { panic!("not reset") };
     assert_eq!((before.resource_version().revision().0, after.resource_version().revision().0), (100, 120));
@@ -301,8 +302,7 @@ async fn member_whose_revisions_went_back_causes_a_reset() {
     assert_eq!(cacher.state(), CacherState::Synced);
     assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 1));
 
-    // In this case only the list reveals the restored member: after a 410, the list's version is below the current
-    // version.
+    // The restored member is detected only by the list after a 410: the list's version is below the current version.
     let (_cacher, mut member, mut updates) = start();
     member.sync(&[pod("a", 90)], 100).await.send(expired());
     updates.synced().await;
@@ -311,7 +311,7 @@ async fn member_whose_revisions_went_back_causes_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_of_reset_lists_the_collection_again() {
+async fn reset_of_a_cacher_lists_the_collection_again() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -471,7 +471,8 @@ async fn collection_with_opaque_versions_is_listed_again_after_a_minute() {
             again.text(list(&[pod("a", 3)], 7, None));
             state(&cacher, |state| *state == CacherState::Synced).await;
         }
-        // A server without watches answers a WatchList with a list; the first such response is not a failure yet.
+        // A server without watches answers a WatchList with a list. The first such response does not count as a
+        // failure.
         let (cacher, mut member, _updates) = start();
         member.expect(&["sendInitialEvents=true"]).await.text(opaque(list(&[pod("a", 7)], 7, None)));
         let asked = member.expect(&["limit="]).await;

@@ -1,5 +1,5 @@
-//! Property: for each history, chunk size and sequence of faults, the cacher publishes each change exactly once and in
-//! order, and its snapshots contain the member's objects.
+//! Property: the cacher publishes each change exactly once and in order, and its snapshots contain the member's
+//! objects. The property holds for each history, chunk size and sequence of faults.
 
 mod common;
 
@@ -22,12 +22,13 @@ enum Answer {
     RefuseConnection,
     Overloaded,
     Expired,
-    /// Answers a WatchList or pages. The connection of the following watch breaks after `events` events.
+    /// The member answers a WatchList or a paginated list. The connection of the following watch breaks after `events`
+    /// events.
     Serve {
         events: usize,
         end: End,
     },
-    /// Refuses a WatchList with 422.
+    /// The member refuses a WatchList with 422.
     Unsupported,
 }
 
@@ -106,8 +107,8 @@ impl Model<'_> {
         }
     }
 
-    /// Advances the history by `count` events and sends all events above `from`, followed by `tail` in the same chunk.
-    /// For some chunk sizes, earlier events are repeated, which no kube-apiserver should do.
+    /// Advances the history by `count` events and sends all events above `from`. The text `tail` follows in the same
+    /// chunk. For some chunk sizes, earlier events are repeated, although no kube-apiserver should repeat events.
     fn watch(&mut self, feed: &Feed, from: u64, count: usize, tail: &str) {
         let from = from.saturating_sub(self.chunk as u64 % 3);
         self.now = (self.now + count).min(self.history.len());
@@ -149,7 +150,7 @@ impl Model<'_> {
         }
     }
 
-    /// Sends the remaining history, without faults.
+    /// Answers the request and sends the remaining history, without faults.
     fn calm(&mut self, asked: Asked) {
         let end = self.history.len();
         if asked.uri.contains("watch=1") && !asked.uri.contains("sendInitialEvents") {
@@ -169,7 +170,7 @@ impl Model<'_> {
         }
     }
 
-    /// Sends a list in two pages, for any limit.
+    /// Answers a list request with one of two pages, whatever its limit.
     fn page(&self, asked: Asked) {
         let mut pods = self.pods();
         let rest = pods.split_off(pods.len() / 2);
@@ -181,10 +182,10 @@ impl Model<'_> {
 
 #[derive(Default)]
 struct Checker {
-    /// The number of events that were published, or contained in a list.
+    /// The number of the member's events that the cacher has published, or that a list contained.
     seen: usize,
     synced: bool,
-    /// Whether more deletions of the current revision may follow.
+    /// Whether more deletions of the current revision may follow in the next update.
     is_part: bool,
 }
 
@@ -259,7 +260,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn each_change_is_published_once_and_in_order(
+    fn cacher_publishes_each_change_once_and_in_order(
         history in history(),
         at_start in 0..20_usize,
         chunk in prop_oneof![1..40_usize, Just(4096)],

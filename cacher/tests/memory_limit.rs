@@ -1,5 +1,5 @@
-//! The memory limit of all collections of a process: a collection that would exceed the limit is refused, and existing
-//! collections stay.
+//! Tests of the memory limit of all collections of a process. A collection that would exceed the limit is refused, and
+//! existing collections stay.
 
 mod common;
 
@@ -12,7 +12,7 @@ use tributary_cacher::{
     Cacher, CacherConfig, CacherState, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning, StaleReason,
 };
 
-/// The memory limit of the tests. 128 KiB: larger than a single pod of the tests, and smaller than a hundred pods.
+/// The memory limit of the tests. 128 KiB: larger than a single pod of the tests, and smaller than a hundred such pods.
 const ROOM: u64 = 128 << 10;
 
 fn large_pod(name: &str, version: u64) -> String {
@@ -27,7 +27,7 @@ fn start_within(room: &ObjectMemoryLimit) -> (Cacher, Member, Updates) {
     start_with_config(CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) })
 }
 
-/// Grows a collection up to the memory limit. Returns the cacher, its last state and its connection.
+/// Lets a collection grow until it reaches the memory limit. Returns the cacher, its last state and its connection.
 async fn growing_collection(room: &ObjectMemoryLimit) -> (Cacher, CacherState, (Member, Updates, Feed)) {
     let (cacher, mut member, updates) = start_within(room);
     let feed = member.sync(&pods(20), 100).await;
@@ -90,7 +90,7 @@ async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
     assert!((40..120).contains(&held), "{held} objects are served, of the last state that fitted");
     assert!(room.used() > ROOM - ROOM / 4, "{} of {ROOM}", room.used());
     assert_eq!(served.state(), CacherState::Synced);
-    // A later collection is refused until bytes are released.
+    // A collection that starts later is refused until bytes of the limit are free.
     let (late, mut other, _updates) = start_within(&room);
     drop(send_first_objects(&mut other, 2).await);
     state(&late, has_no_room).await;
@@ -99,7 +99,8 @@ async fn collection_growing_above_the_memory_limit_serves_its_last_state() {
     is_synced(&late).await;
 }
 
-/// Objects that are dropped after publication also count, because the observer stores a compiled form of similar size.
+/// Objects that are dropped after publication also count towards the limit, because the observer stores a compiled form
+/// of similar size.
 #[tokio::test(start_paused = true)]
 async fn rbac_objects_use_the_reserved_part_of_the_memory_limit() {
     let room = ObjectMemoryLimit::new(ROOM, |_| ());
@@ -169,8 +170,8 @@ async fn successor_shares_unchanged_objects_with_its_predecessor() {
     }
 }
 
-/// A cluster may be reconfigured again during its list, or while its collection exceeds the memory limit. The first
-/// collection is served all the time.
+/// A cluster's configuration may change again during a list, or while its collection exceeds the memory limit. The
+/// first collection is served all the time.
 #[tokio::test(start_paused = true)]
 async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
     for (sent, is_refused) in [(10, false), (200, true)] {
@@ -196,7 +197,7 @@ async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
         let after = updates.synced().await;
         let is_shared = |old: &Arc<Object>| Arc::ptr_eq(old, after.get(old.key().as_str()).unwrap());
         assert_eq!(before.iter().filter(|old| is_shared(old)).count(), 19, "{sent}");
-        // The collection's bytes count once, and a replaced object is freed with its last reader.
+        // The bytes of the collection count once. A replaced object is freed when its last reader drops the snapshot.
         assert_eq!((third.state(), room.used()), (CacherState::Synced, own), "{sent}");
         let replaced = Arc::downgrade(before.get("ns/p19").unwrap());
         drop(before);
@@ -204,7 +205,7 @@ async fn third_cacher_shares_objects_with_the_first_after_incomplete_second() {
     }
 }
 
-/// A replaced cacher keeps running beside its successor until the last reader drops the handle.
+/// A replaced cacher keeps running beside its successor until the last reader drops the replaced cacher.
 #[tokio::test(start_paused = true)]
 async fn replaced_cacher_keeps_running_without_a_memory_reservation() {
     let room = ObjectMemoryLimit::new(ROOM, |_| ());

@@ -1,4 +1,4 @@
-//! Waiters and staleness of a collection without bookmarks, because the member does not cache the collection.
+//! Tests of waiting readers and of staleness, for a collection without bookmarks because the member does not cache it.
 
 mod common;
 
@@ -49,7 +49,7 @@ async fn waiter_for_kubernetes_events_causes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_list_with_an_older_version_is_a_reset() {
+async fn list_for_a_waiter_with_an_older_version_causes_a_reset() {
     let (cacher, mut member, mut updates) = start_collection("", "events");
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -98,8 +98,8 @@ async fn missing_bookmark_makes_the_second_waiter_cause_a_list() {
     assert!(third.is_ok());
 }
 
-/// A quiet collection without bookmarks is silent. The cacher requests the member's latest version before the state
-/// becomes stale.
+/// The watch of a quiet collection without bookmarks is silent. The cacher requests the member's latest version before
+/// the state becomes stale.
 #[tokio::test(start_paused = true)]
 async fn silent_collection_without_bookmarks_stays_synced() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
@@ -120,8 +120,8 @@ async fn silent_collection_without_bookmarks_stays_synced() {
     }
 }
 
-/// An unchanged member has no bookmark to send. A cacher that concluded that bookmarks are missing would list the
-/// collection for each waiter.
+/// An unchanged member has no bookmark to send. If the cacher concluded that bookmarks are missing, it would list the
+/// collection for each waiting reader.
 #[tokio::test(start_paused = true)]
 async fn silence_of_an_unchanged_member_does_not_imply_missing_bookmarks() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
@@ -226,7 +226,7 @@ async fn slow_lists_for_waiters_delay_the_next_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_for_a_last_revision_with_deletions_causes_a_list() {
+async fn waiter_for_a_latest_revision_with_deletions_causes_a_list() {
     let (cacher, mut member, mut updates) = start_collection("example.com", "widgets");
     let feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -240,7 +240,7 @@ async fn waiter_for_a_last_revision_with_deletions_causes_a_list() {
     };
     let (found, again) = tokio::join!(cacher.wait_for(ResourceVersion(6), THREE_SECONDS), script);
     assert_eq!(found.unwrap().resource_version(), ResourceVersion(6));
-    // The collection still counts as one with bookmarks: the next waiter causes a short watch.
+    // The collection still counts as one with bookmarks, so the next waiting reader causes a short watch.
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 9, None));
         let short = member.expect(&["resourceVersion=6&", "timeoutSeconds=3&"]).await.stream();

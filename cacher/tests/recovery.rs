@@ -1,4 +1,4 @@
-//! The time until each collection of a recovered member is fresh, for each state of the collection.
+//! Tests of the time until each collection of a recovered member is fresh, for each state of the collection.
 
 mod common;
 
@@ -11,8 +11,8 @@ use tributary_cacher::{
     Cacher, CacherConfig, CacherState, ListPermits, MemberHealth, MemberLoss, Precedence, ReflectorTuning, StaleReason,
 };
 
-/// The time within which a collection must be fresh after the member is reported as recovered: the documented time
-/// without the time of detection.
+/// The time within which a collection must be fresh after the member is reported as recovered. The value is the
+/// documented time without the time to detect the recovery.
 const FRESH_WITHIN: Duration = Duration::from_secs(4);
 
 fn lost() -> MemberHealth {
@@ -206,7 +206,7 @@ async fn concurrent_lists_of_a_member_are_limited() {
     let count = |all: &[(Cacher, Member, _, _)]| all.iter().filter(|(_, member, ..)| member.is_asked()).count();
     sleep(Duration::from_millis(1)).await;
     assert_eq!(count(&all), 8);
-    // A complete list releases its permit at once.
+    // A complete list releases its permit at once. The next collection then sends its list request.
     let at = all.iter().position(|(_, member, ..)| member.is_asked()).unwrap();
     let (_, member, ..) = &mut all[at];
     let feed = member.sync(&[], 6).await;
@@ -234,7 +234,7 @@ async fn expect_resumed_after_precedence(cacher: &Cacher, member: &mut Member, p
     feed
 }
 
-/// RBAC objects in the preceding collections decide about the visibility of this collection's objects. After a failure,
+/// RBAC objects in the preceding collections decide which objects of this collection are visible. After a failure,
 /// events must wait until those collections are current.
 #[tokio::test(start_paused = true)]
 async fn watch_resumes_only_after_preceding_collections_are_current() {
@@ -250,12 +250,12 @@ async fn watch_resumes_only_after_preceding_collections_are_current() {
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
     let feed = expect_resumed_after_precedence(&cacher, &mut member, &precedence).await;
     assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
-    // A watch with a regular end is resumed without waiting for the preceding RBAC collections.
+    // A watch that ended regularly is resumed without waiting for the preceding RBAC collections.
     drop(feed);
     member.expect(&["watch=1"]).await;
 }
 
-/// A proxy may have lost all watches of a member, including those of the preceding RBAC collections.
+/// A proxy may have lost all watches of a member, also the watches of the preceding RBAC collections.
 #[tokio::test(start_paused = true)]
 async fn silent_watch_resumes_only_after_preceding_collections_are_current() {
     let precedence = Precedence::default();

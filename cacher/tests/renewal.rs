@@ -1,4 +1,4 @@
-//! New credentials for requests to the member while a watch is open.
+//! Tests in which the credentials of requests to the member change while a watch is open.
 
 mod common;
 
@@ -26,7 +26,7 @@ async fn watch_reopens_with_new_credentials_without_list_or_lost_event() {
     feed.send(event("ADDED", &pod("c", 7)));
     assert_eq!(updates.changes().await.0, [("ADDED", "c".to_owned(), 7)]);
     assert_eq!((cacher.state(), cacher.stats().relists, cacher.stats().failures), (CacherState::Synced, 0, 0));
-    // The watch is reopened once.
+    // The watch is reopened only once.
     tokio::time::sleep(WITHIN).await;
     assert!(!member.is_asked());
 }
@@ -47,7 +47,7 @@ async fn reopened_watch_reveals_revoked_access_rights() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_of_retry_ends_the_delay_after_a_refusal() {
+async fn retry_of_a_cacher_ends_the_delay_after_a_refusal() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[pod("a", 1)], 5).await;
     updates.synced().await;
@@ -78,10 +78,10 @@ async fn call_of_retry_ends_the_delay_after_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reopening_waits_for_the_list_and_accepts_a_resumed_watch() {
+async fn reopening_of_a_watch_follows_the_list_and_is_not_repeated() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
-    // The reopening is requested during the list, which carries the old credentials.
+    // The reopening of the watch is requested during the list, which carries the old credentials.
     cacher.reopen(Duration::from_secs(5));
     tokio::time::sleep(Duration::from_secs(6)).await;
     feed.send(event("ADDED", &pod("a", 1)) + &end_bookmark(5));
@@ -89,8 +89,8 @@ async fn reopening_waits_for_the_list_and_accepts_a_resumed_watch() {
     let feed = member.expect(&["watch=1", "resourceVersion=5&"]).await.stream();
     feed.send(bookmark(8));
     updates.next().await;
-    // The member ends the watch before the requested time. The next watch carries the new credentials, so no second
-    // reopening follows.
+    // The member ends the watch before the time of the reopening. The next watch carries the new credentials, so the
+    // watch is not reopened a second time.
     cacher.reopen(WITHIN);
     drop(feed);
     let _feed = member.expect(&["watch=1", "resourceVersion=8&"]).await.stream();

@@ -1,5 +1,5 @@
-//! Several deletions at one revision, as at the end of an etcd lease: the member sends a DELETED event for each, and
-//! marks none as the last.
+//! Tests of several deletions at one revision, as at the end of an etcd lease. The member sends a DELETED event for
+//! each deletion, and marks none as the last.
 
 mod common;
 
@@ -37,7 +37,7 @@ async fn deletions_of_one_revision_may_span_several_updates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_cut_between_deletions_of_one_revision_resumes_before_it() {
+async fn watch_cut_between_deletions_of_one_revision_resumes_before_the_revision() {
     let (_cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -53,7 +53,7 @@ async fn watch_cut_between_deletions_of_one_revision_resumes_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_for_a_deletions_whole_revision_causes_a_list() {
+async fn waiter_for_all_deletions_of_a_revision_causes_a_list() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1), pod("b", 2)], 10).await;
     updates.synced().await;
@@ -63,7 +63,8 @@ async fn waiter_for_a_deletions_whole_revision_causes_a_list() {
     assert_eq!(cacher.wait_for(own, Duration::ZERO).await.unwrap().len(), 1);
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 11, None));
-        // A watch from before the deletion would receive the deletion again, and no bookmark with its revision.
+        // The new watch starts before the deletion, so it receives the deletion again, and no bookmark with the
+        // deletion's revision.
         let again = member.expect(&["sendInitialEvents=true"]).await.stream();
         again.send(end_bookmark(11));
         again
@@ -74,7 +75,7 @@ async fn waiter_for_a_deletions_whole_revision_causes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_during_a_partial_revision_fails_for_a_nonexistent_version() {
+async fn wait_for_a_nonexistent_version_fails_between_deletions_of_one_revision() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[pod("a", 1)], 10).await;
     updates.synced().await;

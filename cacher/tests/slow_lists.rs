@@ -1,4 +1,4 @@
-//! Lists over a connection that is too slow for the member's time limit.
+//! Tests of lists over a connection that is too slow for the member's time limit.
 
 mod common;
 
@@ -14,9 +14,9 @@ use tributary_cacher::{CacherState, ReflectorTuning, StaleReason, Update};
 /// The time after which a kube-apiserver ends a list by default (`--request-timeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The response of a kube-apiserver of 1.34 or later to a continue token whose version its watch cache does not reach
-/// within 3 s (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`), because the watch cache
-/// lags or the member was restored to an older state.
+/// The response of a kube-apiserver of 1.34 or later to a continue token, if its watch cache does not reach the token's
+/// version within 3 s (`waitUntilFreshAndBlock` in apiserver's `pkg/storage/cacher/watch_cache.go`). Either the watch
+/// cache lags, or the member was restored to an older state.
 const TOO_LARGE: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Timeout: Too large resource version: 1000, current: 500","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
 
 /// A member without WatchList, behind a connection of limited bandwidth.
@@ -39,7 +39,7 @@ struct Page {
 }
 
 impl SlowMember {
-    /// Answers requests until the collection is watched. Returns the requested lists and the watch.
+    /// Answers requests until the cacher opens a watch. Returns the requested lists and the watch.
     async fn serve(&self, member: &mut Member) -> (Vec<Page>, Feed) {
         let began = Instant::now();
         let mut pages = Vec::new();
@@ -214,14 +214,14 @@ async fn page_refused_by_a_lagging_apiserver_is_requested_again() {
     assert!(question.at - refused_at >= Duration::from_secs(1), "the request respects Retry-After");
     assert_ne!(cacher.state().reason(), Some(&StaleReason::Reset), "no answer showed that revisions went back");
     question.text(list(&[pod("a", 900)], 1000, None));
-    // The page was not refused for its duration, so its size is unchanged.
+    // The member did not refuse the page for its duration, so the page size is unchanged.
     member.expect(&["limit=10000", "continue=t1"]).await.text(list(&[pod("b", 950)], 1000, None));
     assert_eq!(contents(&updates.synced().await), names(&[("a", 900), ("b", 950)]));
     member.expect(&["watch=1", "resourceVersion=1000"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_by_a_lagging_apiserver_is_not_a_reset() {
+async fn page_refusal_by_a_lagging_apiserver_causes_no_reset() {
     let (_cacher, mut member, mut updates) = start();
     member.expect(&["sendInitialEvents"]).await.status(422, r#"{"code":422}"#);
     member.expect(&["limit=10000"]).await.text(list(&[pod("a", 5)], 10, None));

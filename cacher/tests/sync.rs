@@ -1,4 +1,4 @@
-//! The first list, the following watch, and their updates.
+//! Tests of the first list, the following watch, and their updates.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tributary_apimachinery::ResourceVersion;
 use tributary_cacher::{Cacher, CacherState, StaleReason, Update, UpdateObserver};
 
 #[tokio::test(start_paused = true)]
-async fn member_with_watch_list_support_is_streamed() {
+async fn collection_is_streamed_from_a_member_with_watch_list_support() {
     let (cacher, mut member, mut updates) = start();
     assert!(matches!(cacher.state(), CacherState::Syncing { reason: None, .. }));
     assert!(cacher.snapshot().is_none());
@@ -75,7 +75,7 @@ async fn warning_headers_reach_the_observer_before_the_objects() {
         .header("warning", format!("299 - \"{long}\""));
     let objects = event("ADDED", &pod("a", 3)) + &end_bookmark(9) + &event("DELETED", &pod("a", 10));
     member.expect(&["sendInitialEvents"]).await.respond(answer, &objects);
-    // The second response repeats the warning; the third one omits it.
+    // The next response repeats the warning, and the response after it omits the warning.
     let again = head().header("warning", "299 - \"v1 Pods are deprecated\"");
     member.expect(&["resourceVersion=9"]).await.respond(again, &bookmark(11));
     member.expect(&["resourceVersion=11"]).await.respond(head(), &bookmark(12));
@@ -85,7 +85,7 @@ async fn warning_headers_reach_the_observer_before_the_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cacher_updates_are_equal_for_each_chunk_size() {
+async fn cacher_updates_do_not_depend_on_the_chunk_size() {
     let text = event("ADDED", &pod("a", 3))
         + &end_bookmark(9)
         + &event("MODIFIED", &pod("a", 10))
@@ -234,7 +234,7 @@ async fn list_page_that_is_not_a_list_is_a_failure() {
     state(&cacher, |state| *state == CacherState::Synced).await;
 }
 
-/// An observer that reads the cacher's snapshot during the call of `update`.
+/// An observer that reads the cacher's snapshot while the cacher calls `update`.
 struct Reader {
     cacher: std::sync::OnceLock<std::sync::Weak<Cacher>>,
     seen: std::sync::mpsc::Sender<(u64, Option<u64>)>,

@@ -1,4 +1,4 @@
-//! Waits for versions and deletions, and requests for the latest version of an idle member.
+//! Tests of waits for versions and deletions, and of requests for the latest version of an idle member.
 
 mod common;
 
@@ -82,7 +82,7 @@ async fn one_latest_version_request_serves_all_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_for_a_newer_version_causes_a_second_request() {
+async fn waiter_for_a_newer_version_causes_a_second_latest_version_request() {
     let (cacher, mut member, mut updates) = start();
     let _feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -112,7 +112,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
     let started = Instant::now();
     let script = async {
         let asked = member.expect(&["limit=1"]).await;
-        // A waiter that arrives while a request for the latest version is pending is served by the next request.
+        // A waiter that arrives while a request for the latest version is pending gets the result of the next request.
         let late = cacher.wait_for(ResourceVersion(900), THREE_SECONDS);
         let answer = async {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -136,7 +136,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_fails_after_a_later_list_below_the_version() {
+async fn wait_for_a_version_fails_after_a_later_list_below_it() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 5).await;
     updates.synced().await;
@@ -145,11 +145,12 @@ async fn wait_fails_after_a_later_list_below_the_version() {
     let early = cacher.wait_for(ResourceVersion(31), Duration::from_secs(60));
     let script = async {
         tokio::task::yield_now().await;
-        // The list may be older than a version that the waiter received while the list was in progress.
+        // The list may be older than the awaited version, because the waiter received the version while the list was in
+        // progress.
         list.send(end_bookmark(20));
         tokio::task::yield_now().await;
         list.send(expired());
-        // Changes that follow the list do not create the awaited version.
+        // Changes after the list do not make the member reach the awaited version.
         let list = member.expect(&["sendInitialEvents=true"]).await.stream();
         list.send(end_bookmark(30) + &event("ADDED", &pod("a", 31)));
         list
@@ -179,13 +180,13 @@ async fn wait_fails_as_too_new_if_the_member_returns_errors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn latest_version_below_the_current_version_is_a_reset() {
+async fn members_latest_version_below_the_collections_version_causes_a_reset() {
     let (cacher, mut member, mut updates) = start();
     let feed = member.sync(&[], 50).await;
     updates.synced().await;
     let script = async {
-        // An event that arrives while the request is pending must not make the response look like a member that went
-        // back.
+        // An event arrives while the request is pending. The response is then older than the collection, which must not
+        // count as revisions that went back.
         let asked = member.expect(&["limit=1"]).await;
         feed.send(event("ADDED", &pod("a", 55)));
         tokio::task::yield_now().await;

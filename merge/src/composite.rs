@@ -1,12 +1,12 @@
-//! The composite resourceVersion: a map from cluster to the cluster's resourceVersion. [`crate::version_text`] encodes
-//! and decodes its text.
+//! The composite resourceVersion: a map from cluster name to the cluster's resourceVersion. [`crate::version_text`]
+//! encodes and decodes the map as text.
 
 use std::fmt;
 use std::fmt::Write as _;
 
 use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 
-/// A map from cluster name to the cluster's resourceVersion, sorted by name.
+/// A map from cluster name to the cluster's resourceVersion (the cluster's *component*), sorted by name.
 ///
 /// The value depends on the clusters' versions alone and never on the process that wrote it, so a client can resume at
 /// each replica.
@@ -21,7 +21,8 @@ impl CompositeResourceVersion {
         Self::default()
     }
 
-    /// Creates the composite version of a set of snapshots: each cluster's component is the version of its snapshot.
+    /// Creates a composite version from one snapshot per cluster. The version of a snapshot becomes the component of
+    /// its cluster.
     pub fn from_snapshots(snapshots: &[(ClusterName, Snapshot)]) -> Self {
         snapshots.iter().map(|(cluster, snapshot)| (cluster.clone(), snapshot.resource_version())).collect()
     }
@@ -69,14 +70,14 @@ impl CompositeResourceVersion {
         self.components.is_empty()
     }
 
-    /// Raises each component to that of `other`: the component-wise maximum.
+    /// Raises each component to the component of `other`, if that is higher. The result is the component-wise maximum.
     pub fn join(&mut self, other: &Self) {
         for (cluster, version) in other.iter() {
             self.raise(cluster, version);
         }
     }
 
-    /// Returns whether each component of `other` exists in this composite version and is at most as high.
+    /// Returns whether this composite version has each component of `other` with the same or a higher version.
     pub fn covers(&self, other: &Self) -> bool {
         other.iter().all(|(cluster, version)| self.get(cluster).is_some_and(|own| own >= version))
     }
@@ -85,7 +86,8 @@ impl CompositeResourceVersion {
         self.components.binary_search_by(|(name, _)| name.cmp(cluster))
     }
 
-    /// Returns the canonical JSON form. `mark_of` returns the mark of a cluster's incarnation.
+    /// Returns the canonical JSON form. `mark_of` returns the mark that distinguishes a cluster from earlier clusters
+    /// of the same name, if a mark is needed.
     pub(crate) fn json(&self, mark_of: impl Fn(&ClusterName) -> Option<String>) -> String {
         let mut json = String::with_capacity(self.json_len(&mark_of));
         json.push('{');
@@ -112,11 +114,11 @@ impl CompositeResourceVersion {
 }
 
 impl<V: Into<CollectionVersion>> FromIterator<(ClusterName, V)> for CompositeResourceVersion {
-    /// Collects components. The last component of a repeated cluster wins.
+    /// Collects components. If a cluster occurs several times, its last component is used.
     fn from_iter<I: IntoIterator<Item = (ClusterName, V)>>(components: I) -> Self {
         let mut vector = Self::new();
         for (cluster, version) in components {
-            // Components nearly always arrive in the order of names, so the call appends.
+            // Components nearly always arrive in the order of names, so `set` appends to the end.
             vector.set(&cluster, version);
         }
         vector

@@ -4,9 +4,9 @@
 //! v1.<base64url of {"cluster":"a","after":"ns/name","remaining":7}>[.<composite resourceVersion>]
 //! ```
 //!
-//! The composite version keeps its own text form, because encoding it in base64 again would cost a third more bytes. A
-//! token without a composite version is *inconsistent*: a 410 response carries it in `metadata.continue`. The list then
-//! resumes after the last key in the present state, as with a kube-apiserver's tokens with resourceVersion −1
+//! The composite version keeps its own text form, because a second encoding in base64 would cost a third more bytes. A
+//! token without a composite version is *inconsistent*: a 410 response carries such a token in `metadata.continue`. The
+//! list then resumes after the last key in the present state, as with a kube-apiserver's tokens with resourceVersion −1
 //! (`pkg/storage/continue.go`).
 
 use base64::Engine as _;
@@ -19,10 +19,11 @@ use crate::composite::CompositeResourceVersion;
 use crate::decode_error::{Foreign, VersionDecodeError};
 use crate::version_text::TEXT_MAX;
 
-/// The prefix of each token; the digit is the version of the layout.
+/// The prefix of each continue token. The digit is the version of the token's layout.
 const PREFIX: &str = "v1.";
 
-/// The longest key, in bytes: a namespace of 63, a name of 253, and a margin for kinds with longer names.
+/// The longest key (`namespace/name`) in a token, in bytes: a namespace of 63, a name of 253, and a margin for kinds
+/// with longer names.
 const KEY_MAX: usize = 1024;
 
 /// A position between two objects of a merged list. Clusters are ordered by name, and the objects of a cluster by key.
@@ -31,7 +32,7 @@ const KEY_MAX: usize = 1024;
 pub struct Position {
     /// The cluster in which the list resumes. Earlier pages contain all objects of the clusters before it.
     pub cluster: ClusterName,
-    /// The last key of the cluster on earlier pages.
+    /// The last key of this cluster that earlier pages contain.
     pub after: Box<str>,
 }
 
@@ -40,10 +41,10 @@ pub struct Position {
 pub struct ContinueToken {
     /// The start of the next page.
     pub position: Position,
-    /// The number of objects on later pages, if the list has no selectors. The first page counts the objects and later
-    /// pages subtract, so that no page walks over the later objects.
+    /// The number of objects on later pages. `None` for a list with selectors. The first page counts the objects and
+    /// later pages subtract their own objects, so that no page walks over the objects of later pages.
     pub remaining: Option<u64>,
-    /// The composite version of all pages; `None` for an inconsistent token.
+    /// The composite version that all pages share; `None` for an inconsistent token.
     pub version: Option<CompositeResourceVersion>,
 }
 
@@ -53,8 +54,8 @@ pub enum ContinueError {
     /// The text is not a token that Tributary issued. The response is 400.
     #[error("continue key is not valid: {0}")]
     Invalid(&'static str),
-    /// The token's composite version is not usable in this process. The response is 410, with an inconsistent token for
-    /// `position`.
+    /// The token's composite version is not usable in this process. The response is 410, and contains an inconsistent
+    /// token for `position`.
     #[error("the provided continue parameter cannot be honoured here")]
     Foreign {
         /// The position from which the list would have resumed.
@@ -75,7 +76,7 @@ struct ContinueTokenFields {
 }
 
 impl ContinueToken {
-    /// Creates a token that resumes from a position in the present state.
+    /// Creates a token without a composite version. The list resumes from the position in the present state.
     pub fn inconsistent(position: Position) -> Self {
         Self { position, remaining: None, version: None }
     }
@@ -98,7 +99,7 @@ impl ContinueToken {
     /// Decodes a token that a client sent back.
     ///
     /// # Errors
-    /// [`ContinueError`]. An unreadable token never becomes a list from the start.
+    /// [`ContinueError`]. An unreadable token is always an error; it never restarts the list.
     pub fn decode(text: &str, epochs: &Epochs) -> Result<Self, ContinueError> {
         Self::decode_for(text, epochs, |_| true)
     }
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn continue_token_with_an_unknown_epoch_keeps_the_position() {
+    fn continue_token_with_an_unknown_cluster_list_keeps_its_position() {
         let (version, epochs) = large();
         let text = ContinueToken { position: position(), remaining: None, version: Some(version) }.encode(&epochs);
         let error = ContinueToken::decode(&text, &Epochs::default()).unwrap_err();

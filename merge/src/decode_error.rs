@@ -10,8 +10,8 @@ pub enum VersionDecodeError {
     /// The text is not a version that Tributary issued. A list answers 400.
     #[error("not a composite resourceVersion: {0}")]
     Malformed(&'static str),
-    /// The text is well-formed, but this process cannot use the version. A list answers 410, because clients relist
-    /// from scratch only after 410.
+    /// The text is well-formed, but this process cannot use the version. A list answers 410, because only after a 410
+    /// do clients list again without a version.
     #[error(transparent)]
     Foreign(#[from] Foreign),
 }
@@ -19,27 +19,29 @@ pub enum VersionDecodeError {
 /// The reason why this process cannot use a well-formed resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Foreign {
-    /// The version is a number: a cluster's native version, or the integer form of an object's version.
+    /// The version is a number. A number is a cluster's own resourceVersion, or the integer form of an object's version
+    /// (resourceVersion × 10⁴ + cluster index).
     #[error("the resourceVersion is a plain number, which does not identify a cluster")]
     Number,
-    /// The version has this number of unknown clusters, more than the caller tolerates.
+    /// The version contains this number of unknown clusters. The caller tolerates fewer.
     #[error("the resourceVersion names more than {0} clusters that are not configured here")]
     Clusters(usize),
     /// The version is the integer form of an object's version, with the index of an unknown cluster.
     #[error("the resourceVersion has index {0}, which belongs to no cluster here")]
     Index(ClusterIndex),
-    /// The version belongs to a single object whose API server does not number its changes. The version can neither be
-    /// compared nor resumed from.
+    /// The version belongs to a single object whose API server uses resourceVersions that are not numbers. Such a
+    /// version cannot be compared, and no watch can resume from it.
     #[error("the resourceVersion belongs to an object whose server does not number its changes")]
     Opaque,
-    /// The version has a compact form of a later release.
+    /// The version has a compact form that a later release introduced.
     #[error("the resourceVersion has a format that this release does not support")]
     Form,
-    /// The version has the compact form over a list of clusters (epoch) that this process does not have.
+    /// The version has the compact form. It refers to a list of clusters (an epoch, with this number) that this process
+    /// does not have.
     #[error("the resourceVersion belongs to epoch {0:016x}, which is not known here")]
     Epoch(u64),
-    /// The name of a cluster in the version now belongs to a different cluster (the kube-system uid differs). The
-    /// message does not contain the name, because the client may not be allowed to see it.
+    /// A cluster name in the version now belongs to a different cluster (the kube-system uid differs). The message does
+    /// not contain the name, because the client may not be allowed to see the cluster.
     #[error("a cluster of the resourceVersion was replaced by a different cluster")]
     Incarnation(ClusterName),
 }

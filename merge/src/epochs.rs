@@ -1,4 +1,4 @@
-//! The compact form of a composite resourceVersion, and the lists of clusters to which compact versions refer.
+//! The compact form of a composite resourceVersion, and the lists of clusters (epochs) to which compact versions refer.
 //!
 //! ```text
 //! c1.<base64url of: epoch (8 bytes, big-endian), then for each cluster of the epoch's list in order of names
@@ -9,13 +9,13 @@
 //!
 //! The base64url alphabet has no dot, so no JSON form has this prefix. An *epoch* is the first 64 bits of SHA-256 over
 //! the sorted list of (name, kube-system uid). Replicas that serve the same clusters compute the same epoch without
-//! communication, and a cluster that takes over a name changes the epoch. 1,000 clusters at revisions below 2³⁵ take
-//! 6.7 KB.
+//! communication. If a different cluster takes over a name, the epoch changes. 1,000 clusters at revisions below 2³⁵
+//! take 6.7 KB.
 //!
 //! A cluster whose uid is unknown has an empty uid in the list, so that one such cluster does not force the long JSON
 //! form for all clusters. The cluster's component then identifies the cluster by name only, as in the JSON form. When
 //! the uid becomes known, or is no longer known, earlier components of the cluster are refused like those of a replaced
-//! cluster, because its identity cannot be verified. Versions without that cluster remain valid.
+//! cluster, because the identity of the cluster cannot be verified. Versions without that cluster remain valid.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,22 +30,23 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, ResourceVersion};
 use crate::composite::CompositeResourceVersion;
 use crate::decode_error::{Foreign, VersionDecodeError};
 
-/// The prefix of the compact form; the digit is the version of the layout.
+/// The prefix of the compact form. The digit is the version of the form's layout.
 const PREFIX: &str = "c1.";
 
-/// The maximum number of lists in memory. 64: clusters join and leave at most every few minutes, and a version is
-/// usable as long as the log's history, for minutes.
+/// The maximum number of lists of clusters in memory. 64: clusters join and leave at most every few minutes. A version
+/// is usable for minutes, as long as the log keeps its history.
 pub const LISTS_MAX: usize = 64;
 
-/// The time for which the JSON form marks the versions of a cluster that took over a name. One hour: informers renew
-/// their versions each minute, and a replica that has not connected to the new cluster writes no marks.
+/// The time after a cluster took over a name for which the JSON form marks the cluster's versions. One hour: informers
+/// renew their versions each minute. A replica that has not connected to the new cluster writes no marks.
 const MARKED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The minimum time between two replacements of a cluster, in seconds. A shorter time can be a clock adjustment.
+/// The minimum time between two replacements of a cluster, in seconds. If the clock shows a shorter time, the clock may
+/// have been adjusted.
 const REPLACEMENT_INTERVAL_MIN: u64 = 5;
 
-/// The current and earlier lists of clusters that compact versions may refer to, and the clusters whose versions the
-/// JSON form marks.
+/// The current and earlier lists of clusters to which compact versions may refer. Also records the clusters whose
+/// versions the JSON form marks.
 ///
 /// Versions stay valid across a restart if the serialized value is written to the data directory after each
 /// [`update`](Epochs::update). Sharing in an `Arc` is cheap.
@@ -54,11 +55,12 @@ const REPLACEMENT_INTERVAL_MIN: u64 = 5;
 pub struct Epochs {
     /// The lists of clusters, newest first.
     lists: VecDeque<Arc<Epoch>>,
-    /// The time at which a cluster with a different uid took over the name, in seconds since 1970.
+    /// For each name that a different cluster (with a different uid) has taken over: the time of the change, in seconds
+    /// since 1970.
     replaced: BTreeMap<ClusterName, u64>,
 }
 
-/// The form of the file in the data directory. Without replaced clusters, the file contains only the lists, as in
+/// The serialized form in the data directory. Without replaced clusters, the file contains only the lists, as in
 /// earlier releases.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
@@ -89,7 +91,7 @@ impl From<Epochs> for EpochsFile {
 #[serde(from = "Vec<(ClusterName, String)>", into = "Vec<(ClusterName, String)>")]
 struct Epoch {
     id: u64,
-    /// Names and kube-system uids, sorted by name; an unknown uid is empty.
+    /// Names and kube-system uids of the clusters, sorted by name. An unknown uid is empty.
     members: Vec<(ClusterName, String)>,
 }
 
@@ -99,7 +101,7 @@ impl From<Vec<(ClusterName, String)>> for Epoch {
         members.dedup_by(|later, kept| later.0 == kept.0);
         let mut hash = Sha256::new();
         for part in members.iter().flat_map(|(name, uid)| [name.as_str(), uid]) {
-            // The length prefix prevents different lists from having the same bytes.
+            // The length of each part is hashed as well, so that different lists never have the same bytes.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -120,7 +122,7 @@ impl Epoch {
         Some(&self.members[at].1)
     }
 
-    /// Packs a composite version; `None` if the list lacks one of its clusters.
+    /// Packs a composite version into the compact form. `None` if this list lacks a cluster of the version.
     fn pack(&self, vector: &CompositeResourceVersion) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(8 + 6 * self.members.len());
         bytes.extend(self.id.to_be_bytes());
@@ -140,9 +142,11 @@ impl Epoch {
 }
 
 impl Epochs {
-    /// Makes `clusters` the current list of (name, kube-system uid), and returns whether the list has changed. The
-    /// order does not matter, and an unknown uid is empty. Call this function once per change of the configuration
-    /// instead of once per cluster, because at most [`LISTS_MAX`] lists are stored.
+    /// Makes `clusters` the current list of (name, kube-system uid). Returns whether the list has changed. The order
+    /// does not matter, and an unknown uid is empty.
+    ///
+    /// Call this function once per change of the configuration instead of once per cluster, because at most
+    /// [`LISTS_MAX`] lists are stored.
     pub fn update(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>) -> bool {
         let epoch = Arc::new(Epoch::from(clusters.into_iter().collect::<Vec<_>>()));
         if self.lists.front() == Some(&epoch) {
@@ -154,7 +158,7 @@ impl Epochs {
         true
     }
 
-    /// Updates the list like [`update`](Epochs::update), and records each name that a cluster with a different uid has
+    /// Updates the list like [`update`](Epochs::update). Also records each name that a cluster with a different uid has
     /// taken over. The JSON form [marks](Epochs::mark_of) the versions of those clusters for an hour.
     pub fn update_at(&mut self, clusters: impl IntoIterator<Item = (ClusterName, String)>, now: SystemTime) -> bool {
         let clusters: Vec<_> = clusters.into_iter().collect();
@@ -170,8 +174,8 @@ impl Epochs {
         self.update(clusters) | (self.replaced != before)
     }
 
-    /// Records that a different cluster took over a name at the time `at`, even if its uid is unknown. The JSON form
-    /// [marks](Epochs::mark_of) its versions for an hour.
+    /// Records that a different cluster took over a name at the time `at`, even if the new cluster's uid is unknown.
+    /// The JSON form [marks](Epochs::mark_of) the new cluster's versions for an hour.
     pub fn record_replacement(&mut self, cluster: &ClusterName, at: SystemTime, now: SystemTime) {
         let (at, now) = (seconds(at), seconds(now));
         let is_known = self.replaced.get(cluster).is_some_and(|known| *known + REPLACEMENT_INTERVAL_MIN > at);
@@ -180,13 +184,15 @@ impl Epochs {
         }
     }
 
-    /// Returns the mark that identifies a cluster's incarnation in the JSON form: eight hexadecimal digits of SHA-256
-    /// over the uid. Returns `None` if no other cluster had the name within the last hour.
+    /// Returns the mark that distinguishes a cluster from earlier clusters of the same name in the JSON form: eight
+    /// hexadecimal digits of SHA-256 over the uid. Returns `None` if no other cluster had the name within the last
+    /// hour.
     pub fn mark_of(&self, cluster: &ClusterName) -> Option<String> {
         self.replaced.contains_key(cluster).then(|| mark(self.current_uid_of(cluster).unwrap_or_default()))
     }
 
-    /// Checks by its mark that a component of the JSON form belongs to the cluster that has the name now.
+    /// Checks that a component of the JSON form belongs to the cluster that has the name now. The component's mark
+    /// identifies its cluster.
     ///
     /// # Errors
     /// [`Foreign::Incarnation`].
@@ -198,7 +204,8 @@ impl Epochs {
         if is_current { Ok(()) } else { Err(Foreign::Incarnation(cluster.clone())) }
     }
 
-    /// Returns a cluster's uid in the newest list that contains the cluster; empty if the uid was unknown.
+    /// Returns the uid of a cluster. Reads the newest list that contains the cluster. The result is empty if the uid
+    /// was unknown.
     pub fn uid_of(&self, cluster: &ClusterName) -> Option<&str> {
         self.lists.iter().find_map(|epoch| epoch.uid(cluster))
     }
@@ -222,8 +229,9 @@ impl Epochs {
         self.lists.front().map(|epoch| epoch.id)
     }
 
-    /// Encodes the compact form over the newest list that contains all clusters of the composite version. A cluster
-    /// that was just removed is in an older list. Returns `None` if no list contains all clusters.
+    /// Encodes a composite version in the compact form. The form refers to the newest list that contains all clusters
+    /// of the version. If a cluster was just removed, that list is not the current list. Returns `None` if no list
+    /// contains all clusters.
     ///
     /// Cost: O(clusters); list and composite version are both sorted by name.
     pub(crate) fn encode(&self, vector: &CompositeResourceVersion) -> Option<String> {
@@ -438,9 +446,10 @@ mod tests {
         assert_eq!((epochs.uid_of(&name(7)), epochs.uid_of(&name(300))), (Some(""), None));
     }
 
-    /// The uid that becomes known may belong to a different cluster than the earlier versions.
+    /// The uid was unknown when the client received its version. When the uid becomes known, the version may belong to
+    /// a different cluster.
     #[test]
-    fn component_without_uid_is_refused_once_the_uid_is_known() {
+    fn version_of_a_cluster_without_uid_is_refused_once_the_uid_is_known() {
         let mut epochs = Epochs::default();
         let uid = |index: usize, unknown: &str| if index == 7 { unknown.to_owned() } else { format!("uid-{index}") };
         epochs.update((0..300).map(|index| (name(index), uid(index, ""))));
@@ -463,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_round_trip_through_the_data_directory() {
+    fn cluster_lists_round_trip_through_the_data_directory() {
         let mut epochs = epochs(3);
         epochs.update([(name(9), "u".to_owned())]);
         let text = serde_json::to_string(&epochs).unwrap();
@@ -488,8 +497,8 @@ mod tests {
         assert_eq!(decode(&text(&[2, 0, 0, 7])), Ok(part));
         for rest in [
             &[2][..],
-            // In order: a part for a cluster without a component, for no cluster, for revision zero, repeated,
-            // unordered, truncated, and with too many changes.
+            // The parts of revisions are invalid for these reasons, in order: for a cluster without a component, for no
+            // cluster, for revision zero, repeated, unordered, truncated, and with too many changes.
             &[2, 0, 1, 1],
             &[2, 0, 2, 1],
             &[1, 0, 0, 1],

@@ -6,34 +6,35 @@ use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
 
 /// Selects the objects of a list or watch.
 ///
-/// The result may depend only on the cluster, the key, the labels and the selectable fields. The log records a
-/// same-named object of a different cluster only for changes of these.
+/// The result may depend only on the cluster, the key, the labels and the selectable fields. The reason: only for
+/// changes of these, the log records which other clusters have an object of the same name.
 pub trait ObjectFilter {
     /// Returns whether the filter selects an object of a cluster.
     fn matches(&self, cluster: &ClusterName, object: &Object) -> bool;
 
-    /// Returns whether the filter can select an object of this cluster. Walks skip other clusters, and a watch is not
-    /// refused because the log lacks events of a cluster that its filter excludes.
+    /// Returns whether the filter can select an object of this cluster. A walk over the objects skips all other
+    /// clusters. A watch also resumes if the log lacks events of a cluster that its filter excludes.
     fn wants_cluster(&self, cluster: &ClusterName) -> bool {
         let _ = cluster;
         true
     }
 
-    /// Returns the cost of evaluating the filter for an object, in bytes of text that could be copied in the same time.
-    /// Walks are split into steps of bounded cost.
+    /// Returns the cost of evaluating the filter for an object. The unit is bytes of text that could be copied in the
+    /// same time. Walks over many objects are split into steps of bounded cost.
     fn cost(&self, object: &Object) -> usize {
         let _ = object;
         Filter::COST_PER_OBJECT
     }
 
-    /// Returns a scope that contains all matching objects. A smaller scope makes walks shorter and decides no match.
+    /// Returns a scope (for example a namespace) that contains all matching objects. A small scope makes walks shorter.
+    /// The scope alone does not make an object match.
     fn scope(&self) -> Scope<'_> {
         Scope::default()
     }
 
-    /// Returns a key behind which the cluster's next matching object lies, if many unwanted objects are between. The
-    /// walk then jumps behind that key. A jump makes walks shorter and decides no match; it costs about as much as
-    /// evaluating 16 objects.
+    /// Returns a key that lies before the cluster's next matching object, if many unwanted objects lie between. The
+    /// walk then jumps behind that key. A jump makes walks shorter and does not decide about any match. It costs about
+    /// as much as evaluating 16 objects.
     fn skip_to_key(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let _ = (cluster, unwanted);
         None

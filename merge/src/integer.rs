@@ -1,13 +1,14 @@
 //! The integer form of an object's resourceVersion: `native × 10⁴ + index`, for clients that parse versions as numbers.
+//! `native` is the resourceVersion in the object's cluster, and `index` identifies the cluster.
 //!
-//! Integers are comparable within a cluster and contain the index of the object's cluster. A merged watch cannot resume
-//! from an integer alone, so lists, bookmarks and continue tokens stay composite.
+//! Integers are comparable within a cluster. A merged watch cannot resume from an integer alone, so lists, bookmarks
+//! and continue tokens stay composite.
 
 use std::fmt;
 
 use tributary_apimachinery::ResourceVersion;
 
-/// The number of clusters that the integer form can distinguish, and the factor of the native version.
+/// The number of clusters that the integer form can distinguish. It is also the factor of the native version.
 pub const CLUSTERS_MAX: u16 = 10_000;
 
 /// A cluster's number in the integer form, 0 to 9999: `UpstreamCluster.spec.index`, unique and never reused.
@@ -34,7 +35,7 @@ pub enum IntegerError {
 }
 
 impl ClusterIndex {
-    /// Checks and wraps an index.
+    /// Creates a cluster index from a number.
     ///
     /// # Errors
     /// [`IntegerError::Index`] above 9999.
@@ -42,15 +43,16 @@ impl ClusterIndex {
         if index < CLUSTERS_MAX { Ok(Self(index)) } else { Err(IntegerError::Index(index)) }
     }
 
-    /// Returns the index as a number.
+    /// Returns the cluster's index as a number.
     pub fn get(self) -> u16 {
         self.0
     }
 }
 
 impl IntegerResourceVersion {
-    /// The highest native version with an integer form for each index: 9.2 × 10¹⁴. An etcd with 10,000 changes a second
-    /// reaches this version after 2,900 years. A store that derives versions from the time may already exceed it.
+    /// The highest native version with an integer form, for every index: 9.2 × 10¹⁴. An etcd with 10,000 changes a
+    /// second reaches this version after 2,900 years. A store that derives versions from the time may already exceed
+    /// this version.
     pub const VERSION_MAX: ResourceVersion =
         ResourceVersion((i64::MAX as u64 - (CLUSTERS_MAX as u64 - 1)) / CLUSTERS_MAX as u64);
 

@@ -1,4 +1,4 @@
-//! The item form: a composite resourceVersion with a single component, as objects in lists carry it.
+//! The item form: a composite resourceVersion with a single component, which each object of a merged list carries.
 //!
 //! A list of 10,000 objects contains 10,000 item forms, so the encoder encodes the part that depends on the cluster
 //! once. Base64 maps three bytes to four letters, and whole groups of `{"cluster1":"` never change.
@@ -14,12 +14,12 @@ const MARK_LEN: usize = 8;
 /// Encodes the versions of a cluster's objects in the item form.
 #[derive(Clone, Debug)]
 pub struct ItemEncoder {
-    /// The base64 text of the whole groups before the digits.
+    /// The base64 text of the whole groups of three bytes before the digits of the version.
     head: Box<str>,
-    /// The bytes before the digits that do not fill a base64 group, and their number.
+    /// The bytes before the digits that do not fill a whole base64 group, and the number of these bytes.
     rest: [u8; 2],
     rest_len: usize,
-    /// The bytes after the digits.
+    /// The bytes after the digits of the version.
     tail: Box<[u8]>,
 }
 
@@ -29,7 +29,8 @@ impl ItemEncoder {
         Self::marked(cluster, None)
     }
 
-    /// Creates the encoder of a cluster whose versions have a [mark](crate::Epochs::mark_of) of eight bytes.
+    /// Creates the encoder of a cluster that has recently taken over its name. Its versions carry a
+    /// [mark](crate::Epochs::mark_of) of eight bytes.
     pub fn marked(cluster: &ClusterName, mark: Option<&str>) -> Self {
         let before = format!("{{\"{cluster}\":\"");
         let (head, tail) = before.as_bytes().split_at(before.len() / 3 * 3);
@@ -40,7 +41,7 @@ impl ItemEncoder {
         Self { head, rest, rest_len, tail: after.into_bytes().into() }
     }
 
-    /// Returns whether the encoded versions have a mark.
+    /// Returns whether the encoded versions carry a mark.
     pub fn is_marked(&self) -> bool {
         self.tail.len() > 2
     }
@@ -55,7 +56,7 @@ impl ItemEncoder {
         let whole = end + self.tail.len();
         plain[end..whole].copy_from_slice(&self.tail);
         let mut encoded = [0; 44];
-        // The buffer is as large as the longest text, and base64 is ASCII.
+        // The buffer is as large as the longest text, so the encoding cannot fail. base64 is ASCII.
         let length = URL_SAFE_NO_PAD.encode_slice(&plain[..whole], &mut encoded).unwrap_or(0);
         out.push_str(&self.head);
         out.push_str(std::str::from_utf8(&encoded[..length]).unwrap_or_default());
@@ -74,7 +75,7 @@ pub fn item(cluster: &ClusterName, version: ResourceVersion) -> String {
     ItemEncoder::new(cluster).encode(version)
 }
 
-/// Writes a number in decimal to the front of `out` and returns its length.
+/// Writes a number in decimal to the front of `out`. Returns the number of digits.
 fn write_digits(mut number: u64, out: &mut [u8]) -> usize {
     let length = number.checked_ilog10().unwrap_or(0) as usize + 1;
     for digit in out[..length].iter_mut().rev() {

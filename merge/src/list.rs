@@ -1,8 +1,8 @@
 //! A merged list: the snapshots of several clusters one after the other, in chunks.
 //!
 //! Clusters are ordered by name, and the objects of a cluster by key. The cursor owns its snapshots and a position,
-//! never a vector of objects. Each chunk seeks its start again, so a slow client's list of a million objects costs two
-//! words.
+//! never a vector of objects. Each chunk seeks its start again. So while a slow client reads a list of a million
+//! objects, the list occupies only two words.
 //!
 //! The head of a page contains the start of the next page, so the search for the end of the page precedes the first
 //! byte. With a selector that matches few objects, the search walks over all objects. [`OpeningList`] therefore splits
@@ -22,8 +22,8 @@ pub struct ListPage {
     pub start: Option<Position>,
     /// The maximum number of objects in the page; 0 for no limit.
     pub limit: usize,
-    /// The number of objects behind `start`, if the continue token contains the number and the list has the token's
-    /// snapshots.
+    /// The number of objects behind `start`. Known only if the continue token contains the number, and the list reads
+    /// the same snapshots as the pages before.
     pub remaining: Option<u64>,
 }
 
@@ -42,11 +42,11 @@ pub struct ListCursor<F> {
 #[derive(Clone, Default)]
 struct SnapshotPosition {
     at: usize,
-    /// The last visited key of the snapshot; `None` at the beginning.
+    /// The last visited key of the current snapshot; `None` at its beginning.
     after: Option<Box<str>>,
 }
 
-/// The continuation of a walk after a visited object.
+/// Where a walk continues after it has visited an object.
 enum Visited {
     Next,
     /// The walk jumps behind this key.
@@ -55,7 +55,7 @@ enum Visited {
 }
 
 impl Visited {
-    /// Returns the continuation after an object that the filter does not match.
+    /// Returns where the walk continues after an object that the filter does not match.
     fn unwanted(filter: &impl ObjectFilter, cluster: &ClusterName, object: &Object) -> Self {
         filter.skip_to_key(cluster, object).map_or(Self::Next, Self::Skip)
     }
@@ -82,7 +82,7 @@ impl SnapshotPosition {
         ControlFlow::Continue(())
     }
 
-    /// Visits the objects of the current cluster like [`walk`](Self::walk), and moves to the beginning of the next
+    /// Visits the objects of the current cluster like [`walk`](Self::walk), and then moves to the beginning of the next
     /// cluster.
     fn walk_cluster<'a>(
         &mut self,
@@ -111,9 +111,10 @@ impl SnapshotPosition {
     }
 }
 
-/// Decides for a walk over a filter's scope which objects match. A filter that matches a whole namespace is evaluated
-/// once per cluster, because the walk visits only matching objects. Evaluating such a filter for each of 100 objects
-/// took 34,000 of the 3.9 million instructions of their list, and 45,000 for a client that may see only some clusters.
+/// Decides, during a walk over a filter's scope, which objects match. If a filter matches a whole namespace, it is
+/// evaluated once per cluster, because the walk visits only matching objects. Otherwise evaluating the filter for each
+/// of 100 objects took 34,000 of the 3.9 million instructions of their list, and 45,000 for a client that may see only
+/// some clusters.
 struct FilterExtent<'a, F> {
     filter: &'a F,
     is_whole: bool,
@@ -130,8 +131,8 @@ impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
         if !self.is_whole {
             return self.filter.matches(cluster, object);
         }
-        // A list stores its cluster names in one allocation, so equal pointers mean the same cluster. A different
-        // pointer costs another evaluation.
+        // All cluster names of a list are in one allocation, so equal pointers mean the same cluster. A different
+        // pointer only costs another evaluation.
         let is_known = self.cluster.is_some_and(|known| std::ptr::eq(known, cluster));
         if !is_known {
             self.cluster = self.filter.wants_cluster(cluster).then_some(cluster);
@@ -140,29 +141,29 @@ impl<'a, F: ObjectFilter> FilterExtent<'a, F> {
     }
 }
 
-/// A list before its first chunk, during the search for the end of the page.
+/// A list that is being opened: the search for the end of the page precedes the first chunk.
 pub struct OpeningList<F> {
     cursor: ListCursor<F>,
     limit: usize,
-    /// The number of objects behind the page's start, if the continue token contains it.
+    /// The number of objects behind the page's start, if the continue token contains this number.
     total: Option<u64>,
     position: SnapshotPosition,
     goal: SearchGoal,
 }
 
 enum SearchGoal {
-    /// The last object of the page, after `left` more matching objects.
+    /// Searches for the last object of the page, which follows `left` more matching objects.
     Last { left: usize },
-    /// An object behind the last object of the page.
+    /// Searches for an object behind the last object of the page.
     Next { last: Position },
-    /// The number of objects from the page's start on.
+    /// Counts the objects from the page's start on.
     Total { counted: u64 },
 }
 
 impl<F: ObjectFilter> OpeningList<F> {
-    /// Begins to open a list over snapshots in the order of their clusters' names.
+    /// Begins to open a list over snapshots, which are in the order of their clusters' names.
     ///
-    /// A cluster that has left since the continue token was issued is skipped, and the list resumes in the next
+    /// If the cluster of the start position has left since the continue token was issued, the list resumes in the next
     /// cluster.
     pub fn new(snapshots: ClusterSnapshots, filter: F, page: ListPage) -> Self {
         let position =
@@ -185,7 +186,7 @@ impl<F: ObjectFilter> OpeningList<F> {
         let mut left = bytes_max;
         if !matches!(self.goal, SearchGoal::Total { .. }) {
             match self.seek_end(&mut left) {
-                // The search found no object behind the page, so the page is the last.
+                // No object lies behind the page, so the page is the last page.
                 ControlFlow::Continue(()) => return ControlFlow::Break(self.cursor),
                 ControlFlow::Break(()) if self.cursor.continue_at.is_none() => return ControlFlow::Continue(self),
                 ControlFlow::Break(()) => {}
@@ -231,7 +232,7 @@ impl<F: ObjectFilter> OpeningList<F> {
     }
 
     /// Counts the objects of the namespace from the page's start on. Returns `None` if the budget `left` is spent
-    /// before the end.
+    /// before the end of the namespace.
     fn count(&mut self, left: &mut usize) -> Option<u64> {
         let Self {
             cursor: ListCursor { snapshots, filter, .. }, position, goal: SearchGoal::Total { counted }, ..
@@ -260,7 +261,7 @@ impl<F: ObjectFilter> OpeningList<F> {
 }
 
 impl<F: ObjectFilter> ListCursor<F> {
-    /// Opens a list without interruption.
+    /// Opens a list in one step.
     ///
     /// Cost: none without a limit. With a limit, a walk to the end of the page and, with selectors, to the next
     /// matching object. [`OpeningList`] splits this walk into steps.
@@ -289,8 +290,8 @@ impl<F: ObjectFilter> ListCursor<F> {
         &self.snapshots
     }
 
-    /// Returns whether the remaining objects of the page have more than `bytes` bytes. With selectors the result is
-    /// unknown: `None`.
+    /// Returns whether the texts of the remaining objects of the page have more than `bytes` bytes. With selectors the
+    /// result is unknown: `None`.
     ///
     /// Cost: O(1) for each object until the result is known.
     pub fn exceeds(&self, bytes: usize) -> Option<bool> {
@@ -305,10 +306,11 @@ impl<F: ObjectFilter> ListCursor<F> {
         }))
     }
 
-    /// Visits the next objects until they have more than `bytes_max` bytes together, and returns whether more objects
-    /// may follow.
+    /// Visits the next objects until they have more than `bytes_max` bytes together. Returns whether more objects may
+    /// follow.
     ///
-    /// The cost of evaluating the filter counts too, so that a chunk with few matching objects does not take long.
+    /// The cost of evaluating the filter is added to the bytes, so that a chunk with few matching objects does not take
+    /// long.
     pub fn next_chunk(&mut self, bytes_max: usize, mut visit: impl FnMut(&ClusterName, &Arc<Object>)) -> bool {
         let Self { snapshots, filter, position, left, .. } = self;
         let (mut bytes, mut wanted) = (0, FilterExtent::new(filter));

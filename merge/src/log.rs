@@ -1,4 +1,5 @@
-//! The merged log of a resource: the changes in all clusters, in a single order for all watches. A value.
+//! The merged log of a resource: the changes in all clusters, in a single order for all watches. The log is a plain
+//! value.
 //!
 //! ```text
 //!   oldest                                                                   head
@@ -9,8 +10,8 @@
 //! ```
 //!
 //! *Entries* contain the changes. A change has its object before and after. A join, a leave, a relist and a reset of a
-//! cluster are one entry each, a *boundary*. A boundary has the state before it, and the differences that the cluster
-//! did not send as events. All watches read the same differences.
+//! cluster are one entry each, a *boundary*. A boundary has the cluster's state before it, and the differences that the
+//! cluster did not send as events. All watches read the same differences.
 //!
 //! *Marks* are, per cluster, the positions of its events and its version after each event. The composite version at a
 //! position consists of each cluster's newest mark before the position, so entries store no composite version. The log
@@ -39,7 +40,7 @@ use history::{DeletionCountScope, History, Mark};
 use names::Names;
 pub use past::PastState;
 
-/// Each cluster's latest snapshot, in the order of the clusters' names. A clone increments one reference count.
+/// Each cluster's latest snapshot, in the order of the clusters' names. Cloning only increments a reference count.
 pub type ClusterSnapshots = Arc<Vec<(ClusterName, Snapshot)>>;
 
 /// The limits of each cluster's history in the log.
@@ -49,16 +50,19 @@ pub struct LogConfig {
     /// at 20 changes a second. A change counts with the larger of the object before it and the object after it. A
     /// boundary (a join, leave, relist or reset) counts with the objects that it replaced.
     ///
-    /// The largest boundary is not counted, and the newest boundary is stored at any size. Connected clients can then
-    /// read the boundary instead of relisting, even if small boundaries follow, such as the return of a cluster.
+    /// The largest boundary is not counted, and the newest boundary is stored at any size. So connected clients can
+    /// read the boundary instead of listing again. This holds even if small boundaries follow, such as the return of a
+    /// cluster.
     pub history_bytes_max: usize,
     /// The maximum age of an entry. 5 minutes: a client that lost its connection reconnects within seconds, and a
     /// client that is being redeployed within minutes. etcd's default compaction interval is five minutes too.
     pub history_age_max: Duration,
-    /// The number of a cluster's changes that are stored even if they are old or occupy up to twice
-    /// [`history_bytes_max`](Self::history_bytes_max). Joins, leaves, relists and resets do not count. Without the
-    /// minimum, a few objects near etcd's limit of 1.5 MiB, or a quiet hour, would make each client relist that lost
-    /// its connection. The watch cache of kube-apiserver never shrinks below 100 entries either.
+    /// The minimum number of a cluster's changes that are stored even if they are old, or occupy up to twice
+    /// [`history_bytes_max`](Self::history_bytes_max). Joins, leaves, relists and resets do not count.
+    ///
+    /// Without this minimum, every client that lost its connection would have to list again in two cases: after changes
+    /// of a few objects near etcd's limit of 1.5 MiB, and after a quiet hour. The watch cache of kube-apiserver never
+    /// shrinks below 100 entries either.
     pub history_entries_min: usize,
 }
 
@@ -68,27 +72,28 @@ impl Default for LogConfig {
     }
 }
 
-/// A version at a point in the log: all entries before `position`, and the changes up to `component` of the entry at
-/// `position`. Equal values of one log have equal composite versions, so the encoded text can be cached under this key.
+/// A version at a point in the log. It includes all entries before `position`, and the changes up to `component` of the
+/// entry at `position`. Equal values of one log have equal composite versions, so this value is the cache key of the
+/// encoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogVersion {
     pub(crate) position: u64,
     pub(crate) component: Option<CollectionVersion>,
 }
 
-/// The error for a version from which a watch cannot resume, because the log lacks later changes of one cluster.
+/// The error for a version from which a watch cannot resume: the log lacks changes of one cluster after that version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version of cluster {cluster}: {requested} ({})", oldest.unwrap_or_default())]
 pub struct TooOld {
     /// The cluster whose component is too old.
     pub cluster: ClusterName,
-    /// The requested component.
+    /// The cluster's component in the requested version.
     pub requested: CollectionVersion,
-    /// The oldest component that can be resumed; `None` if the log does not contain the cluster.
+    /// The oldest component from which a watch can resume. `None` if the log does not contain the cluster.
     pub oldest: Option<CollectionVersion>,
 }
 
-/// The reason why there is no snapshot at a composite version.
+/// The reason why the log has no snapshot at a composite version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The past state has been evicted. The response is 410.
@@ -99,7 +104,7 @@ pub enum SnapshotError {
     TooNew {
         /// The cluster whose component is too new.
         cluster: ClusterName,
-        /// The requested component.
+        /// The cluster's component in the requested version.
         requested: CollectionVersion,
         /// The cluster's current component.
         current: CollectionVersion,
@@ -113,26 +118,27 @@ pub struct Log {
     latest: ClusterSnapshots,
     entries: BTreeMap<u64, LogEntry>,
     next: u64,
-    /// The position behind the newest entry; later marks are progress without a change.
+    /// The position behind the newest entry. Later marks are only versions that clusters reached without a change.
     quiet_since: u64,
     histories: BTreeMap<ClusterName, History>,
     names: Names,
     /// The number of keys (`namespace/name`) that exist in several clusters.
     repeated_names: usize,
-    /// The position behind the newest evicted event.
+    /// The position behind the newest of all evicted events.
     evicted_before: u64,
     /// The position behind the newest event of all clusters that left and were dropped.
     dropped_before: u64,
-    /// The number of clusters that left and were dropped.
+    /// The number of clusters that were dropped from the log after they had left.
     drops: u64,
-    /// The namespaces whose deletions count in the versions of clients.
+    /// The namespaces in which clients' versions count the deletions of a revision.
     counts: DeletionCountScope,
 }
 
 // Methods that read the log.
 
-/// The maximum number of changes in a search for a deleted object. 10,000 changes take well below a millisecond and
-/// cover the last seconds of a busy fleet. Writes that refer to a deleted object arrive within that time.
+/// The maximum number of changes that a search for a deleted object visits. 10,000 changes take well below a
+/// millisecond and cover the last seconds of a busy fleet. Writes that refer to a deleted object arrive within that
+/// time.
 const DELETION_SEARCH_MAX: usize = 10_000;
 
 impl Log {
@@ -144,10 +150,11 @@ impl Log {
     /// Creates an empty log of a single namespace, for clients whose versions may come from a log of all namespaces, in
     /// this process or at a different replica.
     ///
-    /// A log of all namespaces counts the deletions of a revision in all namespaces, and the first two deletions may be
-    /// in other namespaces. After a part of a revision, this log therefore repeats all its deletions of that revision,
-    /// even a single one. The reverse direction is safe: a number of deletions in one namespace implies at least that
-    /// number in all namespaces.
+    /// A version may count how many deletions of a revision the client has received. A log of all namespaces counts the
+    /// deletions in all namespaces, and the first two deletions may be in other namespaces. A client whose version
+    /// contains such a count therefore receives all deletions of that revision again from this log, even a single
+    /// deletion. The reverse direction is safe: a number of deletions in one namespace implies at least that number in
+    /// all namespaces.
     pub fn for_namespace(config: LogConfig) -> Self {
         Self { counts: DeletionCountScope::AllNamespaces, ..Self::new(config) }
     }
@@ -169,7 +176,8 @@ impl Log {
     }
 
     /// Returns the position behind the newest change, join, leave, relist or reset. Between this position and
-    /// [`position`](Self::position), clusters only reported progress, and watches have no event to send.
+    /// [`position`](Self::position), clusters have only reached new versions without changes, so watches have no event
+    /// to send.
     pub fn quiet_since(&self) -> u64 {
         self.quiet_since
     }
@@ -189,7 +197,7 @@ impl Log {
         self.entries.is_empty()
     }
 
-    /// Returns the size of the history of all clusters, in bytes, including the objects that may exist only in the
+    /// Returns the size of the history of all clusters, in bytes. The size includes objects that may exist only in the
     /// history.
     pub fn history_bytes(&self) -> usize {
         self.histories.values().map(|history| history.bytes).sum()
@@ -244,7 +252,7 @@ impl Log {
         Some(vector)
     }
 
-    /// Iterates over the entries from a position on, with their positions.
+    /// Iterates over the entries from a position on. Each item has the entry and its position.
     pub(crate) fn entries_from(&self, position: u64) -> impl Iterator<Item = (u64, &LogEntry)> {
         self.entries.range(position..).map(|(seq, entry)| (*seq, entry))
     }
@@ -258,7 +266,7 @@ impl Log {
         self.histories.keys()
     }
 
-    /// Returns whether the log has an entry or a version of a cluster.
+    /// Returns whether the log contains an entry or a version of a cluster.
     pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
         self.histories.contains_key(cluster)
     }
@@ -267,17 +275,17 @@ impl Log {
         self.histories.get(cluster)?.component_before(position)
     }
 
-    /// Returns whether a cluster has, or had, an event in the positions `from..to`.
+    /// Returns whether a cluster has an event in the positions `from..to`. Evicted events count, too.
     pub(crate) fn has_events(&self, cluster: &ClusterName, from: u64, to: u64) -> bool {
         self.histories.get(cluster).is_some_and(|history| history.has_events(from, to))
     }
 
-    /// Returns the position after a cluster's newest event in `from..to`, present or evicted.
+    /// Returns the position after a cluster's newest event in `from..to`. Evicted events count, too.
     pub(crate) fn events_end(&self, cluster: &ClusterName, from: u64, to: u64) -> Option<u64> {
         self.histories.get(cluster)?.events_end(from, to)
     }
 
-    /// Returns the position behind the newest event of all dropped clusters.
+    /// Returns the position behind the newest event of all clusters that left and were dropped.
     pub(crate) fn dropped_before(&self) -> u64 {
         self.dropped_before
     }
@@ -286,9 +294,9 @@ impl Log {
         self.drops
     }
 
-    /// Returns the clusters with evicted events at or after this position, and the position after the newest such
-    /// event. `None` if that is unknown: a cluster was dropped since `drops`, and may have left at or after this
-    /// position.
+    /// Returns the clusters with evicted events at or after this position. Each item also has the position after the
+    /// cluster's newest such event. Returns `None` if the clusters are unknown: a cluster was dropped since `drops`
+    /// clusters had been dropped, and it may have left at or after this position.
     pub(crate) fn evicted_from(&self, position: u64, drops: u64) -> Option<Vec<(&ClusterName, u64)>> {
         if position >= self.evicted_before {
             return Some(Vec::new());
@@ -304,8 +312,8 @@ impl Log {
 // Methods that change the log.
 
 impl Log {
-    /// Adds a cluster: open watches receive its objects as ADDED. If the log already contains the cluster, the call is
-    /// a relist.
+    /// Adds a cluster. Open watches receive the cluster's objects as ADDED. If the log already contains the cluster,
+    /// the call is a relist.
     pub fn join(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_some() {
             return self.relist(cluster, snapshot, now);
@@ -318,7 +326,7 @@ impl Log {
     }
 
     /// Adds a different cluster under the name of a cluster that has [left](Self::leave). Clients cannot resume from
-    /// versions of the former cluster.
+    /// versions of the cluster that left.
     pub fn join_successor(&mut self, cluster: &ClusterName, snapshot: Snapshot, now: Duration) {
         if self.snapshot(cluster).is_some() {
             return self.reset(cluster, snapshot, now);
@@ -327,8 +335,8 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Join(left), Some(snapshot), now);
     }
 
-    /// Returns the departure of a cluster, computed from its last state and component. `None` if the cluster never
-    /// left, or its leave has been evicted.
+    /// Returns the version at which a cluster left, for its return. The result is computed from the cluster's last
+    /// state and component. `None` if the cluster never left, or if the entry of its leave has been evicted.
     fn departure(
         &self,
         cluster: &ClusterName,
@@ -338,14 +346,14 @@ impl Log {
         Some(how(&left.before, left.component_before?))
     }
 
-    /// Appends changes of a cluster in its order, and sets its snapshot after the changes.
+    /// Appends changes of a cluster in the cluster's order, and sets the cluster's snapshot after the changes.
     ///
-    /// The versions of the objects must not decrease; deletions may share a version. The object before a change must be
-    /// the same allocation as in the previous snapshot, or in an earlier change of the object, because the size
-    /// accounting counts each object once.
+    /// The versions of the objects must not decrease. Deletions may share a version. The object before a change must be
+    /// the same allocation as in the previous snapshot, or as in an earlier change of the object, because each
+    /// allocation counts once for the history's size.
     ///
-    /// A snapshot that is newer than the last change is progress as well: after a deletion, such a snapshot means that
-    /// all changes of the revision have arrived.
+    /// If the snapshot is newer than the last change, the cluster has also reached the snapshot's version. After a
+    /// deletion, such a snapshot means that all changes of the revision have arrived.
     pub fn append(&mut self, cluster: &ClusterName, changes: Vec<Change>, snapshot: Snapshot, now: Duration) {
         let Some(mut component) = self.snapshot(cluster).map(Snapshot::resource_version) else {
             return self.join(cluster, snapshot, now);
@@ -363,8 +371,9 @@ impl Log {
         self.evict_surplus(cluster, now);
     }
 
-    /// Appends the differences to a new list of the cluster, deletions first. The caller has checked that revisions did
-    /// not go back ([`Snapshot::undoes`]). A lower version makes the call a [`reset`](Self::reset).
+    /// Appends the differences between the cluster's snapshot and a new list, deletions first. The caller has checked
+    /// that revisions did not go back ([`Snapshot::undoes`]). A list with a lower version makes the call a
+    /// [`reset`](Self::reset).
     pub fn relist(&mut self, cluster: &ClusterName, after: Snapshot, now: Duration) {
         match self.snapshot(cluster).map(Snapshot::resource_version) {
             None => self.join(cluster, after, now),
@@ -382,8 +391,8 @@ impl Log {
         self.push_boundary(cluster, BoundaryKind::Reset, Some(after), now);
     }
 
-    /// Removes a cluster: open watches receive DELETED for its objects. The last DELETED removes the cluster's
-    /// component from the composite version.
+    /// Removes a cluster. Open watches receive DELETED for the cluster's objects. The last DELETED removes the
+    /// cluster's component from the composite version.
     pub fn leave(&mut self, cluster: &ClusterName, now: Duration) {
         if self.snapshot(cluster).is_some() {
             self.push_boundary(cluster, BoundaryKind::Leave, None, now);
@@ -407,8 +416,8 @@ impl Log {
         }
     }
 
-    /// Evicts entries that are too old. Call this function every few seconds; entries beyond the size limits are
-    /// evicted by appends.
+    /// Evicts entries that are too old. Call this function every few seconds. Appends evict entries that exceed the
+    /// size limits.
     pub fn trim(&mut self, now: Duration) {
         for history in self.histories.values_mut() {
             forget(&self.config, history, &mut self.entries, now);
@@ -417,7 +426,8 @@ impl Log {
         self.drop_departed();
     }
 
-    /// Appends a boundary (a join, leave, relist or reset) from the cluster's present state to a new state, or to none.
+    /// Appends a boundary (a join, leave, relist or reset) from the cluster's present state to the state `after`.
+    /// `None` removes the cluster.
     fn push_boundary(&mut self, cluster: &ClusterName, kind: BoundaryKind, after: Option<Snapshot>, now: Duration) {
         let before = self.snapshot(cluster).cloned();
         let component_before = before.as_ref().map(Snapshot::resource_version);
@@ -479,14 +489,15 @@ impl Log {
         }
     }
 
-    /// Returns whether exactly one other cluster has an object with the key. Cost: two lookups, for any number of
-    /// clusters with the key.
+    /// Returns whether exactly one other cluster has an object with the key. Cost: two lookups, even if many clusters
+    /// have the key.
     fn is_in_one_other_cluster(&self, cluster: &ClusterName, key: &str) -> bool {
         let has = |other: &&ClusterName| self.snapshot(other).is_some_and(|snapshot| snapshot.get(key).is_some());
         self.names.clusters_with_key(cluster, key).filter(has).take(2).count() == 1
     }
 
-    /// For changes that may remove objects from a selection, returns the same-named objects of other clusters.
+    /// Returns the same-named objects of other clusters, for those changes that may remove an object from a watch's
+    /// selection.
     fn same_names_elsewhere(&self, cluster: &ClusterName, changes: &[Change]) -> OtherObjects {
         let leaving = changes.iter().filter(|change| difference::may_leave_selection(change));
         let objects = leaving.flat_map(|change| {
@@ -500,9 +511,9 @@ impl Log {
         OtherObjects::new(objects.collect())
     }
 
-    /// Drops clusters that left and have no entries. A watch that was connected before such a cluster left lags
-    /// ([`evicted_from`](Self::evicted_from)). A later version with a dropped cluster is refused, and a version
-    /// without the cluster belongs to a client without its objects.
+    /// Drops clusters that left and have no entries. If a watch was connected before such a cluster left, the watch
+    /// lags ([`evicted_from`](Self::evicted_from)). A later version with a dropped cluster is refused. A version
+    /// without the cluster belongs to a client without objects of that cluster.
     fn drop_departed(&mut self) {
         let (dropped_before, drops, names) = (&mut self.dropped_before, &mut self.drops, &mut self.names);
         self.histories.retain(|cluster, history| {
@@ -522,9 +533,9 @@ impl Log {
 fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64, LogEntry>, now: Duration) {
     let old = |mark: &Mark| now.saturating_sub(mark.at) > config.history_age_max;
     while let Some(oldest) = history.events.queue.front().copied() {
-        // A boundary (a join, leave, relist or reset) keeps a whole snapshot in memory, so it expires with all entries
-        // before it. The largest boundary is not counted. Exempting the newest boundary instead would be wrong: if a
-        // cluster left and returned, the newest is a join with an empty state before.
+        // A boundary (a join, leave, relist or reset) keeps a whole snapshot in memory, so it expires together with all
+        // entries before it. The largest boundary is not counted. Leaving out the newest boundary instead would be
+        // wrong: after a cluster left and returned, the newest boundary is a join, whose state before is empty.
         let largest = history.largest_boundary_bytes();
         let boundary =
             history.boundaries.front().is_some_and(old) || history.boundary_bytes - largest > config.history_bytes_max;
@@ -546,8 +557,8 @@ fn forget(config: &LogConfig, history: &mut History, entries: &mut BTreeMap<u64,
 mod tests {
     use super::*;
 
-    /// A quiet cluster keeps its few changes forever, which must not keep the histories of later clusters that joined
-    /// and left.
+    /// A quiet cluster keeps its few changes forever. These old changes must not prevent the eviction of later clusters
+    /// that joined and left.
     #[test]
     fn log_drops_a_thousand_clusters_that_joined_and_left() {
         let mut log = Log::new(LogConfig::default());

@@ -1,4 +1,4 @@
-//! The item form of a version that is not a number: the cluster, and the version's text.
+//! The item form of a resourceVersion that is not a number. It contains the cluster, and the text of the version.
 //!
 //! The item form is base64url of `{"cluster1":["1234/5678"]}`. The array distinguishes the form from a composite
 //! resourceVersion, whose components are strings. Clients can send the item form as a precondition; a list or watch
@@ -14,17 +14,18 @@ use tributary_apimachinery::{ClusterName, ResourceVersion};
 pub struct OpaqueVersion {
     /// The cluster of the object.
     pub cluster: ClusterName,
-    /// The text of the version from the cluster.
+    /// The text of the version, as the cluster returned it.
     pub version: String,
 }
 
 impl OpaqueVersion {
-    /// Encodes the item form of a version.
+    /// Encodes the item form of a version that is not a number.
     pub fn encode(cluster: &ClusterName, version: &str) -> String {
         URL_SAFE_NO_PAD.encode(format!("{{\"{cluster}\":[{}]}}", Value::from(version)))
     }
 
-    /// Decodes an item form in its canonical spelling; `None` for any other text.
+    /// Decodes an item form of a version that is not a number. Accepts only the canonical spelling; `None` for any
+    /// other text.
     pub fn decode(text: &str) -> Option<Self> {
         let json: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let (cluster, versions) = json.as_object().filter(|object| object.len() == 1)?.iter().next()?;

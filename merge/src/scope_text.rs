@@ -1,10 +1,10 @@
-//! The scope of a resourceVersion or continue token: a hash of the user's rights, as a prefix of the text.
+//! The scope of a resourceVersion or continue token: a hash of the user's access rights, as a prefix of the text.
 //!
 //! ```text
 //! s1.<base64url of the first 16 bytes of a hash>.<the version, or the token, in any of its forms>
 //! ```
 //!
-//! A version for a user with full rights in all clusters has no scope, so that the version has the same text on each
+//! A user with full rights in all clusters gets versions without a scope. Such a version has the same text on each
 //! replica and for each such user. The base64url alphabet has no dot, so no other form has this prefix.
 
 use base64::Engine as _;
@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::decode_error::VersionDecodeError;
 
-/// The prefix of a text with a scope; the digit is the version of the layout.
+/// The prefix of a text with a scope. The digit is the version of the scope's layout.
 const PREFIX: &str = "s1.";
 
 /// Returns the prefix for a scope; empty for a user with full rights.

@@ -1,13 +1,14 @@
 //! The text of a composite resourceVersion, opaque to clients.
 //!
 //! Up to 4 KiB, the text is base64url of a JSON object with sorted keys, for example
-//! `{"cluster1":"1234","cluster2":"5678-1"}`. The second component is a [part](CollectionVersion::part) of its
-//! revision. For an hour after a cluster has taken over a name, the component of that name has a
-//! [mark](Epochs::mark_of) that identifies the cluster (`{"cluster1":"1234@5f3a9c01"}`). Above 4 KiB, the text has the
-//! compact form of [`crate::epochs`], because clients send versions in the query of a URL.
+//! `{"cluster1":"1234","cluster2":"5678-1"}`. The component `5678-1` includes only one of the deletions of revision
+//! 5678 (a [part](CollectionVersion::part) of the revision). For an hour after a cluster has taken over a name, the
+//! component of that name has a [mark](Epochs::mark_of) that identifies the cluster (`{"cluster1":"1234@5f3a9c01"}`).
+//! Above 4 KiB, the text has the compact form of [`crate::epochs`], because clients send versions in the query of a
+//! URL.
 //!
-//! Each decoder accepts both forms, only in their canonical spelling: a decoded text always encodes to the same text
-//! again.
+//! Each decoder accepts both forms, but only in their canonical spelling: a decoded text always encodes to the same
+//! text again.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,8 +18,8 @@ use crate::composite::CompositeResourceVersion;
 use crate::decode_error::{Foreign, VersionDecodeError};
 use crate::epochs::Epochs;
 
-/// The longest text of the JSON form, in bytes. Larger composite versions have the compact form. 4 KiB: nginx limits a
-/// request line to 8 KiB, which must also contain the path and the selectors.
+/// The longest text of the JSON form, in bytes. A composite version with a longer JSON text has the compact form. 4
+/// KiB: nginx limits a request line to 8 KiB, which must also contain the path and the selectors.
 pub const JSON_TEXT_MAX: usize = 4 * 1024;
 
 /// The longest text that is decoded, in bytes. 128 KiB: 1,000 clusters with names of 63 characters fit in the JSON
@@ -26,8 +27,8 @@ pub const JSON_TEXT_MAX: usize = 4 * 1024;
 pub const TEXT_MAX: usize = 128 * 1024;
 
 impl CompositeResourceVersion {
-    /// Encodes the composite version as clients receive it. Equal composite versions over the same epochs have equal
-    /// texts.
+    /// Encodes the composite version as clients receive it. Equal composite versions have equal texts, if the lists of
+    /// clusters (`epochs`) are equal.
     ///
     /// Cost: O(components).
     pub fn encode(&self, epochs: &Epochs) -> String {
@@ -84,7 +85,7 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Parses the canonical spelling: no space, no escape, strictly ascending keys (so that no key repeats), values as
-/// strings. `check` verifies the mark of each component, which identifies the cluster.
+/// strings. `check` verifies that the mark of a component identifies the expected cluster.
 fn parse_json(
     json: &[u8],
     check: impl Fn(&ClusterName, Option<&str>) -> Result<(), Foreign>,
@@ -114,7 +115,8 @@ fn parse_json(
         if components.last().is_some_and(|(last, _)| *last >= name) {
             return Err(VersionDecodeError::Malformed("its clusters are not in order"));
         }
-        // The error of a component's mark is returned last, because a malformed text takes precedence.
+        // The error of a component's mark is returned only for a well-formed text, because the error for a malformed
+        // text takes precedence.
         checked = checked.and(check(&name, mark));
         components.push((name, version));
     }
@@ -177,7 +179,7 @@ mod tests {
             encode(r#"{"a":"1"}}"#),
             encode(r#"{"a":{"b":"1"}}"#),
             encode(r#"{"\u0061":"1"}"#),
-            // The last character has unused bits, which must be zero.
+            // The last character has unused bits, which must be zero. Here they are not zero.
             format!("{}S", &encode(r#"{"a":"12"}"#)[..13]),
             "é".into(),
             "x".repeat(TEXT_MAX + 1),

@@ -1,4 +1,5 @@
-//! A watch of the merged log: a position in the log, and the state of one client. A value that never blocks.
+//! A watch of the merged log: a position in the log, and the state of one client. The watch is a plain value that never
+//! blocks.
 //!
 //! ```text
 //!   initial ─▶ ADDED of every object, key order ─▶ end bookmark ─┐
@@ -10,7 +11,7 @@
 //! ```
 //!
 //! V0 is the client's version. A version from [`Watcher::next`] or [`Watcher::bookmark`] covers only events that `next`
-//! returned before it, so a watch that breaks at any point resumes without loss.
+//! has already returned, so a client whose watch breaks at any point resumes without loss.
 
 mod event;
 mod initial;
@@ -29,7 +30,7 @@ use initial::InitialEvents;
 use missing::MissingClusters;
 use pending::{SeenBeyond, UnpassedClusters};
 
-/// The native version of the DELETED events of a leaving cluster: each etcd begins at revision 1, so this version is
+/// The native version of the DELETED events of a leaving cluster. Each etcd begins at revision 1, so this version is
 /// too old for each log. The version is not 0, because the integer form of 0 may be the text `0`, which means any
 /// version.
 const LEFT: ResourceVersion = ResourceVersion(1);
@@ -38,16 +39,16 @@ const LEFT: ResourceVersion = ResourceVersion(1);
 pub struct Watcher<F> {
     filter: F,
     phase: WatcherPhase,
-    /// The position of the current entry, and the number of its changes that have been sent.
+    /// The position of the current entry in the log, and the number of the entry's changes that have been sent.
     position: u64,
     part: usize,
-    /// The clusters in which the log has not passed the client's version yet. When the map is empty, all watches send
-    /// the same versions.
+    /// The clusters in which the client has more events than the log had at the watch's position. When the map is
+    /// empty, all watches send the same versions.
     pending: UnpassedClusters,
-    /// While the watch waits before a DELETED: the cluster that may have an object with the same name, and the client's
-    /// component of that cluster.
+    /// Set while the watch waits before it sends a DELETED. Contains the cluster that may have an object with the same
+    /// name, and the client's component of that cluster.
     awaited: Option<(ClusterName, CollectionVersion)>,
-    /// The number of clusters that the log had dropped at the start of the watch. The client has no objects of those
+    /// The number of clusters that the log had dropped when the watch started. The client has no objects of those
     /// clusters.
     drops: u64,
 }
@@ -65,8 +66,8 @@ impl<F: ObjectFilter> Watcher<F> {
     /// that is newer than the log is no error: the watch skips the events that the component covers.
     ///
     /// # Errors
-    /// [`TooOld`] names the first cluster whose later changes the log lacks: they have been evicted, are inside the gap
-    /// of a relist or a join, or belong to an unknown cluster.
+    /// [`TooOld`] names the first cluster of which the log lacks changes after the version. These changes have been
+    /// evicted, lie inside the gap of a relist or a join, or belong to an unknown cluster.
     pub fn resume(log: &Log, from: &CompositeResourceVersion, filter: F) -> Result<Self, TooOld> {
         let (pending, position) = UnpassedClusters::new(log, from, &filter)?;
         let phase = match MissingClusters::new(log, from) {
@@ -83,7 +84,7 @@ impl<F: ObjectFilter> Watcher<F> {
         Self { phase, ..Self::live(log, log.position(), filter) }
     }
 
-    /// Starts with the next change.
+    /// Starts with the next change, without initial events.
     pub fn now(log: &Log, filter: F) -> Self {
         Self::live(log, log.position(), filter)
     }
@@ -94,16 +95,16 @@ impl<F: ObjectFilter> Watcher<F> {
         Self { filter, phase: WatcherPhase::Live, position, part: 0, pending, awaited: None, drops }
     }
 
-    /// Resumes behind a single event with this cluster and native version.
+    /// Resumes behind a single event, identified by its cluster and native version.
     ///
     /// Returns `None` if the log lacks the event, or if the client may have received later events. `private_before` is
     /// the highest [`BatchOutcome::private_before`] of all watches of this log, because any of them may have sent the
     /// event to the client. The event must come from this log, because the watch resumes at the event's position for
     /// all clusters. An object of a list or of the initial events is not such an event.
     ///
-    /// A DELETED that was followed by a different cluster's object of the same name is sent again with that object,
-    /// because the client has not received the object. If the event may also be that repeated object, the event is
-    /// ambiguous, and the result is `None`.
+    /// After a DELETED, the watch may have sent a different cluster's object of the same name. If the client resumes
+    /// from the DELETED, the watch sends both events again, because the client has not received the object. If the
+    /// version may also belong to that repeated object, the event is ambiguous, and the result is `None`.
     ///
     /// Cost: O(later entries).
     pub fn after_event(
@@ -136,14 +137,14 @@ impl<F: ObjectFilter> Watcher<F> {
         &self.filter
     }
 
-    /// Returns whether the watch starts with existing objects: all objects, or the objects of clusters that the
-    /// client's version lacks.
+    /// Returns whether the watch starts with events for existing objects: all objects, or the objects of clusters that
+    /// the client's version lacks.
     pub fn starts_with_state(&self) -> bool {
         !matches!(self.phase, WatcherPhase::Live)
     }
 
-    /// Returns whether all later events depend on the filter alone, and not on the client's version. Once true, the
-    /// result stays true: a change that does not [concern](concerns) the filter then only advances the position.
+    /// Returns whether all later events depend on the filter alone, and not on the client's version. Once the result is
+    /// true, it stays true. A change that does not [concern](concerns) the filter then only advances the position.
     pub fn depends_only_on_filter(&self) -> bool {
         matches!(self.phase, WatcherPhase::Live) && self.pending.is_empty()
     }
@@ -162,7 +163,8 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Returns the other cluster's object that is sent after a DELETED of this key, if the entry has one.
+    /// Returns the other cluster's object that the watch sends after a DELETED of this key. `None` if the entry has no
+    /// such object.
     fn find_following_object(
         &self,
         log: &Log,
@@ -182,7 +184,8 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Appends about `events_max` next events, and returns the state of the watch. Never blocks; the work is bounded.
+    /// Appends the next events to `events`, about `events_max`, and returns the state of the watch. Never blocks.
+    /// `events_max` bounds the work of a call.
     pub fn next(&mut self, log: &Log, events_max: usize, events: &mut Vec<WatchEvent>) -> BatchOutcome {
         let mut batch = WatchBatch::new(events_max, events);
         let progress = self.next_events(log, &mut batch);
@@ -223,17 +226,17 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Returns the first cluster, if any, in which the client has received more events than this log. Either a more
+    /// Returns the first cluster in which the client has received more events than this log contains. Either a more
     /// recent replica issued the client's version, or the cluster's revisions went back unnoticed. The caller requests
     /// the cluster's latest version to distinguish the two cases.
     ///
-    /// In the meantime, the watch sends the other clusters' events up to the first DELETED. The client may have an
-    /// object with the same name from the cluster that is ahead, and that object would have to follow the DELETED.
+    /// In the meantime, the watch sends the other clusters' events up to the first DELETED. The cluster that is ahead
+    /// may have an object with the same name, and the watch would have to send that object after the DELETED.
     ///
-    /// A client may have all of a revision of which this log has only a part. The cluster is then returned only while
-    /// the watch waits at a DELETED for the rest of the revision. The rest may delete the object that would follow the
-    /// DELETED, and a client whose connection breaks would keep that object forever. If the part is already complete, a
-    /// bookmark of the cluster proves it.
+    /// A client may have all of a revision of which this log has only some deletions. The cluster is then returned only
+    /// while the watch waits at a DELETED for the missing deletions. They may delete the object that would follow the
+    /// DELETED. A client whose connection breaks would keep that object forever. If the log already has all deletions
+    /// of the revision, a bookmark of the cluster proves this.
     pub fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         let awaited = self.awaited.as_ref().map(|(cluster, version)| (cluster, *version));
         self.pending.ahead().or(awaited)
@@ -270,7 +273,7 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Sends the remaining changes of an entry. Returns the reason for an early stop.
+    /// Sends the remaining changes of an entry. If the call stops before the last change, returns the reason.
     fn next_parts(&mut self, log: &Log, seq: u64, entry: &LogEntry, batch: &mut WatchBatch<'_>) -> Option<Progress> {
         let changes = entry.changes();
         while let Some(change) = changes.get(self.part) {
@@ -301,8 +304,8 @@ impl<F: ObjectFilter> Watcher<F> {
         None
     }
 
-    /// Sends a change and, after a DELETED, the object of a different cluster with the same name: a client that keys
-    /// objects by name would lose that object otherwise. Only the last of these events carries the version of this
+    /// Sends a change and, after a DELETED, the object of a different cluster with the same name. Otherwise a client
+    /// that keys objects by name would lose that object. Only the last of these events carries the version of this
     /// position, because the change includes both events.
     fn emit(
         &self,
@@ -363,11 +366,13 @@ impl<F: ObjectFilter> Watcher<F> {
         }));
     }
 
-    /// Returns the first other cluster's object with the name of the changed object, in its state at this position.
+    /// Returns the object that follows a DELETED: the object with the same name of the first other cluster, in its
+    /// state at this position.
     ///
-    /// If the client has received more events of that cluster, the client's state counts. If that state stays unknown,
-    /// the result is `None`: the watch sends that cluster's object, or its deletion, later at its own position. Objects
-    /// of dropped clusters are excluded: their deletion was before the watch started, and would never be sent.
+    /// If the client has received more events of that cluster, its state at the client counts. If that state stays
+    /// unknown, the result is `None`: the watch sends that cluster's object, or its deletion, later at its own
+    /// position. Objects of dropped clusters are excluded: their deletion was before the watch started, and would never
+    /// be sent.
     fn following_object(&self, log: &Log, at: &EventContext<'_>) -> FollowingObject {
         let key = at.change.object.key().as_str();
         let mut here = at.entry.others.with_key(key).filter_map(|(index, cluster, object)| {
@@ -395,7 +400,7 @@ impl<F: ObjectFilter> Watcher<F> {
         unknown
     }
 
-    /// Converts a point in the log into a version for this client.
+    /// Converts a point in the log into the version that this client receives.
     fn version(&self, log: &Log, version: LogVersion) -> EventVersion {
         if self.pending.is_empty() {
             EventVersion::Log(version)
@@ -404,9 +409,9 @@ impl<F: ObjectFilter> Watcher<F> {
         }
     }
 
-    /// Converts the point of a DELETED that a different cluster's object follows. The component of the deletion's
-    /// cluster is the log's, even if the client has seen more of that cluster: a client that is cut between the two
-    /// events receives both again, at any replica.
+    /// Converts the point of a DELETED into a version, if a different cluster's object follows the DELETED. The
+    /// component of the deletion's cluster is the log's, even if the client has received more events of that cluster.
+    /// So a client whose connection breaks between the two events receives both again, at any replica.
     fn followed_version(&self, log: &Log, at: &EventContext<'_>, version: LogVersion) -> EventVersion {
         if self.pending.is_empty() {
             return EventVersion::Log(version);
@@ -419,19 +424,19 @@ impl<F: ObjectFilter> Watcher<F> {
         EventVersion::Vector(Arc::new(vector))
     }
 
-    /// Returns whether the log has evicted an event that this client has not received.
+    /// Returns whether the log has evicted an event that this client has not received yet.
     fn is_lagging(&self, log: &Log) -> bool {
         match log.evicted_from(self.position, self.drops) {
             None => true,
             Some(clusters) => {
-                // The newest evicted event of the cluster is at `before - 1`.
+                // `before` is the position behind the cluster's newest evicted event.
                 clusters.iter().any(|(cluster, before)| !self.pending.skips(cluster, before.saturating_sub(1)))
             }
         }
     }
 }
 
-/// Returns whether a watch with this filter sends an event for a change of a cluster.
+/// Returns whether a watch with this filter sends an event for a change in a cluster.
 pub fn concerns(filter: &impl ObjectFilter, cluster: &ClusterName, change: &Change) -> bool {
     classify(filter, cluster, change).is_some()
 }
@@ -443,7 +448,7 @@ struct EventContext<'a> {
 }
 
 impl EventContext<'_> {
-    /// Returns the native version of the change for an event of this type.
+    /// Returns the native version that an event of this type carries for the change.
     ///
     /// - For a leaving cluster, the version is [`LEFT`]: an object's own version would claim that the client still has
     ///   the deleted objects.
@@ -466,12 +471,12 @@ impl EventContext<'_> {
 
 /// The other cluster's object that follows a DELETED of the same name.
 enum FollowingObject {
-    /// No object, or an object that the watch sends later at its own position.
+    /// No object follows now. The watch may send an object later at its own position.
     None,
-    /// The index among the entry's same-named objects, the cluster and the object.
+    /// The object that follows: its index among the entry's same-named objects, its cluster, and the object itself.
     Object(usize, ClusterName, Arc<Object>),
-    /// An object in the log that the client may lack. The log has only a part of a revision of which the client has
-    /// all, and the missing part may have deleted the object.
+    /// The log has an object that the client may lack. The log has only some deletions of a revision that the client
+    /// has completely, and a missing deletion may have deleted the object.
     Unknown(ClusterName, CollectionVersion),
 }
 
@@ -481,6 +486,6 @@ struct Emission<'a> {
     object: &'a Arc<Object>,
     native: ResourceVersion,
     other: Option<usize>,
-    /// Whether the object of a different cluster with the same name follows.
+    /// Whether a different cluster's object with the same name follows this event.
     is_followed: bool,
 }

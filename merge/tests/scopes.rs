@@ -1,5 +1,5 @@
-//! Properties: lists, pages and initial events through an index or the order of keys equal those of a scan over all
-//! objects.
+//! Properties of lists, pages and initial events that use an index or the order of keys. Their results equal the
+//! results of a scan over all objects.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ fn decoder() -> ObjectDecoder {
     ObjectDecoder::new("v1", "Pod", selectable_fields(&pods()))
 }
 
-/// The changes of a cluster: (namespace, name, node), or no node for a deletion.
+/// The changes of a cluster, each as (namespace, name, node). A change without a node is a deletion.
 type History = Vec<(usize, u8, Option<usize>)>;
 
 fn history() -> impl Strategy<Value = History> {
@@ -146,7 +146,7 @@ impl ObjectFilter for Boxed {
 /// The namespaces in the order of their objects' keys.
 const BY_KEY: [&str; 3] = ["a-b", "a", "b"];
 
-/// Selects objects of some namespaces whose version is even or odd.
+/// Selects the objects of some namespaces whose version is even, or those whose version is odd.
 #[derive(Clone)]
 struct Within {
     namespaces: Vec<&'static str>,
@@ -162,7 +162,7 @@ impl ObjectFilter for Within {
     fn skip_to_key(&self, _: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
         let at = BY_KEY.iter().position(|own| *own == unwanted.namespace())?;
         if self.namespaces.contains(&unwanted.namespace()) {
-            // The list must ignore a jump to an earlier key or to the same key.
+            // The list must ignore a jump to an earlier key or to the current key.
             return Some(if self.even { "" } else { unwanted.key().as_str() }.into());
         }
         let next = BY_KEY[at..].iter().find(|own| self.namespaces.contains(own));
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn list_and_initial_events_of_a_scope_equal_a_scan(
+    fn list_and_initial_events_of_a_scope_equal_a_full_scan(
         histories in prop::collection::vec(history(), CLUSTERS.len()),
         (namespace, fields) in selection(),
         limit in 0..20_usize,

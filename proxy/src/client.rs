@@ -38,7 +38,7 @@ use crate::target::{Address, targets, without_user_info};
 use crate::tuning::ClientTuning;
 use crate::upgrade;
 
-/// A transport to one member. Only path and query of a request's URI count. Errors are [`ForwardError`]s.
+/// A transport to one member. Of a request's URI, only path and query are used. Errors are [`ForwardError`]s.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
 
 /// Time limit of a health check. A kube-apiserver that needs longer for `/readyz` is not healthy.
@@ -57,11 +57,11 @@ pub struct ClusterClient {
     without_credentials: Option<Arc<ClientInner>>,
 }
 
-/// Result of a request to a member's `/readyz`.
+/// Result of a readiness request to a member (`/readyz`).
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Whether the cluster reports that it is ready. Also true for a response 403, because the cluster answers
-    /// requests.
+    /// Whether the cluster reports that it is ready. Also true for status 403: the cluster is alive and only forbids
+    /// the request.
     pub ready: bool,
     /// Status code of the response.
     pub status: StatusCode,
@@ -70,13 +70,13 @@ pub struct Health {
 }
 
 impl ClusterClient {
-    /// Creates a client from a kubeconfig's cluster and user. Sends nothing: the cluster may be unreachable, and
-    /// credential plugins run with the first request.
+    /// Creates a client from a kubeconfig's cluster and user. Sends nothing, so the cluster may be unreachable. A
+    /// credential plugin first runs with the first request.
     ///
-    /// Without a certificate authority, the client trusts the system's root certificates as kubectl does, or Mozilla's
-    /// if the system has none. The client skips certificate checks only if the configuration disables them. The client
-    /// uses HTTP/1.1 for an `http://` server (kubectl proxy). Files and keys are read outside of the runtime's worker
-    /// threads.
+    /// Without a certificate authority, the client trusts the system's root certificates as kubectl does. If the system
+    /// has no root certificates, the client trusts Mozilla's. The client skips certificate checks only if the
+    /// configuration disables them. The client uses HTTP/1.1 for an `http://` server (kubectl proxy). Files and keys
+    /// are read outside of the runtime's worker threads.
     ///
     /// # Errors
     /// [`ConnectError`] for an invalid configuration.
@@ -85,7 +85,7 @@ impl ClusterClient {
     }
 
     /// Like [`connect`](Self::connect), for a cluster with several addresses. All addresses lead to the same cluster,
-    /// with the same credentials and certificate authorities. The proxy of the configuration applies only to the
+    /// with the same credentials and certificate authorities. The configuration's proxy is used only for the
     /// configuration's own address. Requests are spread over the reachable addresses.
     ///
     /// # Errors
@@ -128,8 +128,8 @@ impl ClusterClient {
         Self::new(name, config, further, tuning, Some(connector)).await
     }
 
-    /// Enables requests with users' own tokens ([`RequestIdentity::UserToken`]), on separate connections. The arguments
-    /// must be the arguments of this client; the configuration's user is ignored.
+    /// Enables requests with users' own tokens ([`RequestIdentity::UserToken`]), on separate connections. Pass the same
+    /// arguments as for the creation of this client. The configuration's user is ignored.
     ///
     /// # Errors
     /// [`ConnectError`] for a cluster without https, or with an unchecked certificate.
@@ -223,11 +223,11 @@ impl ClusterClient {
         &self.member.name
     }
 
-    /// Replaces the user of the configuration: credentials and `as` fields. Ignores the other parts of the
+    /// Replaces the configured user of the client: credentials and `as` fields. Ignores the other parts of the
     /// configuration.
     ///
-    /// New requests use the new user. Requests in flight and open streams keep the previous user. Connections with the
-    /// same client certificate stay open.
+    /// New requests use the new user. Requests in flight and open streams keep the previous user. Connections stay open
+    /// if both users have the same client certificate.
     ///
     /// # Errors
     /// [`ConnectError`] for an invalid user. The previous user remains.
@@ -245,10 +245,11 @@ impl ClusterClient {
     /// Replaces the addresses of the cluster. Apart from addresses, only the user of the configuration may have changed
     /// ([`set_user`](Self::set_user)).
     ///
-    /// A remaining address keeps its connections and state. A removed address gets no new requests, and its requests in
-    /// flight may end within an hour. No kube-apiserver lets a watch last longer. Returns false without a change if no
-    /// address remains, because the new addresses could belong to another cluster. Also returns false for a client that
-    /// was created with a single address.
+    /// An address in both lists keeps its connections and state. A removed address gets no new requests. Its requests
+    /// in flight have an hour to end, because no kube-apiserver lets a watch last longer.
+    ///
+    /// Returns false without a change if no address is in both lists, because the new addresses could belong to another
+    /// cluster. Also returns false for a client that was created with a single address.
     ///
     /// # Errors
     /// [`ConnectError`] for an invalid address. The previous addresses remain.
@@ -270,9 +271,8 @@ impl ClusterClient {
     /// Sets the drained endpoints. The set also applies to addresses of later calls of
     /// [`set_addresses`](Self::set_addresses).
     ///
-    /// A drained endpoint gets probes but no new requests. Its requests in flight may end within an hour. If all
-    /// endpoints are drained, requests fail with [`ForwardError::NoEndpoint`], and the cluster does not count as
-    /// unreachable.
+    /// A drained endpoint gets probes but no new requests. Its requests in flight have an hour to end. If all endpoints
+    /// are drained, requests fail with [`ForwardError::NoEndpoint`], and the cluster does not count as unreachable.
     pub fn set_drained(&self, drained: &EndpointSubset) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
             member.endpoints.set_drained(drained);
@@ -285,7 +285,7 @@ impl ClusterClient {
     }
 
     /// Enables the check of the cluster's uid: each new connection first reads the uid of the namespace kube-system.
-    /// `None` accepts the first uid as the expected uid.
+    /// With `None`, the first uid that the cluster reports becomes the expected uid.
     ///
     /// A connection with another uid is closed, and its requests fail with [`ForwardError::AnotherCluster`].
     /// Connections for users' own tokens do not read the uid, because the cluster checks the tokens. Cost: one small
@@ -307,7 +307,7 @@ impl ClusterClient {
         self.member.known.as_ref().map_or(UidMatch::Same, |known| known.compare(told))
     }
 
-    /// Returns the new cluster that answers at the member's addresses instead of the expected cluster.
+    /// Returns the cluster that has replaced the expected cluster at the member's addresses.
     pub fn successor(&self) -> Option<Successor> {
         self.member.known.as_ref()?.successor()
     }
@@ -317,8 +317,8 @@ impl ClusterClient {
         self.member.known.as_ref().is_some_and(|known| known.is_confirmed())
     }
 
-    /// Refuses each new connection, and each request without a connection, until the next
-    /// [`expect_cluster`](Self::expect_cluster). For a member whose name will refer to another cluster.
+    /// Refuses each new connection, and each request that needs a new connection, until the next
+    /// [`expect_cluster`](Self::expect_cluster). Used for a member whose name will refer to another cluster.
     pub fn close_cluster(&self) {
         if let Some(known) = &self.member.known {
             known.close();
@@ -337,14 +337,14 @@ impl ClusterClient {
         }
     }
 
-    /// Returns the number of changes of the credentials, by renewal or by a new user. After a change, the cluster may
+    /// Returns how often the credentials have changed, by renewal or by a new user. After a change, the cluster may
     /// allow different requests.
     pub fn renewals(&self) -> u64 {
         self.member.user.load().credentials.renewals()
     }
 
-    /// Returns the error of the renewal of credentials, for people, without secrets. The current credentials may still
-    /// be valid.
+    /// Returns the error of the last renewal of credentials, for people, without secrets. The current credentials may
+    /// still be valid.
     pub fn credentials_problem(&self) -> Option<String> {
         self.member.user.load().credentials.problem()
     }
@@ -352,9 +352,9 @@ impl ClusterClient {
     /// Returns a transport with the client's own credentials ([`RequestIdentity::Member`]), for discovery and for
     /// cachers of whole collections.
     ///
-    /// The transport has separate connections over HTTP/2, and at least a quarter of the connections over HTTP/1.1.
-    /// Read responses without delay, because responses share a connection's flow-control window. The class of the
-    /// request determines the time limit.
+    /// The transport uses separate connections over HTTP/2, and at least a quarter of the connections over HTTP/1.1.
+    /// The caller must read responses without delay, because all responses of a connection share its flow-control
+    /// window. The class of the request determines the time limit.
     pub fn transport(&self) -> Transport {
         self.transport_for(RequestOrigin::Ourselves, RequestIdentity::Member, None)
     }
@@ -366,24 +366,26 @@ impl ClusterClient {
         self.transport_for(RequestOrigin::Namespaces, RequestIdentity::Member, None)
     }
 
-    /// Like [`transport`](Self::transport), to the endpoint with this index in the configuration, in any state. For
-    /// facts that differ between the servers of a cluster.
+    /// Like [`transport`](Self::transport), but all requests go to the endpoint with this index in the configuration,
+    /// whatever its state. Used to read facts that differ between the servers of a cluster.
     pub fn transport_to(&self, endpoint: usize) -> Transport {
         self.transport_for(RequestOrigin::Ourselves, RequestIdentity::Member, Some(endpoint))
     }
 
-    /// Returns whether a server URL has a path. Then a gateway in front of the cluster may apply its own authorization.
+    /// Returns whether a server URL has a path. A path suggests a gateway in front of the cluster, which may apply its
+    /// own authorization.
     pub fn has_base_path(&self) -> bool {
         self.member.endpoints.all().iter().any(|endpoint| endpoint.target.has_base_path())
     }
 
-    /// Returns evidence of the servers behind the addresses: the addresses themselves, and certificates of checked
-    /// handshakes. The evidence shows whether two members share a server.
+    /// Returns evidence about the servers behind the addresses: the addresses themselves, and the certificates of
+    /// checked handshakes. The evidence shows whether two members share a server.
     pub fn server_identities(&self) -> &ServerIdentities {
         &self.member.server_identities
     }
 
-    /// Like [`transport_to`](Self::transport_to), with the [nameless identity](RequestIdentity::UidOnly).
+    /// Like [`transport_to`](Self::transport_to), with the [nameless identity](RequestIdentity::UidOnly): the requests
+    /// name a uid and no user.
     pub fn transport_with_uid_only(&self, endpoint: usize) -> Transport {
         self.transport_for(RequestOrigin::Ourselves, RequestIdentity::UidOnly, Some(endpoint))
     }
@@ -401,23 +403,24 @@ impl ClusterClient {
 
     /// Sends a request and streams the response.
     ///
-    /// Only path and query of the URI count. [`crate::headers::prepare_request`] lists the removed headers. The context
-    /// has the identity at the cluster, and the request class, which determines the time limit. An identity converts
-    /// into a context. Bodies are streamed.
+    /// Of the URI, only path and query are used. [`crate::headers::prepare_request`] lists the removed headers. The
+    /// context contains the identity at the cluster and the request class. The request class determines the time limit.
+    /// Bodies are streamed.
     ///
-    /// Upgrades need the [`ClientUpgrade`](crate::ClientUpgrade) of the context, which hyper's HTTP/1.1 server
-    /// provides. After a 101, send the returned response to the client; a task in [`ClientTuning::tunnels`] then copies
-    /// bytes in both directions. For an upgrade without a 101 in response, a user has 64 tokens, and four more per
-    /// second. kube-apiserver's own upgrades (exec, attach, port-forward and `proxy`) need no token.
+    /// An upgrade needs the [`ClientUpgrade`](crate::ClientUpgrade) of the context, which hyper's HTTP/1.1 server
+    /// provides. After a 101, send the returned response to the client. A task in [`ClientTuning::tunnels`] then copies
+    /// bytes in both directions. Upgrade requests that end without a 101 are limited: a user has 64 tokens for them,
+    /// and gets four more per second. kube-apiserver's own upgrades (exec, attach, port-forward and `proxy`) need no
+    /// token.
     ///
     /// A request that the cluster has certainly not processed is retried. A GET or HEAD without a body is also retried
     /// after a broken connection. Limits: two retries per request, and retries for one fifth of the requests of the
     /// last 10 s. If an endpoint answers a watch, or a short GET or HEAD, with 429 or 503 and Retry-After, the request
     /// goes to a second endpoint. A request with a body is retried if at most 64 KiB of the body were sent.
     ///
-    /// Cancellation: dropping the future or the response body cancels the request at the cluster. Over HTTP/2, a short
-    /// request is cancelled only if its response does not end within [`ClientTuning::abandoned_read_time`]. Until then
-    /// the request occupies the permit of the context.
+    /// Cancellation: dropping the future or the response body cancels the request at the cluster. Over HTTP/2, a
+    /// request that is not long-running is cancelled only if its response does not end within
+    /// [`ClientTuning::abandoned_read_time`]. Until then the request occupies the permit of the context.
     ///
     /// # Errors
     /// [`ForwardError`], by the failed step. An error status of the cluster is not an error, except redirects, and a
@@ -435,7 +438,7 @@ impl ClusterClient {
         request: Request<Body>,
         mut context: ForwardContext,
     ) -> Result<Response<Body>, ForwardError> {
-        // The request uses one user to its end, even after a replacement of the user.
+        // The request keeps this user to its end, even if the client's user is replaced meanwhile.
         let (member, user) = match &context.identity {
             RequestIdentity::UserToken(token) => {
                 let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
@@ -466,8 +469,8 @@ impl ClusterClient {
     }
 
     /// Like [`forward`](Self::forward), for a request by Tributary itself, with any identity. Such a request gets a
-    /// connection even if clients' requests use all their connections. Read the response without delay, as a response
-    /// of [`transport`](Self::transport).
+    /// connection even if clients' requests use all their connections. The caller must read the response without delay,
+    /// because all responses of a connection share its flow-control window.
     ///
     /// # Errors
     /// The errors of [`forward`](Self::forward).
@@ -482,7 +485,7 @@ impl ClusterClient {
     /// Requests the member's `/readyz`, with a time limit of 10 s.
     ///
     /// # Errors
-    /// [`ForwardError`] without a response.
+    /// [`ForwardError`] if no response arrives.
     pub async fn health(&self) -> Result<Health, ForwardError> {
         let mut request = Request::new(body::empty());
         *request.method_mut() = Method::GET;
@@ -502,8 +505,8 @@ impl ClusterClient {
         Ok(Health { ready: status.is_success() || status == StatusCode::FORBIDDEN, status, detail })
     }
 
-    /// Returns the reachability of the cluster, as its traffic shows. The channel changes only with the state; each
-    /// change is logged once.
+    /// Returns a channel with the reachability of the cluster, as its traffic shows. The value changes only with the
+    /// state. Each change is logged once.
     pub fn reachability(&self) -> watch::Receiver<Reachability> {
         self.member.observer.subscribe()
     }
@@ -514,8 +517,8 @@ impl ClusterClient {
         self.member.observer.heard_at().map(|heard| heard.elapsed())
     }
 
-    /// Probes `/readyz` of each endpoint every 5 s, and every second while the endpoint is unreachable, as long as the
-    /// future is polled.
+    /// Probes `/readyz` of each endpoint every 5 s, and every second while the endpoint is unreachable. The probes run
+    /// as long as the future is polled.
     ///
     /// [`reachability`](Self::reachability) then shows a silent endpoint within 9 s, and a recovery at once. Requests
     /// on connections to a silent endpoint fail. Cost: a small request on an open connection. Connections for users'
@@ -536,18 +539,20 @@ impl ClusterClient {
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
     }
 
-    /// Returns the numbers of retried requests.
+    /// Returns how many requests were retried, and how many were not retried because the budget was spent.
     pub fn retries(&self) -> RetryStatistics {
         self.member.retries.statistics()
     }
 
-    /// Returns the number of HTTP/2 connections so far. While the number is unchanged, the same servers answer.
+    /// Returns the number of HTTP/2 connections that were opened so far. While the number is unchanged, the same
+    /// servers answer.
     pub fn connections_made(&self) -> u64 {
         self.member.endpoints.connections_made()
     }
 
-    /// Returns how many long-running requests of clients the connections to the cluster can carry at once: followed
-    /// logs, and watches without separate connections. An estimate, which depends on the cluster's HTTP version.
+    /// Returns how many long-running requests of clients fit on the connections to the cluster at once: followed logs,
+    /// and watches without separate connections. The number is an estimate, which depends on the cluster's HTTP
+    /// version.
     pub fn long_running_for_clients(&self) -> usize {
         self.for_clients(StreamClass::Streamed)
     }
@@ -559,8 +564,9 @@ impl ClusterClient {
         have_their_own.then(|| self.for_clients(StreamClass::Watch))
     }
 
-    /// Like [`long_running_for_clients`](Self::long_running_for_clients), for short requests. At most the limit of
-    /// requests in flight ([`BreakerTuning`](crate::BreakerTuning)). Changes with the endpoints and their state.
+    /// Like [`long_running_for_clients`](Self::long_running_for_clients), for requests that are not long-running. The
+    /// result is at most the limit of requests in flight ([`BreakerTuning`](crate::BreakerTuning)). The result changes
+    /// with the endpoints and their state.
     pub fn short_for_clients(&self) -> usize {
         let carried = self.for_clients(StreamClass::Short);
         self.member.endpoints.short_max().map_or(carried, |max| max.min(carried))
@@ -575,7 +581,7 @@ impl ClusterClient {
         self.member.endpoints.statuses()
     }
 
-    /// Returns the status of removed endpoints with requests in flight.
+    /// Returns the status of removed endpoints that still have requests in flight.
     pub fn leaving_endpoints(&self) -> Vec<EndpointStatus> {
         self.member.endpoints.leaving()
     }
@@ -596,11 +602,11 @@ mod tests {
     use super::*;
     use crate::ReachabilityState;
 
-    /// Maximal memory of a request before its response, in bytes, without HTTP/2's part.
+    /// Maximal memory of a request before its response, in bytes, without the memory of the HTTP/2 library.
     const FUTURE_BYTES_MAX: usize = 6 << 10;
 
     #[tokio::test]
-    async fn forward_future_takes_at_most_6_kib() {
+    async fn future_of_a_forwarded_request_takes_at_most_6_kib() {
         let name = ClusterName::new("a").unwrap();
         let config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
         let client = ClusterClient::connect(name, config, ClientTuning::default()).await.unwrap();
@@ -608,9 +614,9 @@ mod tests {
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
     }
 
-    /// The cluster loses its last endpoint between two checks of the task that observes the endpoint.
+    /// The cluster loses and regains its last endpoint between two checks of the task that observes the endpoint.
     #[tokio::test]
-    async fn brief_loss_of_the_last_endpoint_is_detected() {
+    async fn loss_of_the_last_endpoint_between_two_checks_is_detected() {
         let name = ClusterName::new("a").unwrap();
         let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
         let config = kube::Config::new(address(1));

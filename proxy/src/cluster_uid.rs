@@ -15,10 +15,10 @@ use tokio::time::{Duration, Instant};
 /// The uid of the namespace kube-system, which identifies a cluster.
 pub type ClusterUid = Arc<String>;
 
-/// Maximal length of a uid, in bytes. Uids of Kubernetes have 36 bytes (RFC 4122).
+/// Maximal length of a uid, in bytes. Kubernetes generates uids of 36 bytes (RFC 4122).
 const UID_BYTES_MAX: usize = 128;
 
-/// Returns whether a text may be a uid. A cluster may report any text, and Tributary logs and stores uids.
+/// Returns whether a text is a plausible uid. A cluster may report any text, and Tributary logs and stores uids.
 pub fn is_uid(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     !text.is_empty() && text.len() <= UID_BYTES_MAX && text.bytes().all(is_plain)
@@ -34,7 +34,7 @@ const WITHHELD_MAX: Duration = Duration::from_secs(120);
 pub enum Successor {
     /// The new cluster has reported this uid.
     Uid(ClusterUid),
-    /// The servers refuse to report a uid. Perhaps the known cluster has removed the right to read the uid.
+    /// The servers refuse to report a uid. Perhaps the known cluster no longer allows Tributary to read the uid.
     Withheld,
 }
 
@@ -55,19 +55,20 @@ pub(crate) struct KnownCluster(watch::Sender<UidState>);
 struct UidState {
     /// Whether new connections read the uid. False until the first `expect`.
     is_uid_required: bool,
-    /// Whether every connection is refused, because the name will refer to another cluster.
+    /// Whether every connection is refused, because the member's name will refer to another cluster.
     is_closed: bool,
     uid: Option<ClusterUid>,
     is_confirmed: bool,
     successor: Option<Successor>,
     /// Time of the first of several refusals to report the known uid.
     withheld_since: Option<Instant>,
-    /// Number of times that the name has started to refer to another cluster.
+    /// Number of times that the member's name has started to refer to another cluster.
     generation: u64,
 }
 
 impl KnownCluster {
-    /// Makes each new connection read the uid. `None` accepts the first reported uid.
+    /// Makes each new connection read the uid of its cluster. With `None`, the first reported uid becomes the expected
+    /// uid.
     pub(crate) fn expect(&self, uid: Option<ClusterUid>) {
         self.0.send_modify(|known| {
             let generation = known.generation;
@@ -87,12 +88,12 @@ impl KnownCluster {
         self.0.borrow().is_uid_required
     }
 
-    /// Returns how often the name has started to refer to another cluster.
+    /// Returns how often the member's name has started to refer to another cluster.
     pub(crate) fn generation(&self) -> u64 {
         self.0.borrow().generation
     }
 
-    /// Returns whether a server without a uid counts as the expected cluster, because no uid is known.
+    /// Returns whether a server that reports no uid counts as the expected cluster, because no uid is known.
     pub(crate) fn is_open_to_any(&self) -> bool {
         let known = self.0.borrow();
         known.uid.is_none() && !known.is_closed
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cluster_that_withholds_its_uid_for_minutes_counts_as_new() {
+    async fn cluster_that_reports_no_uid_for_minutes_counts_as_another_cluster() {
         let known = KnownCluster::default();
         known.expect(None);
         known.record_withheld();

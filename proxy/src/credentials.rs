@@ -44,7 +44,7 @@ const PROVIDER_INTERVAL: Duration = Duration::from_secs(5);
 type AuthLayer = BoxCloneSyncService<Request<kube::client::Body>, Response<Option<HeaderValue>>, BoxError>;
 
 enum CredentialSource {
-    /// A client certificate, a static token, a user name with password, or no credentials.
+    /// Static credentials: a client certificate, a static token, a user name with password, or no credentials.
     Static,
     TokenFile(PathBuf),
     Exec(Arc<Plugin>),
@@ -55,8 +55,8 @@ enum CredentialSource {
 pub(crate) struct CurrentCredentials {
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) certificate: Certificate,
-    /// Number that changes when the client certificate may have changed. Connections with an older number take no new
-    /// requests.
+    /// Version of the client certificate. It changes when the certificate may have changed. Connections with an older
+    /// version get no new requests.
     pub(crate) version: u64,
     renew_at: Option<Instant>,
     /// Expiry by the wall clock, because a monotonic clock may stop while a machine sleeps.
@@ -74,7 +74,7 @@ impl CurrentCredentials {
         };
     }
 
-    /// Returns whether both values have the same header and the same certificate version.
+    /// Returns whether both credentials have the same `Authorization` header and the same certificate version.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.authorization == other.authorization && self.version == other.version
     }
@@ -103,7 +103,7 @@ struct LastRenewal {
     rejections: Rejections,
 }
 
-/// Counters of all users of one client, past and current.
+/// Counters that all users of one client share, including replaced users.
 #[derive(Default)]
 struct Counters {
     versions: AtomicU64,
@@ -123,7 +123,7 @@ pub(crate) struct UserCredentials {
     remedy: &'static str,
     /// The client certificate of the configuration, and its version.
     configured: (Certificate, u64),
-    /// The certificate of connections that were opened for the previous user.
+    /// The certificate of connections that were opened for the replaced user.
     previous_connection_certificate: Option<(Certificate, u64)>,
     counters: Arc<Counters>,
     current: ArcSwapOption<CurrentCredentials>,
@@ -141,8 +141,8 @@ pub(crate) struct CredentialTuning {
 }
 
 impl UserCredentials {
-    /// Reads static credentials without running a plugin. `before` are the credentials of the replaced user:
-    /// connections with the same certificate stay open.
+    /// Reads static credentials without running a plugin. `before` are the credentials of the replaced user.
+    /// Connections with the same certificate stay open.
     ///
     /// # Errors
     /// [`ConnectError::Credentials`].
@@ -190,7 +190,7 @@ impl UserCredentials {
         }))
     }
 
-    /// Returns a copy with this `Authorization` header.
+    /// Returns a copy of the credentials with this `Authorization` header.
     pub(crate) fn with_authorization(&self, authorization: HeaderValue) -> Arc<Self> {
         let (certificate, version) = self.connection_certificate();
         let connection_certificate = certificate.clone();
@@ -240,7 +240,7 @@ impl UserCredentials {
         self.remedy
     }
 
-    /// Returns the error of the renewal, for people. The current credentials may still be valid.
+    /// Returns the error of the last renewal, for people. The current credentials may still be valid.
     pub(crate) fn problem(&self) -> Option<String> {
         match &self.source {
             CredentialSource::Exec(plugin) => plugin.problem(),
@@ -248,8 +248,8 @@ impl UserCredentials {
         }
     }
 
-    /// Returns credentials for a request. Cost: usually one atomic load. Waits for a plugin only without valid
-    /// credentials; otherwise the plugin runs in the background.
+    /// Returns credentials for a request. Cost: usually one atomic load. Waits for a plugin only if no credentials are
+    /// valid. Otherwise the plugin runs in the background.
     ///
     /// # Errors
     /// The reason for missing credentials, for people.
@@ -266,8 +266,8 @@ impl UserCredentials {
         self.renew(RenewalReason::Due, None).await
     }
 
-    /// Requests credentials other than `seen` after a 401, unless the last attempt was a moment ago. Returns whether
-    /// other credentials are available.
+    /// Renews the credentials after a 401 to the credentials `seen`, unless the last attempt was a moment ago. Returns
+    /// whether credentials other than `seen` are available.
     pub(crate) async fn renew_after_unauthorized(self: &Arc<Self>, seen: &Arc<CurrentCredentials>) -> bool {
         if matches!(self.source, CredentialSource::Static) && !self.configured.0.is_in_files() {
             return false;
@@ -282,21 +282,22 @@ impl UserCredentials {
         if !self.renewing_in_background.swap(true, Ordering::AcqRel) {
             let (credentials, seen) = (self.clone(), seen.clone());
             tokio::spawn(async move {
-                // The plugin logs its failure, and the old credentials are still valid.
+                // The result is ignored: the plugin logs its failure, and the old credentials are still valid.
                 let _ = credentials.renew(RenewalReason::Due, Some(&seen)).await;
                 credentials.renewing_in_background.store(false, Ordering::Release);
             });
         }
     }
 
-    /// Renews the credentials. Concurrent callers wait for one renewal. With `seen`, renews only if `seen` are the
-    /// current credentials.
+    /// Renews the credentials. Concurrent callers wait for one renewal. If `seen` is given, renews only while the
+    /// current credentials are `seen`.
     async fn renew(
         self: &Arc<Self>,
         why: RenewalReason,
         seen: Option<&Arc<CurrentCredentials>>,
     ) -> Result<Arc<CurrentCredentials>, String> {
-        // In a task, because a plugin may wait for a person after the request was dropped.
+        // The renewal runs in a task, because a plugin may still wait for a person's login after the request was
+        // dropped.
         let (credentials, seen) = (self.clone(), seen.cloned());
         let task = tokio::spawn(async move { credentials.renew_now(why, seen.as_ref()).await });
         task.await.unwrap_or_else(|error| Err(format!("renewing was interrupted: {error}")))
@@ -319,7 +320,7 @@ impl UserCredentials {
             return Ok(current.clone());
         }
         let recent = last.at.is_some_and(|at| at.elapsed() < self.retry_interval);
-        // A plugin has a separate rule for the time of the next run.
+        // A plugin has its own schedule, which decides when the plugin may run again.
         if recent
             && !matches!(self.source, CredentialSource::Exec(_))
             && (why == RenewalReason::Rejected || last.error.is_some())
@@ -361,7 +362,7 @@ impl UserCredentials {
         };
         let before = || old.and_then(|old| old.authorization.clone());
         match &self.source {
-            // Only certificate files may have changed. The next connection reads the files again.
+            // Static credentials change only through certificate files. The next connection reads the files again.
             CredentialSource::Static => Ok(own(before(), self.counters.next_version(), None)),
             CredentialSource::TokenFile(path) => {
                 let header = match (read_token(path).await, before()) {
@@ -386,7 +387,8 @@ impl UserCredentials {
         }
     }
 
-    /// Converts a plugin's output. The certificate version stays the same if the certificate is unchanged.
+    /// Converts a plugin's output to credentials. The certificate version stays the same if the certificate is
+    /// unchanged.
     fn apply_plugin_output(&self, given: &PluginCredentials) -> CurrentCredentials {
         let certificate = given.certificate.clone().map_or_else(|| self.configured.0.clone(), Certificate::Plugin);
         let (connection_certificate, version) = self.connection_certificate();
@@ -402,8 +404,8 @@ impl UserCredentials {
     }
 }
 
-/// Returns the source of the credentials, with the `Authorization` header if the header is constant. `Some(None)` sends
-/// no header.
+/// Returns the source of the credentials, and the `Authorization` header if the header is constant. `Some(None)` means
+/// that requests have no such header.
 async fn source(
     config: &kube::Config,
     tuning: &CredentialTuning,
@@ -445,7 +447,7 @@ async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
         .map_err(|error| format!("its credentials were not read: {error}"))?
 }
 
-/// Returns kube's authentication layer for this user. Without I/O for a password.
+/// Returns kube's authentication layer for this user. Does no I/O for a user with a password.
 fn layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let layer = config
         .auth_layer()

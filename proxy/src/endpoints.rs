@@ -46,20 +46,20 @@ use crate::health::settings::ANSWER_WITHIN;
 use crate::permit_pool::RequestOrigin;
 use crate::pool::{PoolKey, StreamClass};
 
-/// Time for which a request waits for a connection to one endpoint if another endpoint may have a connection. Longer
-/// than a handshake with a server on another continent. Only one request waits that long; then the endpoint counts as
-/// unreachable.
+/// Time for which a request waits for a connection to one endpoint if another endpoint may have a connection. 1 s:
+/// longer than a handshake with a server on another continent. Only one request waits that long, because the endpoint
+/// counts as unreachable after the wait.
 const DIAL_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// The wait is this multiple of the duration of the last dial, if that is longer, because slow handshakes are no fault.
-/// Their duration varies by less than a factor of 2.
+/// Factor on the duration of the last dial: a request waits that long if that is longer than [`DIAL_WAIT_MIN`]. Slow
+/// handshakes are no fault, and their duration varies by less than a factor of 2.
 const DIAL_WAIT_FACTOR: u32 = 2;
 
 /// Time limit of requests in flight at a drained endpoint. 1 h: the longest duration of a watch at a kube-apiserver,
 /// twice the default of `--min-request-timeout`.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Interval of checks for requests in flight at a drained endpoint.
+/// Interval at which a drained endpoint is checked for remaining requests in flight.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The endpoints in the order of the configuration; at least one.
@@ -72,13 +72,13 @@ pub(crate) struct Endpoints {
     /// Whether the configuration had several endpoints at the start. Then each endpoint has a separate state, and the
     /// list may change.
     has_endpoint_list: bool,
-    /// Start index of the next choice, so that equal endpoints are used alternately.
+    /// Start index of the next choice. It grows with each request, so that equal endpoints are used alternately.
     rotation: AtomicUsize,
     changes: watch::Sender<()>,
-    /// Drained endpoints, which may also appear in later lists.
+    /// Drained endpoints. The set also applies when the list is replaced.
     drained: Mutex<EndpointSubset>,
     leaving: Mutex<Vec<Weak<Endpoint>>>,
-    /// Connections to removed endpoints, plus the number of removed endpoints.
+    /// Number of connections that were opened to endpoints before their removal, plus the number of removed endpoints.
     removed_connections: AtomicU64,
 }
 
@@ -169,7 +169,7 @@ impl Endpoints {
         }
     }
 
-    /// Drains the endpoints in the set, and ends the drain of all other endpoints.
+    /// Drains the endpoints in the set. Ends the drain of all endpoints outside of the set.
     fn drain(&self, endpoints: &[Arc<Endpoint>], drained: &EndpointSubset) {
         for endpoint in endpoints {
             let is_drained = drained.includes(&endpoint.target);
@@ -196,7 +196,7 @@ impl Endpoints {
         }
     }
 
-    /// Marks the cluster as lost if no endpoint is reachable.
+    /// Reports the cluster as unreachable if none of its endpoints is reachable.
     fn mark_lost_without_endpoints(&self, reason: &str) {
         let all = self.all();
         if are_lost(&all) && !self.member.is_unreachable() {
@@ -219,7 +219,7 @@ impl Endpoints {
         self.leaving.lock().iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.status()).collect()
     }
 
-    /// Returns the number of HTTP/2 connections so far, plus one for each removed endpoint.
+    /// Returns the number of HTTP/2 connections that were opened so far, plus one for each removed endpoint.
     pub(crate) fn connections_made(&self) -> u64 {
         let now = self.all.load().iter().map(|endpoint| endpoint.pool.connections_made()).sum::<u64>();
         now + self.removed_connections.load(Ordering::Relaxed)
@@ -230,8 +230,8 @@ impl Endpoints {
         self.all.load().iter().try_for_each(|endpoint| endpoint.target.check(uri))
     }
 
-    /// Opens a connection or stream at the best endpoint. Tries the next endpoint if the best one is unreachable or was
-    /// removed.
+    /// Opens a connection or stream at the best endpoint. Tries the next endpoint if the best endpoint is unreachable
+    /// or was removed.
     ///
     /// # Errors
     /// The error of the only endpoint. [`ForwardError::NoEndpoint`] for several endpoints, or for endpoints that a
@@ -247,14 +247,14 @@ impl Endpoints {
         loop {
             let all = self.all();
             match self.open_among(&all, criteria, &open).await {
-                // The list was replaced during the attempt, so the new list is tried.
+                // The list was replaced during the attempt, so the loop tries the endpoints of the new list.
                 Err(_) if !Arc::ptr_eq(&all, &self.all()) => {}
                 opened => return opened,
             }
         }
     }
 
-    /// Like [`open`](Self::open), among these endpoints, which may be removed during the attempts.
+    /// Like [`open`](Self::open), but only at these endpoints, which may be removed during the attempts.
     async fn open_among<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         all: &Arc<Vec<Arc<Endpoint>>>,
@@ -307,7 +307,8 @@ impl Endpoints {
         Err(failures.into_error(&self.all.load(), &self.member, is_chosen))
     }
 
-    /// Opens a connection at one of several endpoints, unless the endpoint's circuit breaker refuses.
+    /// Opens a connection or stream at one of several endpoints, unless the endpoint's circuit breaker refuses the
+    /// request.
     async fn begin<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -326,13 +327,13 @@ impl Endpoints {
         Ok((held, opened))
     }
 
-    /// Returns whether responses to requests of this origin change the measured load. True for clients' requests, with
-    /// several endpoints.
+    /// Returns whether responses to requests of this origin change the measured load of an endpoint. True for clients'
+    /// requests to a cluster with several endpoints.
     pub(crate) fn measures_load(&self, origin: RequestOrigin) -> bool {
         origin == RequestOrigin::Client && self.has_endpoint_list
     }
 
-    /// Records the response to a request that counts for the load of an endpoint, with its duration. No status means a
+    /// Records the status and the duration of a response for the load of the endpoint. `None` as the status means a
     /// broken connection.
     pub(crate) fn record_response(
         &self,
@@ -343,7 +344,7 @@ impl Endpoints {
     ) {
         debug_assert!(self.measures_load(pool_key.origin), "nobody compares them by what {pool_key:?} is answered");
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
-        // For all other statuses, every endpoint would refuse the watch.
+        // Every other error status concerns the watch itself, so each endpoint would refuse the watch.
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
         let (answers, now) = (&endpoint.traffic(pool_key.stream_class).answers, Instant::now());
@@ -356,12 +357,12 @@ impl Endpoints {
             }
             StreamClass::Short => answers.lock().record_success(took, now),
             StreamClass::Watch if is_of_server => answers.lock().record_refused_watch(now),
-            // A workload may cause such errors.
+            // Such errors do not count for the endpoint's load, because a workload may have caused them.
             StreamClass::Watch | StreamClass::Streamed => {}
         }
     }
 
-    /// Returns the mean latency of short requests, in seconds, over endpoints with a recent response.
+    /// Returns the mean latency of short requests in seconds, over all endpoints that answered recently.
     fn usual_latency(&self, now: Instant) -> Option<f64> {
         let all = self.all.load();
         let known =
@@ -421,11 +422,12 @@ impl Endpoints {
         }
     }
 
-    /// Records whether any of several endpoints is ready. A single endpoint shares its observer with the cluster.
+    /// Records whether at least one of several endpoints is ready. A single endpoint and its cluster have the same
+    /// observer, so nothing is recorded for them.
     pub(crate) fn record_readiness(&self, member: &Observer) {
         if self.has_endpoint_list {
             let all = self.all.load();
-            // Drained endpoints have not reported that they are not ready.
+            // Drained endpoints do not make the cluster unready, because no probe has reported that they are not ready.
             let are_drained = all.iter().all(|endpoint| !endpoint.accepts_requests());
             let is_ready = |endpoint: &Arc<Endpoint>| endpoint.state().is_usable() && endpoint.observer.is_ready();
             member.ready(are_drained || all.iter().any(is_ready));
@@ -433,8 +435,8 @@ impl Endpoints {
     }
 }
 
-/// Waits for a connection to an endpoint. If there is a second endpoint, the wait is limited. `None` at the timeout:
-/// the endpoint counts as unreachable, unless it sent bytes during the wait.
+/// Waits for a connection to an endpoint. The wait has a time limit if a second endpoint is available. Returns `None`
+/// at the time limit. The endpoint then counts as unreachable, unless it sent bytes during the wait.
 async fn opened_in_time<T>(
     endpoint: &Endpoint,
     has_another: bool,
@@ -458,14 +460,14 @@ async fn opened_in_time<T>(
     None
 }
 
-/// Returns the maximal wait for an endpoint whose last dial took this long. At most the time limit of a probe, because
-/// the probe detects longer silence.
+/// Returns how long a request waits for an endpoint whose last dial took this long. At most the time limit of a probe,
+/// because the probe detects longer silence.
 fn dial_wait(last_dial_took: Duration) -> Duration {
     (last_dial_took * DIAL_WAIT_FACTOR).clamp(DIAL_WAIT_MIN, ANSWER_WITHIN)
 }
 
-/// Waits for the requests in flight of a drained or removed endpoint, then closes its connections. Aborts the remaining
-/// requests after the time limit.
+/// Waits until a drained or removed endpoint has no requests in flight, then closes its connections. Aborts the
+/// remaining requests after the time limit.
 async fn close_when_drained(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     let limit = Instant::now() + DRAIN_LIMIT;
     while endpoint.in_flight() > 0 && Instant::now() < limit {
@@ -486,8 +488,8 @@ struct EndpointMonitor {
 }
 
 impl EndpointMonitor {
-    /// Logs the loss and the return of the endpoint. Marks the cluster as lost if no endpoint is reachable. Ends when
-    /// the endpoints are dropped.
+    /// Logs when the endpoint becomes unreachable and when it returns. Marks the cluster as lost if no endpoint is
+    /// reachable. Ends when the endpoints are dropped.
     ///
     /// Several fast changes count as one change, because each check reads the current state of all endpoints.
     async fn run(self, mut reachability: watch::Receiver<Reachability>) {
@@ -545,7 +547,7 @@ mod tests {
     use crate::tuning::ClientTuning;
 
     #[tokio::test(start_paused = true)]
-    async fn endpoint_with_an_open_breaker_lowers_the_request_limit() {
+    async fn endpoint_with_an_open_circuit_breaker_lowers_the_request_limit() {
         let cluster = ClusterName::new("a").unwrap();
         let [first, second] = [1, 2].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
         let config = kube::Config::new(first);

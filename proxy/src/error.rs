@@ -10,7 +10,7 @@ use tributary_apimachinery::ClusterName;
 use crate::failure_class::FailureClass;
 use crate::left_out::LeftOut;
 
-/// A shared cause: several requests wait for one connection attempt, and each request reports the same failure.
+/// An error that several requests share, because all of them waited for the same connection attempt.
 pub(crate) type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// Reason why a client cannot be created: an invalid configuration. The cluster is not contacted.
@@ -81,8 +81,8 @@ pub enum Sent {
 
 /// Reason why a request got no response from its cluster.
 ///
-/// The `Display` text is meant for the `message` of a metav1.Status: it has the cluster, the cause and the remedy, and
-/// no secret. [`ForwardError::status_code`] is the HTTP status.
+/// The `Display` text is meant for the `message` of a metav1.Status: it contains the cluster, the cause and the remedy,
+/// and no secret. [`ForwardError::status_code`] is the HTTP status.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ForwardError {
     /// The request's target is not a path that may be forwarded.
@@ -127,7 +127,7 @@ pub enum ForwardError {
     CredentialsExhausted {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// The lack of the resource, as a clause: `this machine has no memory for it`.
+        /// The missing resource, as a clause: `this machine has no memory for it`.
         what: &'static str,
         /// The cause, without any secret.
         message: String,
@@ -157,7 +157,7 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port of the server.
         address: Arc<str>,
-        /// The lack of the resource, as a clause: `this machine has no memory for it`.
+        /// The missing resource, as a clause: `this machine has no memory for it`.
         what: &'static str,
         /// Cause of the failed connection attempt.
         #[source]
@@ -179,20 +179,20 @@ pub enum ForwardError {
         /// Time limit of the whole connection attempt.
         after: Duration,
     },
-    /// No endpoint that the request may use takes the request.
+    /// None of the endpoints that the request may use takes the request.
     #[error("{}", no_endpoint(cluster, *is_chosen, left_out))]
     NoEndpoint {
         /// Name of the cluster.
         cluster: ClusterName,
         /// Whether a policy chose the endpoints.
         is_chosen: bool,
-        /// Host and port of each endpoint, and the reason for its omission. Empty if the policy's endpoints do not
+        /// Host and port of each endpoint, and the reason why it is left out. Empty if the policy's endpoints do not
         /// exist in the cluster.
         left_out: Arc<[(Arc<str>, LeftOut)]>,
         /// Time until an endpoint may be tried again.
         retry_after: Duration,
     },
-    /// The last connection attempt failed, and no new connection exists yet.
+    /// The last connection attempt failed, and the next attempt has not succeeded yet.
     #[error("{reason}; unreachable for {} s", .age.as_secs())]
     Unreachable {
         /// Name of the cluster.
@@ -209,12 +209,12 @@ pub enum ForwardError {
     Full {
         /// Name of the cluster.
         cluster: ClusterName,
-        /// Subject of the limit.
+        /// Connections or requests that the limit counts, for the message.
         what: &'static str,
         /// Value of the limit.
         limit: usize,
     },
-    /// Too many upgrade requests of the user ended without a 101. Each request took a separate connection.
+    /// Too many of the user's upgrade requests ended without a 101. Each of these requests took a separate connection.
     #[error(
         "cluster {cluster} did not switch protocols for too many of this user's last requests that asked for it \
          (Upgrade), and each of them took a connection of its own; the request was not sent: try again in {} s, or \
@@ -257,7 +257,7 @@ pub enum ForwardError {
         #[source]
         source: SharedError,
     },
-    /// A new connection leads to another cluster than the expected cluster.
+    /// A new connection leads to a different cluster than the expected cluster.
     #[error(
         "the name {cluster} means another cluster by now (the uid of its namespace kube-system is another), or none; the \
          request was not sent: try again in some seconds"
@@ -266,7 +266,7 @@ pub enum ForwardError {
         /// Name of the cluster.
         cluster: ClusterName,
     },
-    /// A new connection has not reported the uid of its cluster.
+    /// On a new connection, the server did not report the uid of its cluster.
     #[error(
         "cluster {cluster} at {address} has not told which cluster it is (the uid of its namespace kube-system): \
          {problem}; the request was not sent: try again"
@@ -276,12 +276,12 @@ pub enum ForwardError {
         cluster: ClusterName,
         /// Host and port of the server.
         address: Arc<str>,
-        /// The response or error instead of the uid.
+        /// The response or the error that arrived instead of the uid.
         problem: Arc<str>,
-        /// Whether the server has answered.
+        /// Whether the server has answered the request for the uid.
         is_answered: bool,
     },
-    /// The connection broke before a response head.
+    /// The connection broke before a response head arrived.
     #[error("cluster {cluster}: the connection broke before a response: {cause}{}", match sent {
         Sent::No => "; the request was not sent: try again",
         Sent::Maybe => "; the request may have been carried out: check before you try again",
@@ -341,9 +341,9 @@ pub enum ForwardError {
         /// Remedy: the configuration field with the credentials.
         remedy: &'static str,
     },
-    /// An API server answered 401 to Tributary's credentials before it acted, although the cluster accepts the
-    /// credentials. Possible causes: the credentials were replaced during the request, the cluster learned of them a
-    /// moment later, or an aggregated API server does not trust them.
+    /// An API server answered 401 to Tributary's credentials before it processed the request, although the cluster
+    /// accepts the credentials. Possible causes: the credentials were replaced during the request, the server learned
+    /// of new credentials a moment later, or an aggregated API server does not trust the credentials.
     #[error(
         "cluster {cluster}, or the API server behind it, did not know this endpoint's own credentials (401 \
          Unauthorized): they were replaced, or are new there, or the API server behind it does not trust the cluster; \
@@ -356,7 +356,7 @@ pub enum ForwardError {
 }
 
 impl ForwardError {
-    /// Returns the target cluster of the request.
+    /// Returns the cluster to which the request was sent.
     pub fn cluster(&self) -> &ClusterName {
         match self {
             Self::Path { cluster, .. }
@@ -425,7 +425,7 @@ impl ForwardError {
         }
     }
 
-    /// Returns the cause at the endpoint, in one line without the names of cluster and endpoint.
+    /// Returns the cause of the error at the endpoint, in one line without the names of cluster and endpoint.
     pub(crate) fn at_endpoint(&self) -> String {
         match self {
             Self::Dial { source, .. } => source.to_string(),
@@ -466,8 +466,8 @@ impl ForwardError {
         }
     }
 
-    /// Returns whether a second endpoint may succeed: no connection was established, or the endpoint was at its limit.
-    /// Exhausted local ports count, because each server address has separate ports.
+    /// Returns whether the request may succeed at a second endpoint: no connection was established, or the endpoint was
+    /// at its limit. A lack of local ports also counts, because each server address has separate ports.
     pub(crate) fn is_endpoint_failure(&self) -> bool {
         matches!(
             self,
@@ -494,7 +494,8 @@ impl ForwardError {
         }
     }
 
-    /// Returns whether this failure means that the member is unreachable. False for a failure of a single request.
+    /// Returns whether this failure means that the member is unreachable. False if the failure concerns a single
+    /// request.
     pub(crate) fn means_unreachable(&self) -> bool {
         self.is_dial_failure() || matches!(self, Self::Credentials { .. } | Self::Unauthorized { .. })
     }

@@ -14,13 +14,13 @@ use crate::error::ForwardError;
 /// Time limit for the second resolution of a host name. 1 s: the first resolution just succeeded, and a request waits.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Port for the search of a source address: the discard port. No packet is sent.
+/// Port of the destination when a source address is searched: the discard port. No packet is sent.
 const ANY_PORT: u16 = 9;
 
-/// A lack of a resource on this machine, with the remedy. Both texts appear in messages.
+/// A resource that this machine lacks, with the remedy. Both texts appear in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhaustion {
-    /// The lack of the resource, as a clause: `this machine has no memory for it`.
+    /// The missing resource, as a clause: `this machine has no memory for it`.
     pub(crate) what: &'static str,
     /// Remedy for an operator, in the imperative: `raise fs.file-max`.
     pub(crate) remedy: &'static str,
@@ -45,11 +45,11 @@ const MEMORY: Exhaustion = Exhaustion {
 };
 
 impl Exhaustion {
-    /// Returns the exhausted resource in an error or its causes. The caller must [confirm](Self::confirmed) a lack of
-    /// local ports.
+    /// Returns the exhausted resource that an error or one of its causes reports. The caller must
+    /// [confirm](Self::confirmed) a lack of local ports.
     ///
-    /// For an error without an OS error number, the function opens a test socket. The resolver needs file descriptors
-    /// and drops the system's error, and SOCKS connectors do not report it.
+    /// For an error without an OS error number, the function opens a test socket. The reason: the resolver needs file
+    /// descriptors and drops the system's error, and SOCKS connectors do not report the system's error.
     pub(crate) fn from_error(
         error: &(dyn Error + 'static),
         try_socket: impl FnOnce() -> io::Result<()>,
@@ -69,16 +69,16 @@ impl Exhaustion {
         if is_told { None } else { Self::from_trial(try_socket()) }
     }
 
-    /// Returns the exhausted resource from an error's text. `std` puts the OS error number at the end of the text. The
-    /// number in a plugin's error text also concerns this machine.
+    /// Returns the exhausted resource from an error's text. `std` puts the OS error number at the end of the text. A
+    /// plugin runs on this machine, so an error number in its output also counts.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let (number, _) = text.split_once("(os error ")?.1.split_once(')')?;
         let error = io::Error::from_raw_os_error(number.parse().ok()?);
-        // Plugins and files need no local ports.
+        // Plugins and files need no local ports, so an error about ports does not count here.
         Self::from_io_error(&error).filter(|short| *short != PORTS)
     }
 
-    /// Returns the error for missing credentials, with the exhausted resource if any.
+    /// Returns the error of missing credentials. The error names the exhausted resource, if there is one.
     pub(crate) fn without_credentials(found: Option<Self>, cluster: &ClusterName, message: String) -> ForwardError {
         let cluster = cluster.clone();
         match found {
@@ -92,11 +92,12 @@ impl Exhaustion {
         tried.err().and_then(|error| Self::from_io_error(&error)).filter(|short| *short != PORTS)
     }
 
-    /// Confirms a lack of local ports for an address or host name.
+    /// Confirms that local ports for an address or host name are exhausted.
     ///
-    /// EADDRNOTAVAIL means that no local port is free, or that this machine has no source address (IPv6 is off), which
-    /// is permanent. For a host name with IPv4 and IPv6 addresses, the error may concern one kind only. So ports count
-    /// as exhausted only if each address has a source address.
+    /// EADDRNOTAVAIL means that no local port is free, or that this machine has no source address, for example because
+    /// IPv6 is off. The latter is permanent. For a host name with IPv4 and IPv6 addresses, the error may concern one of
+    /// the two address families. So ports count as exhausted only if this machine has a source address for each server
+    /// address.
     ///
     /// Resolves a host name again, within a second and before the deadline, and opens a UDP socket for each address.
     /// Cancel-safe.
@@ -113,7 +114,8 @@ impl Exhaustion {
         }
     }
 
-    /// Returns the exhausted resource from the search of a source address for each server address.
+    /// Returns the exhausted resource. Each item is the result of the search for a source address for one server
+    /// address.
     fn from_source_addresses(found: impl Iterator<Item = io::Result<()>>) -> Option<Self> {
         let mut confirmed = None;
         for source in found {
@@ -171,7 +173,7 @@ mod tests {
     struct Wrapped(#[source] io::Error);
 
     #[test]
-    fn os_error_numbers_distinguish_local_shortages_from_remote_faults() {
+    fn os_error_numbers_distinguish_exhausted_resources_from_remote_faults() {
         let untried = || -> io::Result<()> { panic!("the system has said what is wrong") };
         let of = |error: io::Error| {
             let bare = Exhaustion::from_error(&error, untried);
@@ -197,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn test_socket_detects_a_shortage_without_an_os_error_number() {
-        /// An error without a cause, as the connector of a SOCKS proxy reports.
+    fn test_socket_reveals_an_exhausted_resource_without_an_os_error_number() {
+        /// An error without a cause. The connector of a SOCKS proxy reports such errors.
         #[derive(Debug, thiserror::Error)]
         #[error("failed to create underlying connection")]
         struct Untold;
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn os_error_number_in_a_text_shows_a_local_shortage() {
+    fn os_error_number_in_an_error_text_reveals_an_exhausted_resource() {
         let of = |errno| {
             let error = io::Error::from_raw_os_error(errno);
             Exhaustion::from_text(&format!("credential plugin aws cannot be run: {error}; it may run again in 5 s"))
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_count_as_exhausted_only_if_addresses_have_sources() {
+    fn local_ports_count_as_exhausted_only_with_a_source_address() {
         let confirmed = |found: &[i32]| {
             let results = found.iter().map(|errno| match errno {
                 0 => Ok(()),
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_shortage_of_local_ports_needs_confirmation() {
+    async fn shortage_of_local_ports_needs_confirmation_unlike_other_shortages() {
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(PORTS.confirmed("127.0.0.1", deadline).await, Some(PORTS));
         // A link-local address without an interface has no source address.

@@ -1,11 +1,11 @@
 //! Limits each user's upgrade requests that end without a 101.
 //!
 //! An upgrade request needs a separate connection. If the cluster does not switch protocols, the TLS handshake was
-//! wasted. Two additional headers suffice to cause such a request at any path. So each user has a token bucket for
-//! upgrade requests. The token is returned when the cluster switches protocols.
+//! wasted. A client can cause such a request at any path with two additional headers. So each user has a token bucket
+//! for upgrade requests. The token is returned when the cluster switches protocols.
 //!
-//! Upgrades that a [kube-apiserver switches itself](is_switched_by_kube_apiserver) need no token, because kubectl
-//! retries after a 403, and after a response of a server without WebSockets.
+//! Upgrades that a [kube-apiserver switches itself](is_switched_by_kube_apiserver) need no token. kubectl retries such
+//! an upgrade after a 403, and if the server does not support WebSockets.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,8 +19,8 @@ use tributary_limiters::{SpentTokens, TokenRate};
 
 use crate::credentials::identity::RequestIdentity;
 
-/// Size of a user's token bucket. 64: a user may open the consoles of 64 virtual machines at once. If all fail, the
-/// user gets each error from the cluster.
+/// Size of a user's token bucket. 64: a user may open the consoles of 64 virtual machines at once. If all 64 fail, the
+/// user still gets the cluster's error for each.
 const BURST: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
 /// Interval between two new tokens: 250 ms, four per second. A handshake takes about 1 ms of a kube-apiserver's core,
@@ -38,9 +38,9 @@ const MEMBERS_USERS_MAX: usize = USERS_MAX / 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum BucketOwner {
     User(u64),
-    /// All users that the cluster authenticates, beyond the maximum.
+    /// Shared bucket of the users beyond the maximum whom the cluster authenticates.
     MembersUsers,
-    /// All other users, beyond the maximum.
+    /// Shared bucket of all other users beyond the maximum.
     Others,
 }
 
@@ -48,7 +48,7 @@ enum BucketOwner {
 pub(crate) struct UpgradeLimiter {
     hasher: RandomState,
     rate: TokenRate,
-    /// Buckets that may not be full.
+    /// The token buckets of the owners that have taken tokens. An owner without an entry has a full bucket.
     buckets: Mutex<HashMap<BucketOwner, SpentTokens>>,
 }
 
@@ -84,7 +84,7 @@ impl UpgradeLimiter {
     }
 }
 
-/// Returns the owner of a user's bucket: the user, or a shared bucket beyond the maximum.
+/// Returns the owner of a user's bucket: the user, or a shared bucket if the maximal number of buckets is reached.
 fn bucket_owner(
     buckets: &mut HashMap<BucketOwner, SpentTokens>,
     user: u64,
@@ -121,7 +121,8 @@ fn is_service_account(name: &[u8]) -> bool {
     std::str::from_utf8(name).ok().and_then(ServiceAccount::of_user).is_some()
 }
 
-/// Returns whether a kube-apiserver switches the connection itself, for a kubelet or a workload.
+/// Returns whether kube-apiserver itself switches the connection to the new protocol, on behalf of a kubelet or a
+/// workload.
 fn is_switched_by_kube_apiserver(method: &Method, uri: &Uri) -> bool {
     let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
     let Some(request) = info.resource().filter(|request| request.resource.group.is_empty()) else { return false };
@@ -131,7 +132,7 @@ fn is_switched_by_kube_apiserver(method: &Method, uri: &Uri) -> bool {
     )
 }
 
-/// A token for one upgrade request. Dropping an unspent token returns the token to the user.
+/// A token for one upgrade request. Dropping an unspent token gives it back to the user's bucket.
 #[must_use]
 pub(crate) struct UpgradeToken<'a> {
     limiter: &'a UpgradeLimiter,
@@ -140,12 +141,12 @@ pub(crate) struct UpgradeToken<'a> {
 }
 
 impl UpgradeToken<'_> {
-    /// Spends the token after a connection was established, even if the client does not wait for the response.
+    /// Spends the token. Called after a connection was established, even if the client does not wait for the response.
     pub(crate) fn spend(&mut self) {
         self.is_spent = true;
     }
 
-    /// Returns the token to the user, because the member has switched protocols.
+    /// Gives the token back to the user's bucket, because the member has switched protocols.
     pub(crate) fn give_back(mut self) {
         self.is_spent = false;
     }
@@ -166,7 +167,7 @@ mod tests {
 
     const BURST: usize = super::BURST.get() as usize;
 
-    /// Spends all tokens of a user on upgrades without a 101. Returns the number of tokens.
+    /// Spends all tokens of a user on upgrade requests without a 101. Returns the number of spent tokens.
     fn spend_all(limiter: &UpgradeLimiter, user: u64, is_members: bool) -> usize {
         let spend = || limiter.acquire(user, is_members).map(|mut token| token.spend());
         std::iter::from_fn(|| spend().ok()).count()
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn successful_or_unconnected_upgrade_costs_no_token() {
+    async fn upgrade_that_succeeds_or_never_connects_costs_no_token() {
         let limiter = UpgradeLimiter::new();
         for _ in 0..10 * BURST {
             let mut token = limiter.acquire(1, false).unwrap();
@@ -204,14 +205,14 @@ mod tests {
         }
         let others: usize = (users..100 * users).map(|user| spend_all(&limiter, user, false)).sum();
         assert_eq!((others, limiter.buckets.lock().len()), (BURST, USERS_MAX + 1));
-        // Full buckets are removed when a new bucket needs the space.
+        // After this time all buckets are full. A full bucket is removed when a new bucket needs the space.
         tokio::time::advance(REFILL_INTERVAL * super::BURST.get()).await;
         assert_eq!(spend_all(&limiter, users, false), BURST);
         assert_eq!(limiter.buckets.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn users_of_a_member_leave_upgrade_tokens_to_others() {
+    async fn users_that_the_member_authenticates_leave_token_buckets_to_others() {
         let (limiter, users) = (UpgradeLimiter::new(), 10 * USERS_MAX as u64);
         let all: usize = (0..users).map(|user| spend_all(&limiter, user, true)).sum();
         assert_eq!(all, BURST * (MEMBERS_USERS_MAX + 1), "half of the room, and one shared bucket");
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_and_user_tokens_count_as_member_users() {
+    fn service_accounts_and_token_users_count_as_authenticated_by_the_member() {
         let impersonated = |user| RequestIdentity::Impersonate(Impersonation::new(user, [], None, []).unwrap());
         for (identity, expected) in [
             (impersonated("system:serviceaccount:n:s"), true),

@@ -1,4 +1,4 @@
-//! Path of a forwarded request: headers, identity, transfer, and a retry after a change of credentials.
+//! Steps of a forwarded request: headers, identity, transfer, and a retry after a change of credentials.
 
 pub(crate) mod abandoned;
 mod bodiless;
@@ -56,7 +56,8 @@ pub(crate) fn prepare(
     Ok(upgrade)
 }
 
-/// Returns the kind of connections for a class of requests. Clients' limits use the same classes.
+/// Returns the kind of connections for a class of requests. The limits of clients' requests distinguish the same
+/// classes.
 fn stream_class(class: RequestClass) -> StreamClass {
     match class {
         RequestClass::Short => StreamClass::Short,
@@ -74,7 +75,7 @@ pub(crate) async fn forward(
     mut user: Arc<MemberUser>,
 ) -> Result<Response<Body>, ForwardError> {
     let (class, destination) = (context.class, context.destination());
-    // Removes hyper's extensions.
+    // Removes the extensions that hyper's server has added to the client's request.
     request.extensions_mut().clear();
     if class == RequestClass::Watch {
         without_body(&mut request);
@@ -95,8 +96,9 @@ pub(crate) async fn forward(
             return member.finish(response);
         }
         let unauthorized_cause = Box::pin(member.unauthorized_cause(&credentials, &endpoint)).await;
-        // A change of credentials does not show which server refused. A malicious workload could act on the request,
-        // answer 401 after a change of credentials, and receive the request again.
+        // If the credentials were replaced (`UnauthorizedCause::CredentialsReplaced`), the server that sent the 401 is
+        // unknown. Without this check, a malicious workload could act on the request, answer 401 after a change of
+        // credentials, and receive the request again.
         let is_unknown_sender = unauthorized_cause != UnauthorizedCause::CredentialsRejected
             && Box::pin(replay.is_unknown_sender(&mut response)).await;
         let may_repeat = replay.is_idempotent() && !replayed;
@@ -127,7 +129,7 @@ pub(crate) async fn forward(
     }
 }
 
-/// Returns whether the cluster may accept a retried request. Rejected credentials are renewed in any case.
+/// Returns whether the cluster may accept the request if it is retried. Rejected credentials are renewed in any case.
 /// `is_worth_it` is true if the caller would retry after a 401 of a server that did not know valid credentials yet.
 async fn may_be_known(
     member: &ClientInner,

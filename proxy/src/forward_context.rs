@@ -11,15 +11,15 @@ use crate::peer::Peer;
 use crate::permit_pool::RequestOrigin;
 use crate::tunnel_end::TunnelEnd;
 
-/// Facts about a request to a cluster that its head does not contain. An identity converts into the context of a short
-/// API request, to any endpoint, from an unknown connection.
+/// Facts about a request to a cluster that its head does not contain. A [`RequestIdentity`] converts into the context
+/// of a short API request to any endpoint, without a known client connection.
 #[derive(Debug, Default)]
 pub struct ForwardContext {
     /// The identity that the cluster sees.
     pub identity: RequestIdentity,
     /// Request class. The class decides the time limit of the response, and which requests share a connection.
     pub class: RequestClass,
-    /// Final recipient of the request headers: an API or a workload.
+    /// Final recipient of the request: an API or a workload. The recipient decides which headers are forwarded.
     pub recipient: Recipient,
     /// Connection of the client.
     pub peer: Option<Peer>,
@@ -31,14 +31,14 @@ pub struct ForwardContext {
     pub upgrade: Option<ClientUpgrade>,
     /// Signal that ends the tunnel of an upgraded request.
     pub tunnel_end: Option<TunnelEnd>,
-    /// Origin of the request, which determines its part of the connections.
+    /// Origin of the request, which determines the connections that the request may use.
     pub(crate) origin: RequestOrigin,
     /// Index of the endpoint in the configuration, for a request to one endpoint only.
     pub(crate) endpoint: Option<usize>,
 }
 
 impl ForwardContext {
-    /// Returns the context of a short request by Tributary itself, on separate connections.
+    /// Returns the context of a short request by Tributary itself. Such a request uses separate connections.
     pub(crate) fn for_own_request(identity: RequestIdentity) -> Self {
         Self { identity, origin: RequestOrigin::Ourselves, ..Self::default() }
     }

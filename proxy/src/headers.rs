@@ -7,9 +7,9 @@
 
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, TE, UPGRADE};
 
-/// WebSocket subprotocol with a bearer token, because browsers cannot set `Authorization` for a WebSocket (apiserver
-/// `pkg/authentication/request/websocket/protocol.go`). The token authenticates the client to Tributary, not to the
-/// cluster.
+/// Prefix of the WebSocket subprotocol that contains a bearer token, because browsers cannot set `Authorization` for a
+/// WebSocket (apiserver `pkg/authentication/request/websocket/protocol.go`). The token authenticates the client to
+/// Tributary, not to the cluster.
 pub const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Prefixes of headers that claim an identity.
@@ -71,8 +71,8 @@ pub enum Recipient {
     Workload,
 }
 
-/// Headers that an API may receive; none of these headers is removed by [`is_never_forwarded`]. An allow-list, because
-/// servers in front of clusters trust their own headers (`X-SSL-Client-…`, `X-Teleport-…`).
+/// Headers that an API may receive. [`is_never_forwarded`] removes none of these headers. The list is an allow-list,
+/// because servers in front of clusters trust their own headers (`X-SSL-Client-…`, `X-Teleport-…`).
 const API_HEADERS: [&str; 17] = [
     "accept",
     "accept-charset",
@@ -93,16 +93,16 @@ const API_HEADERS: [&str; 17] = [
     "user-agent",
 ];
 
-/// Prefixes of kubectl's headers about its command (KEP-859), and of upgrade headers for WebSockets and SPDY streams
-/// (`k8s.io/apimachinery/pkg/util/httpstream`).
+/// Prefixes of further headers that an API may receive: kubectl's headers about its command (KEP-859), and upgrade
+/// headers for WebSockets and SPDY streams (`k8s.io/apimachinery/pkg/util/httpstream`).
 const API_HEADER_PREFIXES: [&str; 3] = ["kubectl-", "sec-websocket-", "x-stream-protocol-version"];
 
-/// Prefixes of headers in which servers in front of a cluster forward a client's identity. Requests to a workload keep
-/// all other headers, because the workload may need them.
+/// Prefixes of headers in which servers in front of a cluster forward a client's identity. These headers are removed
+/// even from requests to a workload. A workload may need any other header.
 const FRONT_PROXY_PREFIXES: [&str; 6] =
     ["client-cert", "ssl-client-", "x-api-tunnel-", "x-client-", "x-ssl-", "x-teleport-"];
 
-/// Headers whose values occur in one message only: IDs and trace positions. HTTP/2 stores header values in a table to
+/// Headers whose values occur in one message only: request IDs and trace IDs. HTTP/2 stores header values in a table to
 /// send a short index later (RFC 7541). These values would fill the table. h2 does not store a value that is marked as
 /// sensitive.
 const SINGLE_USE_HEADERS: [&str; 4] = ["audit-id", "traceparent", "tracestate", "x-request-id"];
@@ -183,7 +183,7 @@ pub fn is_impersonation(name: &HeaderName) -> bool {
     has_prefix_with_dashes(name.as_str(), IDENTITY_PREFIXES[0])
 }
 
-/// Returns whether a request header is removed for every recipient.
+/// Returns whether a request header is removed for every recipient, whether an API or a workload.
 fn is_never_forwarded(name: &str) -> bool {
     is_hop_by_hop(name) || is_set_by_proxy(name) || is_credential_or_claim(name)
 }
@@ -203,8 +203,8 @@ fn is_credential_or_claim(name: &str) -> bool {
         || IDENTITY_PREFIXES.iter().any(|prefix| has_prefix_with_dashes(name, prefix))
 }
 
-/// Like `starts_with`, with underscores equal to dashes, because some servers convert both to the same variable name.
-/// `name` must be in lower case.
+/// Like `starts_with`, with underscores equal to dashes, because some servers convert both characters to the same
+/// variable name. `name` must be in lower case.
 fn has_prefix_with_dashes(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len()
         && name
@@ -234,8 +234,8 @@ fn remove_named_by_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes unwanted headers, and marks values that occur in one message only as sensitive. Allocates only if a header
-/// is removed.
+/// Removes the headers for which `is_wanted` is false. Marks values that occur in one message only as sensitive.
+/// Allocates only if a header is removed.
 fn retain_headers(headers: &mut HeaderMap, is_wanted: impl Fn(&str) -> bool) {
     let mut unwanted: Vec<HeaderName> = Vec::new();
     for (name, value) in headers.iter_mut() {
@@ -257,7 +257,7 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return;
     }
-    // Unreadable values are removed, because such a value might contain a token.
+    // A subprotocol header that is not text is removed, because it might contain a token.
     let kept: Vec<&str> = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
         .iter()
@@ -319,7 +319,8 @@ mod tests {
                 &["impersonation: kept: another word", "x-remote: kept"],
             ),
             (&[("X-Remote-User", "a"), ("X-Remote-Group", "b"), ("X-REMOTE-EXTRA-s", "c"), ("x_remote_uid", "d")], &[]),
-            // CVE-2021-31999: headers named by Connection are removed, and cannot affect headers that are set later.
+            // CVE-2021-31999: the headers that Connection names are removed first. Headers that Tributary sets later
+            // are not affected.
             (
                 &[("Connection", "close, X-Secret, Impersonate-User"), ("X-Secret", "1"), ("X-Other", "2")],
                 &["x-other: 2"],
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_api_headers_are_not_in_the_removal_list() {
+    fn headers_allowed_for_the_api_are_never_removed() {
         for name in API_HEADERS.iter().chain(&API_HEADER_PREFIXES) {
             assert!(!is_never_forwarded(name) && may_pass(name, Recipient::Workload), "{name}");
         }
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn header_values_that_occur_once_are_not_indexed_by_http2() {
+    fn header_values_of_one_message_are_not_stored_by_http2() {
         let once = [
             ("Audit-Id", "a"),
             ("Traceparent", "00-b"),

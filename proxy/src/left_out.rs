@@ -1,4 +1,4 @@
-//! Reasons why an endpoint gets no requests, or only requests without a better endpoint.
+//! Reasons why an endpoint gets no requests, or gets requests only if no better endpoint is left.
 
 use std::fmt;
 use std::sync::Arc;

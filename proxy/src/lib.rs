@@ -21,7 +21,7 @@
 //! - An identity header of a client never reaches a cluster.
 //! - Credentials are sent only to the cluster's addresses.
 //! - A user's own token ([`UserToken`]) is sent only on connections without Tributary's credentials.
-//! - This crate knows no cache and no second cluster.
+//! - A client uses no cache, and knows no cluster except its own.
 
 mod client;
 mod client_upgrade;

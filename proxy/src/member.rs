@@ -26,7 +26,7 @@ pub(crate) struct ClientInner {
     pub(crate) name: ClusterName,
     pub(crate) endpoints: Endpoints,
     pub(crate) tuning: ClientTuning,
-    /// Headers that the configuration adds to every request.
+    /// Headers that the member's configuration adds to every request.
     pub(crate) extra_headers: HeaderMap,
     pub(crate) user: CurrentUser,
     pub(crate) observer: Arc<Observer>,
@@ -36,7 +36,7 @@ pub(crate) struct ClientInner {
     pub(crate) passes_tokens: bool,
     /// Limits upgrade requests that end without a 101.
     pub(crate) upgrades: UpgradeLimiter,
-    /// Byte streams to the addresses, as a replacement for TCP.
+    /// Opens byte streams to the addresses, instead of TCP.
     pub(crate) connector: Option<Connector>,
     /// The expected cluster behind the addresses. `None` for users' own tokens, which the cluster authenticates.
     pub(crate) known: Option<Arc<KnownCluster>>,
@@ -79,7 +79,8 @@ impl ClientInner {
         self.known.as_ref().map_or(0, |known| known.generation())
     }
 
-    /// Refuses a request for a previous cluster of the name, because the sender may have rights there only.
+    /// Refuses a request that was meant for a previous cluster of the same name. The sender may have rights in the
+    /// previous cluster only.
     ///
     /// # Errors
     /// [`ForwardError::AnotherCluster`].
@@ -140,8 +141,8 @@ impl ClientInner {
     /// [`ForwardError::Credentials`] or [`ForwardError::CredentialsExhausted`].
     pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<CurrentCredentials>, ForwardError> {
         user.credentials.get().await.map_err(|message| {
-            // Only the text of the plugin's failure is available, because the text is stored until the plugin's next
-            // run.
+            // The stored text is the only trace of the plugin's failure until the plugin's next run, so the resource is
+            // recognized in the text.
             Exhaustion::without_credentials(Exhaustion::from_text(&message), &self.name, message)
         })
     }

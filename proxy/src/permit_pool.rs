@@ -1,4 +1,4 @@
-//! Limits of connections and requests, as counters of permits.
+//! Permits that limit concurrent connections and requests.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub struct PermitPool {
 }
 
 impl PermitPool {
-    /// Creates a number of free permits.
+    /// Creates permits, all of them free.
     pub fn new(all: usize) -> Self {
         Self { all, free: Arc::new(Semaphore::new(all)) }
     }
@@ -35,7 +35,7 @@ impl PermitPool {
     }
 }
 
-/// Origin of a request to a member. Each origin has a part of the connections.
+/// Origin of a request to a member. Each origin may use a part of the connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RequestOrigin {
     /// Clients, in any number.
@@ -47,12 +47,13 @@ pub(crate) enum RequestOrigin {
     Ourselves,
 }
 
-/// One quarter of the permits is reserved for each of the three origins. Without a reserve, clients could take all
-/// permits, and a cacher could not reopen its watch. Cachers of single namespaces could do the same to clients. The
-/// last quarter has no reserve, so one origin may have half of the permits.
+/// Fraction of the permits that is reserved for each of the three origins: one quarter. Without a reserve, clients
+/// could take all permits, and a cacher could not reopen its watch. Cachers of single namespaces could do the same to
+/// clients. The last quarter has no reserve, so one origin may have half of the permits.
 const RESERVED_PART: usize = 4;
 
-/// Returns the maximal number of permits of an origin, if the other origins have taken `others`.
+/// Returns the maximal number of permits of an origin. The items of `others` are the permits that each other origin has
+/// taken.
 fn max_permits(all: usize, others: impl Iterator<Item = usize>) -> usize {
     let kept = all / RESERVED_PART;
     all.saturating_sub(others.map(|taken| taken.max(kept)).sum())
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn request_origin_leaves_a_quarter_of_permits_to_each_other() {
+    fn each_request_origin_has_a_reserve_of_a_quarter_of_permits() {
         for (all, most, kept) in [(0, 0, 0), (1, 1, 0), (3, 3, 0), (4, 2, 1), (8, 4, 2), (256, 128, 64)] {
             for (at, first) in ORIGINS.into_iter().enumerate() {
                 let [second, third] = [ORIGINS[(at + 1) % 3], ORIGINS[(at + 2) % 3]];

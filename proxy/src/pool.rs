@@ -1,14 +1,14 @@
 //! Connections to one endpoint of a cluster.
 //!
-//! Kinds of requests use separate HTTP/2 connections (lanes), so that a thousand watches cannot delay a GET. Short
-//! requests and long-running requests have separate connections. So do clients, cachers of single namespaces, and
+//! Different kinds of requests use separate HTTP/2 connections (lanes), so that a thousand watches cannot delay a GET.
+//! Short requests and long-running requests have separate connections. So do clients, cachers of single namespaces, and
 //! Tributary's other requests. Clients' watches are separate from clients' streams from workloads.
 //!
 //! A new connection is opened when the existing connections use 80 % of their streams. Connections for clients' watches
-//! fill one after the other, and the next connection is opened when a fifth of a connection is free. A stream counts
-//! until its response body has ended or is dropped. hyper's pooling client does not suffice: it has one HTTP/2
-//! connection and queues requests beyond the limit of streams, so that long watches block other requests (hyper#2197,
-//! hyper#3623).
+//! fill one after the other. The next such connection is opened when fewer free streams are left than a fifth of one
+//! connection's streams. A stream counts until its response body has ended or is dropped. hyper's pooling client does
+//! not suffice. It has one HTTP/2 connection and queues requests beyond the limit of streams, so that long watches
+//! block other requests (hyper#2197, hyper#3623).
 //!
 //! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client may not read its responses.
 //! So a connection for clients has only as many streams as fit into the connection's window with full stream windows.
@@ -65,25 +65,25 @@ use crate::tuning::{ClientTuning, Windows};
 /// connection. Go's servers treat the reset of many streams at once as an attack.
 const MAX_STREAMS: usize = 500;
 
-/// Number of streams on a connection before the cluster has sent its limit. kube-apiserver's default
+/// Number of streams on a connection before the cluster has sent its limit. 100, kube-apiserver's default
 /// (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
 const USUAL_STREAMS: usize = 100;
 
-/// Time for which a request waits for a connection to an unreachable cluster, from the start of the connection attempt.
-/// The attempt continues to its own time limit. kubectl sends several requests per command, and reports an error soon
-/// instead of waiting for each.
+/// Time for which a request waits for a connection to an unreachable cluster. The time counts from the start of the
+/// connection attempt, which continues to its own time limit. 1 s: kubectl sends several requests per command, and so
+/// reports an error soon.
 const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time for which an upgrade waits for a connection to an unreachable cluster. 100 ms: an upgrade's connection attempt
 /// is not shared, and kubectl tries two protocols in sequence. Probes detect a recovered cluster within a second.
 const UNREACHABLE_UPGRADE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Number of consecutive connection attempts if the cluster closes each connection after its first response. 3: a load
-/// balancer may be draining its servers.
+/// Number of consecutive connection attempts if the cluster closes each new connection after its first response. 3: a
+/// load balancer may be draining its servers.
 const ASKED_CONNECTIONS_MAX: usize = 3;
 
-/// Time for which a client waits for a separate connection although it could share an existing connection. 1 s, as for
-/// one endpoint of several.
+/// Time for which a client's request waits for a separate connection although another client's connection has a free
+/// stream. 1 s, as long as for one of several endpoints.
 const OWN_CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Statistics of a cluster's connection pool.
@@ -139,7 +139,7 @@ pub(crate) struct PoolKey {
 }
 
 impl PoolKey {
-    /// Returns the reader of the response, if other readers must not share the connection.
+    /// Returns the reader of the response if no other reader may share the connection. Otherwise `None`.
     fn reader(self) -> Option<Reader> {
         (self.stream_class == StreamClass::Streamed && self.origin == RequestOrigin::Client).then_some(self.peer)
     }
@@ -160,11 +160,11 @@ struct OwnConnections {
 }
 
 enum FullPoolAction {
-    /// Wait for a new connection.
+    /// Wait for the attempt to open a connection.
     Wait(Dial),
     /// Use a stream on an idle connection, or on the connection of a different reader.
     Borrow(StreamPermit),
-    /// Search again, because a stream is free now.
+    /// Search for a free stream again, because a stream has become free.
     Again,
     Full,
 }
@@ -266,8 +266,8 @@ impl Pool {
     ) -> Result<Connection, ForwardError> {
         let PoolKey { stream_class: kind, origin, .. } = pool_key;
         let here = Handle::current().id();
-        // In each round, other requests may take all streams of a new connection. After this number of rounds, all
-        // allowed connections are full.
+        // In each round, other requests may take all streams of a new connection. After this many rounds, as many
+        // connections as allowed were opened, and all are full.
         for _ in 0..=self.connections_for(pool_key) {
             match self.pick(pool_key, credentials.version, here) {
                 Pick::Free(permit) => return Ok(Connection::Http2(permit)),
@@ -306,7 +306,7 @@ impl Pool {
         Err(self.full(pool_key))
     }
 
-    /// Decides the next step of a request without a free stream.
+    /// Decides the next step of a request that has found no free stream.
     fn choose_full_pool_action(
         self: &Arc<Self>,
         pool_key: PoolKey,
@@ -334,7 +334,7 @@ impl Pool {
         if !self.readers.has_just_failed() && make_room() {
             return self.join_dial(pool_key, credentials).map_or(FullPoolAction::Again, FullPoolAction::Wait);
         }
-        // After a recent failure, a free stream on another reader's connection is preferred to a connection attempt,
+        // After a recent failure, a free stream on another reader's connection is better than a new connection attempt,
         // which may fail again.
         if let Some(permit) = self.readers.borrow(version) {
             return FullPoolAction::Borrow(permit);
@@ -374,8 +374,8 @@ impl Pool {
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
     }
 
-    /// Opens a connection for an upgrade: HTTP/1.1, outside of the pool. The time limit is short for an unreachable
-    /// cluster.
+    /// Opens an HTTP/1.1 connection for an upgrade, outside of the pool. The time limit is short if the cluster is
+    /// unreachable.
     pub(crate) async fn dial_http1(&self, credentials: &Arc<CurrentCredentials>) -> Result<Dialed, ForwardError> {
         let dial = self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials);
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.await };
@@ -383,7 +383,8 @@ impl Pool {
         timeout(UNREACHABLE_UPGRADE_PATIENCE, dial).await.unwrap_or_else(|_| Err(unreachable()))
     }
 
-    /// Opens a connection to the expected cluster and counts the connection. Reports a failure to the observer.
+    /// Opens a connection, checks that it leads to the expected cluster, and counts it. Reports a failure to the
+    /// observer.
     async fn dial(
         &self,
         protocols: Protocols,
@@ -472,7 +473,7 @@ impl Pool {
         }
     }
 
-    /// Returns the connections for a request whose reader may share connections.
+    /// Returns the connections for a request that may share its connection with other readers.
     fn shared(&self, pool_key: PoolKey) -> &Connections {
         match pool_key.origin {
             RequestOrigin::Client if pool_key.stream_class == StreamClass::Watch => &self.watches,
@@ -568,7 +569,7 @@ impl Pool {
         self.speaks_http1.load(Ordering::Relaxed)
     }
 
-    /// Returns the maximal number of concurrent requests of clients of this kind.
+    /// Returns the maximal number of concurrent requests of this kind that clients may have.
     pub(crate) fn for_clients(&self, stream_class: StreamClass) -> usize {
         if self.speaks_http1() {
             return self.stream_class(stream_class).http1_permits.max_permits(RequestOrigin::Client);
@@ -591,7 +592,7 @@ impl Pool {
         usable < self.connections_for(pool_key)
     }
 
-    /// Returns whether another connection attempt would probably not help.
+    /// Returns whether another connection attempt would probably fail or bring no stream.
     fn is_growth_futile(&self, pool_key: PoolKey) -> bool {
         let has_just_failed = match pool_key.reader() {
             Some(_) => self.readers.has_just_failed(),
@@ -623,8 +624,8 @@ impl Pool {
         }
     }
 
-    /// Joins the current connection attempt with the same credentials, or starts an attempt. `None` if no attempt is
-    /// needed any more.
+    /// Joins the current connection attempt with the same credentials, or starts an attempt. `None` if a new connection
+    /// is no longer needed.
     fn join_dial(self: &Arc<Self>, pool_key: PoolKey, credentials: &Arc<CurrentCredentials>) -> Option<Dial> {
         let begin = || self.begin_dial(pool_key, credentials);
         match pool_key.reader() {
@@ -638,7 +639,7 @@ impl Pool {
     fn begin_dial(self: &Arc<Self>, pool_key: PoolKey, credentials: &Arc<CurrentCredentials>) -> SharedDial {
         let (pool, credentials) = (self.clone(), credentials.clone());
         let task = tokio::spawn(async move {
-            // A waiting request takes the HTTP/1.1 connection from the idle connections.
+            // An HTTP/1.1 connection becomes an idle connection, which a waiting request takes.
             pool.open(pool_key, &credentials).await.map(drop)
         });
         let interrupted = self.full(pool_key);
@@ -724,7 +725,7 @@ async fn drive<C: Streams>(
 ) {
     let ended = futures::future::poll_fn(|cx| {
         let polled = connection.poll_connection(cx);
-        // Every request wakes this task, so a changed limit of the member is known one request later.
+        // Every request wakes this task, so the task notices a changed limit of the member with the next request.
         counts.allow(streams_allowed(&connection).min(most));
         polled
     })

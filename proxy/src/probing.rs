@@ -61,15 +61,15 @@ const INTERVAL_UNTIL_WELL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeVerdict {
-    /// The endpoint answered. A 403 counts as ready.
+    /// The endpoint answered the probe. A 403 counts as ready.
     Answered { ready: bool },
-    /// The endpoint rejects the credentials. Discovery reports this problem.
+    /// The endpoint rejects Tributary's credentials. Discovery reports this problem.
     Rejects,
-    /// A server in front of the endpoint answered with this status, and the endpoint sent no bytes.
+    /// A server in front of the endpoint answered with this status. The endpoint itself sent no bytes.
     Absent(StatusCode),
     /// The endpoint did not answer this probe, but sent other bytes.
     Slow,
-    /// The endpoint sent no bytes.
+    /// The endpoint sent no bytes during the probe.
     Silent,
 }
 
@@ -78,7 +78,8 @@ impl ProbeVerdict {
         matches!(self, Self::Absent(_) | Self::Silent)
     }
 
-    /// Returns success or failure for the thresholds; `None` if the result does not count.
+    /// Returns whether the result counts as a success or as a failure for the thresholds. `None` if the result does not
+    /// count.
     fn is_success(self) -> Option<bool> {
         match self {
             Self::Answered { ready } => Some(ready),
@@ -131,7 +132,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     loop {
         let is_lost = endpoint.observer.is_unreachable();
         if is_lost && !was_lost {
-            // Results before the loss do not count any longer.
+            // Results from before the endpoint became unreachable no longer count.
             streak.end();
         }
         was_lost = is_lost;
@@ -145,7 +146,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
             }
             None => streak.end(),
         }
-        // A client's request may detect the loss before the next probe.
+        // A client's request may detect that the endpoint is unreachable before the next probe does.
         let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
         let is_not_ready = !endpoint.observer.is_ready();
         if is_not_ready || timeout_at(nearest_tick(asked + probe.interval), lost).await.is_ok() {
@@ -168,14 +169,15 @@ async fn follow_suspicion(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     }
 }
 
-/// Requests the object. Returns the failure as an error; `None` without a response.
+/// Requests [`OBJECT`] from an endpoint. Returns a failure of the endpoint as an error; `None` without a response.
 async fn request_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Result<(), String>> {
     let user = member.user.load_full();
     let credentials = member.credentials(&user).await.ok()?;
     Some(match send_to_endpoint(member, endpoint, &credentials, &user, &Uri::from_static(OBJECT)).await {
         Ok(OwnResponse { status, .. }) if is_suspicious(status) => Err(format!("{OBJECT} is answered {status}")),
         Ok(_) => Ok(()),
-        // No client's request uses this connection, so the failure is the endpoint's fault.
+        // No client's request uses this connection, so a client cannot have caused the failure. The endpoint is at
+        // fault.
         Err(error @ ForwardError::Send { .. }) => {
             endpoint.observer.apply(Input::Failure);
             Err(format!("{OBJECT}: {}", error.at_endpoint()))
@@ -187,7 +189,7 @@ async fn request_object(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> 
 /// Sends one probe. `None` if the probe could not be sent; the reason is recorded.
 async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<ProbeVerdict> {
     let user = member.user.load_full();
-    // The credentials are outside of the time limit, because a credential plugin may take seconds.
+    // The time limit does not include the wait for credentials, because a credential plugin may take seconds.
     let credentials = match member.credentials(&user).await {
         Ok(credentials) => credentials,
         Err(error) => {
@@ -199,7 +201,8 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
     let asked = Instant::now();
     match timeout(probe.answer_within, request_both_paths(member, endpoint, &credentials, &user)).await {
         Ok(Ok(ProbeVerdict::Absent(status))) => {
-            // An unreachable endpoint needs no additional time.
+            // Waits until the end of the time limit, because other bytes may still arrive. An endpoint that is already
+            // unreachable gets no such wait.
             if !endpoint.observer.is_unreachable() {
                 sleep_until(asked + probe.answer_within).await;
             }
@@ -218,7 +221,7 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Pr
     }
 }
 
-/// Returns the result for a status code. `is_nobody` is true for a probe without credentials.
+/// Returns the result of a probe from its status code. `is_nobody` is true for a probe without credentials.
 fn classify_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> ProbeVerdict {
     if is_nobody && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return ProbeVerdict::Answered { ready: true };
@@ -235,10 +238,10 @@ fn slow_if_heard(asked: Instant, heard: Option<Instant>, verdict: ProbeVerdict) 
     if heard.is_some_and(|heard| heard >= asked) { ProbeVerdict::Slow } else { verdict }
 }
 
-/// Records the result. Closes the connections of an endpoint that has just become silent.
+/// Records the result of a probe. Closes the connections of an endpoint that has just become silent.
 fn record_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdict, last: Option<ProbeVerdict>) {
     match verdict {
-        // A response to a request without authentication does not prove that the credentials are accepted.
+        // The probe was sent without authentication. So its response does not prove that the credentials are accepted.
         ProbeVerdict::Answered { .. } if member.observer.is_rejecting() && last != Some(ProbeVerdict::Rejects) => {
             endpoint.heard();
         }
@@ -270,7 +273,8 @@ fn record_silence(member: &ClientInner, endpoint: &Endpoint, last: Option<ProbeV
     // The state changes before the connections are closed, so that aborted requests report this reason.
     endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
     endpoint.observer.apply(Input::Failure);
-    // Only the first silence closes connections, because new connections must show whether the endpoint has recovered.
+    // Only the first of consecutive silent probes closes the connections. New connections must show whether the
+    // endpoint has recovered.
     if !last.is_some_and(ProbeVerdict::is_silent) {
         endpoint.pool.cut();
     }
@@ -295,7 +299,7 @@ async fn request_both_paths(
         match answered.map(|answered| classify_status(answered.status, member.passes_tokens, probe)) {
             Ok(ProbeVerdict::Answered { .. }) => ProbeVerdict::Answered { ready: false },
             Ok(verdict) => verdict,
-            // The readiness request will report the failure.
+            // The readiness request will report the same failure.
             Err(_) => std::future::pending().await,
         }
     };

@@ -4,15 +4,15 @@
 //! So retries are limited to a fraction of the requests ([`TpsBudget`], as in Finagle and Linkerd). A minimum allows
 //! some retries at a cluster with little traffic.
 //!
-//! At most half of the budget is for [`Cause::Busy`]. A client can cause such responses at will (by priority and
-//! fairness, for example), and must leave retries for requests on broken connections.
+//! At most half of the budget is for [`Cause::Busy`], a response 429, 503 or 401. A client can cause such responses at
+//! will (by priority and fairness, for example), and must leave retries for requests on broken connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Duration;
 use tower::retry::budget::{Budget, TpsBudget};
 
-/// Time window of the counted requests. 10 s: a past burst or restart soon stops counting.
+/// Time window in which requests are counted. 10 s: a past burst or restart soon stops counting.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// The fraction of requests that may be retried: a fifth.
@@ -53,7 +53,7 @@ impl RetryBudget {
         Self { all: TpsBudget::new(WINDOW, FLOOR, PART), busy, retries, refused }
     }
 
-    /// Counts the first attempt of a request.
+    /// Counts the first attempt of a request, which raises the budget.
     pub(crate) fn count_request(&self) {
         self.all.deposit();
         self.busy.deposit();
@@ -76,7 +76,7 @@ impl RetryBudget {
 mod tests {
     use super::*;
 
-    /// Returns the number of retries that the budget allows now.
+    /// Takes retries until the budget is spent. Returns their number.
     fn drain(budget: &RetryBudget, cause: Cause) -> usize {
         (0..10_000).filter(|_| budget.withdraw(cause)).count()
     }

@@ -1,4 +1,4 @@
-//! Address of a cluster, and the join of a request's path with the address.
+//! Address of a cluster, and the function that joins a request's path to the address.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub(crate) proxy: Option<Uri>,
 }
 
-/// Parses the address of a configuration and the further addresses, in this order.
+/// Parses the configuration's own address, and then the further addresses.
 ///
 /// # Errors
 /// The first invalid address.
@@ -57,7 +57,7 @@ pub(crate) struct ServerUrl {
     /// Path of the server URL without a trailing slash. Empty for most clusters; `/k8s/clusters/c-1` behind Rancher.
     base_path: Box<str>,
     pub(crate) address: Arc<str>,
-    /// The whole URL, for comparisons.
+    /// The whole URL in a form in which equal addresses have equal texts.
     pub(crate) comparable: Box<str>,
 }
 
@@ -133,7 +133,7 @@ impl ServerUrl {
             .map_err(|_| "it is too long together with the cluster's server URL")
     }
 
-    /// Checks whether [`join`](Self::join) would succeed, without building the URI.
+    /// Checks whether [`join`](Self::join) would succeed for this URI, without building the result.
     pub(crate) fn check(&self, uri: &Uri) -> Result<(), &'static str> {
         let path = uri.path_and_query().ok_or("it has no path")?.path();
         if !path.starts_with('/') {
@@ -173,7 +173,7 @@ fn has_dot_segment(path: &str) -> bool {
 /// Removes user info with a possible password from a URL, for messages. Also accepts text that is not a URL.
 pub fn without_user_info(url: &str) -> String {
     let begin = url.find("://").map_or(0, |scheme| scheme + 3);
-    // An unescaped password may contain any character, including `@`.
+    // An unescaped password may contain any character, including `@`. So the user info ends at the last `@`.
     match url[begin..].rfind('@') {
         Some(at) => format!("{}{}", &url[..begin], &url[begin + at + 1..]),
         None => url.to_owned(),

@@ -11,7 +11,8 @@ use crate::health::settings::BreakerTuning;
 use crate::health::settings::Probe;
 use crate::permit_pool::PermitPool;
 
-/// Flow-control windows of an HTTP/2 connection, in bytes: unread data that the cluster may send.
+/// Flow-control windows of an HTTP/2 connection, in bytes. A window is the amount of unread data that the cluster may
+/// send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// Window of each stream.
@@ -44,13 +45,13 @@ pub struct ClientTuning {
     /// discovery and cachers: kube-apiserver itself answers 504 after 60 s, with a better message. The caller may set a
     /// shorter limit for a client's request.
     pub head_timeout: Duration,
-    /// Time for which an abandoned short response is read before its stream is reset. Also the minimal age of a watch
-    /// before a reset. Default 1 s: most responses have ended by then. Many resets cause the server to close the shared
-    /// connection.
+    /// Time for which an abandoned response is read before its stream is reset, if the request is not long-running.
+    /// Also the minimal age of a watch before its reset. Default 1 s: most responses have ended by then. Many resets
+    /// cause the server to close the shared connection.
     pub abandoned_read_time: Duration,
     /// Time without received data after which a connection sends a ping. Default 5 s: a ping has 20 bytes.
     pub keep_alive_interval: Duration,
-    /// Time limit of a ping. Default 10 s: on a slow network, the response waits behind other data.
+    /// Time limit of the response to a ping. Default 10 s: on a slow network, the response waits behind other data.
     ///
     /// Together with the interval, the limit detects a half-open connection (for example after a firewall dropped its
     /// state) within 15 s, a third of client-go's default. [`crate::ClusterClient::watch_over`] detects a silent
@@ -75,17 +76,20 @@ pub struct ClientTuning {
     /// Maximal size of a response head, in bytes. Default 1 MiB; hyper's default of 16 KiB is too small for many
     /// Warnings.
     pub max_header_list_size: u32,
-    /// Maximal number of connections for Tributary's own short requests, and again for its own long-running requests.
+    /// Maximal number of connections for Tributary's own short requests. Its own long-running requests have as many
+    /// connections in addition.
     ///
-    /// Clients, and cachers of single namespaces, each have three quarters as many. Default 32: with the usual 100
-    /// streams per connection, thousands of Tributary's watches; with 64 streams, 1,536 short requests of clients.
-    /// Clients have another three quarters for watches, and three times the maximum for other long-running requests.
+    /// Clients have three quarters of this number for short requests, and again for watches. For other long-running
+    /// requests, clients have three times the number. Cachers of single namespaces have three quarters for each kind of
+    /// request. Default 32: with the usual 100 streams per connection, thousands of Tributary's watches; with 64
+    /// streams, 1,536 short requests of clients.
     pub max_connections: usize,
     /// Number of connections over which clients' short requests spread before the first connection is full. Default 1:
-    /// encryption of a connection uses one core, so a process with several cores sets a larger number.
+    /// one core suffices for one connection. A process with several cores sets a larger number, because the encryption
+    /// of a connection uses one core.
     pub connections_to_spread_over: usize,
-    /// Maximal number of short requests to an endpoint with HTTP/1.1 only, and again of long-running requests. Each
-    /// request occupies a connection.
+    /// Maximal number of short requests to an endpoint that supports only HTTP/1.1. Long-running requests have the same
+    /// limit in addition. Each request occupies a connection.
     ///
     /// One quarter is reserved for clients, one for cachers of single namespaces, and one for Tributary's other
     /// requests. Any of them may use the last quarter. Default 256: a load balancer in front of a kube-apiserver

@@ -5,10 +5,11 @@ use std::fmt;
 use futures::future::{BoxFuture, pending};
 use tokio::sync::oneshot;
 
-/// Signal that ends the tunnel of an upgraded request, when the future from the [`TunnelEnder`] is ready.
+/// Signal that ends the tunnel of an upgraded request. The tunnel ends when the future that the [`TunnelEnder`] passed
+/// is ready.
 pub struct TunnelEnd(oneshot::Receiver<BoxFuture<'static, ()>>);
 
-/// Decides when a tunnel ends. If this value is dropped, the tunnel ends when its connections close.
+/// Decides when a tunnel ends. If this value is dropped unused, the tunnel ends when its connections close.
 pub struct TunnelEnder(oneshot::Sender<BoxFuture<'static, ()>>);
 
 impl TunnelEnd {
@@ -27,7 +28,7 @@ impl TunnelEnd {
 }
 
 impl TunnelEnder {
-    /// Ends the tunnel when the future `end` is ready. The future is dropped if the tunnel ends before.
+    /// Ends the tunnel when the future `end` is ready. If the tunnel ends earlier, the future is dropped.
     pub fn end_when(self, end: BoxFuture<'static, ()>) {
         // Sending fails if the tunnel has already ended.
         let _is_over = self.0.send(end);

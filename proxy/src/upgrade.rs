@@ -46,7 +46,7 @@ pub(crate) async fn forward(
 ) -> Result<Response<Body>, ForwardError> {
     let ClientUpgrade { connection: client, permits } = member.client_side(&request, context)?;
     let (end, destination) = (context.tunnel_end.take(), context.destination());
-    // Removes hyper's extensions.
+    // Removes the extensions that hyper's server has added to the client's request.
     request.extensions_mut().clear();
     let mut token = member
         .upgrades
@@ -87,7 +87,7 @@ pub(crate) async fn forward(
             Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
         }
         StatusCode::UNAUTHORIZED if unauthorized_cause == UnauthorizedCause::CredentialsRejected => {
-            // The client's next attempt uses renewed credentials, if available.
+            // The renewed credentials, if available, serve the client's next attempt.
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })
         }
@@ -110,7 +110,7 @@ fn not_switched(
 ) -> Result<Response<Body>, ForwardError> {
     let (responder, shutdown) = (Responder::from_status(response.status()), Some(member.tuning.shutdown.clone()));
     let response = response.map(|incoming| {
-        // Over HTTP/1.1, hyper reports a response that ends too early.
+        // Over HTTP/1.1, no mark is needed: hyper itself reports a response that ends too early.
         let source = BodySource { endpoint, responder, reader: BodyReader::Any, has_marked_end: false };
         let answer = MemberAnswer::Usual(incoming);
         MemberBody::boxed(answer, Some(permit), None, member.name.clone(), source, shutdown)
@@ -149,7 +149,7 @@ async fn connect(
 }
 
 struct TunnelResources {
-    /// Kept until one connection closes, or the end signal.
+    /// Permit that is kept until one connection closes, or until the tunnel's end signal.
     permit: Permit,
     end: Option<TunnelEnd>,
 }

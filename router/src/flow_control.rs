@@ -230,9 +230,9 @@ impl PassedSchema {
         &self.header
     }
 
-    /// Admits a request, immediately or after waiting in the schema's queue. `merged_discovery` is the merged discovery, which
-    /// lists the served resources. The answer's body keeps the returned permit. The caller also passes the permit on to
-    /// the members, and to the tunnel of an upgraded connection.
+    /// Admits a request, immediately or after waiting in the schema's queue. `merged_discovery` is the merged
+    /// discovery, which lists the served resources. The answer's body keeps the returned permit. The caller also passes
+    /// the permit on to the members, and to the tunnel of an upgraded connection.
     ///
     /// Cancellation is safe: the request leaves the queue.
     ///
@@ -305,8 +305,8 @@ fn is_served(info: &RequestInfo, merged_discovery: &MergedDiscovery) -> bool {
 }
 
 /// Returns the flow (fair share of a queue) of a waiting request. Users whom only one member authenticates share one
-/// flow, as they share one part of each limit (`GroupedShareKey::group`). Otherwise an account that may create users in the
-/// member could get thousands of flows. Within the shared flow, the users are served round robin.
+/// flow, as they share one part of each limit (`GroupedShareKey::group`). Otherwise an account that may create users in
+/// the member could get thousands of flows. Within the shared flow, the users are served round robin.
 fn flow_of(share_key: ShareKey) -> Flow {
     match share_key.member() {
         Some(member) => Flow::from_shared_identity(&member, &share_key),

@@ -332,8 +332,8 @@ impl Router {
         }
     }
 
-    /// Makes each stream check whether its user's credentials [are still valid](CredentialValidity). No effect in personal
-    /// mode.
+    /// Makes each stream check whether its user's credentials [are still valid](CredentialValidity). No effect in
+    /// personal mode.
     pub fn authentication_changed(&self) {
         if let Some(rights) = &self.rights {
             rights.notify_followers();

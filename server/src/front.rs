@@ -113,9 +113,9 @@ impl<H: Handler> Front<H> {
     /// The log at debug level contains the method, path, status and time to the head of the answer. The log never
     /// contains the query (an exec's query contains commands), headers, bodies or tokens.
     ///
-    /// `record_outcome` receives the result of the authentication before the answer begins. `record_outcome` is not called for an
-    /// unauthenticated health check. If `record_outcome` or `answer_capacity` reports that the connection may not serve the request,
-    /// the request is refused before it has an effect.
+    /// `record_outcome` receives the result of the authentication before the answer begins. `record_outcome` is not
+    /// called for an unauthenticated health check. If `record_outcome` or `answer_capacity` reports that the connection
+    /// may not serve the request, the request is refused before it has an effect.
     pub async fn call(
         &self,
         request: Request<Body>,

@@ -1,4 +1,4 @@
-//! Replaces and changes the collection: first for the observer, then for readers.
+//! Replaces and changes the collection. The observer receives each change before readers do.
 
 use tokio::time::Instant;
 use tributary_apimachinery::{Change, ResourceVersion};
@@ -13,9 +13,9 @@ use crate::update::Update;
 impl Reflector {
     /// Replaces the served collection by a complete list.
     ///
-    /// The list has the member's most recent version, so its version also resolves the pending request for the latest
+    /// The list has the member's most recent version, so its version also answers the pending request for the latest
     /// version. The waiters must receive the list's version first: the member's next changes may reach a version that
-    /// it does not have yet.
+    /// the member does not have yet.
     pub(super) fn replace_collection(&mut self, version: ResourceVersion) {
         self.list_permit = None;
         let was_planned = self.progress.listed(Instant::now());
@@ -41,14 +41,15 @@ impl Reflector {
             Some(before) => Update::Relisted { before: before.snapshot(), after },
         };
         self.publish(update);
-        // After the update is published, so that a successor of this cacher finds one of the two snapshots.
+        // The predecessor's snapshot is dropped after the update is published. So a successor of this cacher always
+        // finds one of the two snapshots.
         self.shared.drop_predecessor_snapshot();
         self.shrink_reservation();
         self.publish_state();
     }
 
-    /// Checks the collection's size against its limit and the memory limit of all collections. Returns the failure, if
-    /// any.
+    /// Checks the collection's size against the collection's own limit and against the memory limit of all collections.
+    /// Returns the failure, if a limit is exceeded.
     pub(super) fn check_size(&mut self, bytes: u64) -> Option<Input> {
         let most = self.shared.config.tuning.collection_size_max;
         let reason = if bytes > most {
@@ -67,14 +68,14 @@ impl Reflector {
         self.shared.room.lock().shrink_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
-    /// Reduces the memory reservation of a watched collection to its size plus an eighth. The spare bytes are for
+    /// Reduces the memory reservation of a watched collection to its size plus an eighth. The additional bytes are for
     /// objects that replace deleted objects, even if other collections wait for memory.
     pub(super) fn shrink_watched_reservation(&mut self) {
         let bytes = self.store.as_ref().map_or(0, Store::bytes);
         self.shared.room.lock().shrink_to(bytes.saturating_add(bytes / 8));
     }
 
-    /// Publishes the changes of one chunk of the watch.
+    /// Publishes the changes from one chunk of the watch as one update.
     pub(super) fn publish_changes(&mut self, changes: Vec<Change>) {
         let snapshot = self.store.as_ref().map(Store::snapshot).unwrap_or_default();
         self.shared.counts.events.add(changes.len());

@@ -18,7 +18,7 @@ use crate::stream::MemberWatch;
 const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Reflector {
-    /// Records that the watch has delivered data.
+    /// Records that the watch has delivered data, which proves that the watch works.
     pub(super) fn prove(&mut self, stream: &mut MemberWatch) -> Input {
         if stream.deferred.is_none() {
             self.health.contact(Instant::now());
@@ -40,7 +40,8 @@ impl Reflector {
 
     pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
         tracing::debug!(proved = stream.proved, "the member ended the watch");
-        // Some servers answer a WatchList with a list. The list in pages that follows belongs to the same attempt.
+        // Some servers answer a WatchList with a list. The paginated list that follows belongs to the same attempt, so
+        // no failure is counted.
         if stream.initial {
             return Input::Ended;
         }
@@ -62,7 +63,8 @@ impl Reflector {
         if stream.initial {
             return Input::Silent;
         }
-        // The watches of the preceding RBAC collections may have been silent as well.
+        // The watches of the preceding RBAC collections may have been silent as well, so the time is recorded as a
+        // failure.
         self.failed_at = Some(Instant::now());
         let text = format!("the watch was silent for {} s", silence.as_secs());
         self.health.silent(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
@@ -101,7 +103,7 @@ impl Reflector {
         Input::Failed { retry_after: Some(self.shared.config.tuning.retry_after_max) }
     }
 
-    /// Handles a refusal by the member. `streaming`: the refused request was a WatchList, which a list in pages can
+    /// Handles a refusal by the member. `streaming`: the refused request was a WatchList, which a paginated list can
     /// replace.
     pub(super) fn refused(&mut self, refusal: MemberError, streaming: bool) -> Input {
         let input = match refusal.reason {
@@ -130,13 +132,14 @@ impl Reflector {
         let now = Instant::now();
         if self.decode_logged.is_none_or(|last| now >= last + DECODE_LOG_INTERVAL) {
             self.decode_logged = Some(now);
-            // The error's causes may quote the object's text, so the log omits the causes.
+            // The error's causes may quote the object's text, so they are not logged.
             tracing::warn!(%error, position, %place, total = count.get(), "skipped an unreadable object or event of the member");
         }
     }
 }
 
-/// Returns the resourceVersion that is not a number; `None` for any other error.
+/// Returns the resourceVersion in the error, if the error is that the resourceVersion is not a number. Otherwise
+/// `None`.
 pub(super) fn opaque_version(error: &ObjectDecodeError) -> Option<&str> {
     match error {
         ObjectDecodeError::ResourceVersion(invalid) => Some(&invalid.0),

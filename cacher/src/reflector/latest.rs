@@ -11,7 +11,7 @@ use crate::state::StaleReason;
 use crate::stream::MemberWatch;
 
 impl Reflector {
-    /// Requests the member's latest version and compares it with `version_at_request`.
+    /// Requests the member's latest version and compares it with `version_at_request`, the collection's version.
     pub(super) async fn request_latest(
         &mut self,
         version_at_request: CollectionVersion,
@@ -32,7 +32,7 @@ impl Reflector {
             Ok(_) => Input::Latest { behind: false },
             Err(LatestError::Unreachable(error)) => self.unreachable(&error),
             Err(LatestError::Timeout(within)) => self.response_timed_out(within),
-            // The user may have the right to watch but not to list. Without the right to watch, the watch will be
+            // The user may have the right to watch but not to list. Without the right to watch, the following watch is
             // refused as well.
             Err(LatestError::Refused(MemberError { reason: StaleReason::Forbidden, .. })) => Input::Unsupported,
             Err(LatestError::Refused(refusal)) => self.refused(refusal, false),
@@ -40,7 +40,7 @@ impl Reflector {
         })
     }
 
-    /// Handles a wakeup of the progress requests.
+    /// Handles a wakeup by `ProgressRequests`: sends, or evaluates, a request for the latest version.
     pub(super) fn progress(&mut self, call: ProgressWakeup, stream: &MemberWatch) -> Option<Input> {
         let shared = self.shared.clone();
         let (now, tuning) = (Instant::now(), &shared.config.tuning);
@@ -80,8 +80,8 @@ impl Reflector {
         None
     }
 
-    /// Makes the collection reach an awaited version that exists at the member: by a bookmark or, if no bookmark can
-    /// arrive, by a list. Does nothing within the interval after such a list.
+    /// Raises the collection's version to an awaited version that exists at the member: by a bookmark or, if no
+    /// bookmark can arrive, by a list. Does nothing until an interval has passed after such a list.
     ///
     /// If a deletion of the member's latest revision has arrived, no bookmark completes that revision. A watch from
     /// before the deletion receives the deletion, and a kube-apiserver then suppresses a bookmark of the same revision

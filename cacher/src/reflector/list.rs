@@ -15,15 +15,15 @@ use crate::state::StaleReason;
 #[derive(Default)]
 struct PageItems {
     count: u32,
-    /// The number of items without a resourceVersion.
+    /// The number of items in the list without a resourceVersion.
     unversioned: u32,
-    /// The resourceVersion of an item, if it is not a number.
+    /// The resourceVersion of an item whose resourceVersion is not a number. `None` if there is no such item.
     opaque: Option<String>,
 }
 
 impl PageItems {
-    /// Returns a resourceVersion that is not a number; empty if no item has a resourceVersion. A single item without a
-    /// resourceVersion counts as malformed instead.
+    /// Returns a resourceVersion that is not a number, or an empty text if no item has a resourceVersion. If only some
+    /// items lack a resourceVersion, these items count as malformed instead.
     fn opaque_version(&self) -> Option<&str> {
         let is_unversioned = self.count > 0 && self.unversioned == self.count;
         self.opaque.as_deref().or(is_unversioned.then_some(""))
@@ -31,8 +31,9 @@ impl PageItems {
 }
 
 impl Reflector {
-    /// Reads a page of a list; the last page replaces the served collection. If the page is cut off, its items stay in
-    /// the new collection: the repeated page has the same version, and a repeated list begins with an empty collection.
+    /// Reads a page of a list. After the last page, the list replaces the served collection. If the page is cut off,
+    /// its items stay in the new collection: the repeated page has the same version, and a repeated list begins with an
+    /// empty collection.
     pub(super) async fn read_page(&mut self, mut page: Page) -> Result<Input, ResetRequested> {
         let shared = self.shared.clone();
         let tuning = &shared.config.tuning;
@@ -76,7 +77,8 @@ impl Reflector {
             return self.fail_opaque(version);
         }
         match end {
-            // A repeated continue token would cause the same request forever, without a delay.
+            // A response that repeats the request's continue token would cause the same request forever, without a
+            // delay.
             Ok(meta) if page.requested_token.is_some() && meta.continue_token == page.requested_token => {
                 self.failed(StaleReason::Other("the list does not advance: its continue token repeats".to_owned()))
             }

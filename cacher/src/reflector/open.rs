@@ -15,9 +15,9 @@ use crate::state::StaleReason;
 use crate::store::{Staging, Store};
 use crate::stream::{MemberWatch, WatchKind};
 
-/// The maximum number of requests of a reflector within [`PACE_INTERVAL`], without further pages of a list. A watch
-/// that ends is resumed at once, and an event counts as success. Without the maximum, a member or proxy that ends each
-/// watch after its first event would receive requests as fast as it answers.
+/// The maximum number of requests of a reflector within [`PACE_INTERVAL`]. The second and later pages of a list do not
+/// count. A watch that ends is resumed at once, and an event counts as success. Without the maximum, a member or proxy
+/// that ends each watch after its first event would receive requests as fast as it answers.
 const REQUESTS_PER_INTERVAL: u32 = 10;
 const PACE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -26,8 +26,8 @@ impl Reflector {
     pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetRequested> {
         self.reading = ReflectorStream::Nothing;
         if target.begins_list() {
-            // The objects of an interrupted list are useless for the new list, which may wait as long as the member is
-            // unreachable.
+            // The objects of an interrupted list are useless for the new list. They are dropped now, because the new
+            // list may wait as long as the member is unreachable.
             self.staging = Staging::default();
             self.shrink_reservation();
         }
@@ -81,7 +81,8 @@ impl Reflector {
         }
     }
 
-    /// After a failure or silence, waits until the preceding RBAC collections are current as of a later time.
+    /// Waits, after a failure or a silent watch, until the preceding RBAC collections are current as of a time after
+    /// the failure.
     async fn await_precedence(&mut self) -> Result<(), ResetRequested> {
         if let Some(failed_at) = self.failed_at {
             let precedence = self.shared.config.precedence.clone();
@@ -91,7 +92,8 @@ impl Reflector {
         Ok(())
     }
 
-    /// Prepares an empty collection for a list. The version of the list also resolves a request for the latest version.
+    /// Prepares an empty collection for a list. The version of the list also answers a pending request for the latest
+    /// version.
     fn begin_list(&mut self) {
         let before =
             self.store.as_ref().map(Store::snapshot).or_else(|| self.shared.predecessor_snapshot.lock().clone());
@@ -141,7 +143,7 @@ impl Reflector {
         Ok(refused)
     }
 
-    /// Waits if the number of requests in the present interval has reached its maximum.
+    /// Waits for the next interval if the number of requests in the present interval has reached its maximum.
     async fn limit_request_rate(&mut self) -> Result<(), ResetRequested> {
         let (since, requests) = self.pace;
         let end = since + PACE_INTERVAL;
@@ -182,7 +184,7 @@ impl Reflector {
                 }));
                 return;
             }
-            // `request_latest` handles these requests.
+            // `request_latest` handles requests for the latest version.
             ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => return,
             ReflectorRequest::WatchList => WatchKind::Initial,
             ReflectorRequest::Watch { short } => {
@@ -192,7 +194,7 @@ impl Reflector {
         };
         self.shared.counts.watches.add(1);
         let mut stream = MemberWatch::new(body, kind, Instant::now(), &self.shared.config.tuning);
-        // A member whose version has not advanced need not send a bookmark.
+        // A bookmark is due only if the member's version has advanced beyond the collection's version.
         stream.bookmark_due &= self.version() < self.latest;
         self.reading = ReflectorStream::Watch(Box::new(stream));
     }

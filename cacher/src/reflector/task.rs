@@ -1,4 +1,4 @@
-//! The state of the reflector's task, and a wait that publishes state changes.
+//! The state of the reflector's task, and a function that waits and publishes state changes meanwhile.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::store::{Staging, Store};
 use crate::stream::MemberWatch;
 use crate::update::UpdateObserver;
 
-/// The time after a member's recovery for which the response to an earlier request is still awaited. 1 s: a late
-/// response needs a round trip.
+/// The time after a member's recovery for which the response to a request from before the recovery is still awaited. 1
+/// s: a late response needs a round trip.
 const OVERTAKEN_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Reflector {
@@ -36,12 +36,12 @@ pub(crate) struct Reflector {
     /// The served collection; `None` until the first complete list.
     pub(super) store: Option<Store>,
     pub(super) staging: Staging,
-    /// The version of the received pages of the current list; zero before the first page.
+    /// The version of the received pages of the current list. Zero before the first page has arrived.
     pub(super) listed: ResourceVersion,
     pub(super) page_time: PageTime,
     /// The member's latest version, from its last response.
     pub(super) latest: ResourceVersion,
-    /// The number of the request for the latest version that the current list resolves.
+    /// The number of the request for the latest version that the current list answers.
     pub(super) request_number: u64,
     pub(super) reading: ReflectorStream,
     pub(super) progress: ProgressRequests,
@@ -51,8 +51,8 @@ pub(crate) struct Reflector {
     pub(super) recoveries: u64,
     pub(super) early_wakeups: EarlyWakeups,
     pub(super) list_permit: Option<ListPermit>,
-    /// The time of the last failure or silence; `None` once the preceding RBAC collections are current as of a later
-    /// time.
+    /// The time of the last failure or silent watch. `None` once the preceding RBAC collections are current as of a
+    /// later time.
     pub(super) failed_at: Option<Instant>,
     pub(super) has_sent_request: bool,
     pub(super) logged_reasons: LoggedReasons,
@@ -70,7 +70,8 @@ pub(super) enum ReflectorStream {
     Page(Box<Page>),
 }
 
-/// The interruption of the task's work by [`Cacher::reset`](crate::Cacher::reset): the collection must be listed again.
+/// Interrupts the task's work: [`Cacher::reset`](crate::Cacher::reset) was called, so the collection must be listed
+/// again.
 pub(super) struct ResetRequested;
 
 impl Reflector {
@@ -108,7 +109,7 @@ impl Reflector {
         }
     }
 
-    /// Waits for `work` and publishes state changes meanwhile.
+    /// Waits for the future `work`, and publishes state changes meanwhile.
     ///
     /// # Errors
     /// [`ResetRequested`] if the collection must be listed again.
@@ -135,9 +136,9 @@ impl Reflector {
         }
     }
 
-    /// Waits for the response to a request that is sent now. Returns `None` if an unreachable member has recovered
-    /// since and has not answered within [`OVERTAKEN_AFTER`]. A proxy in front of the member may still wait for the
-    /// failed server.
+    /// Waits for the response `answer` to a request. Returns `None` if an unreachable member has recovered since the
+    /// call and has not answered within [`OVERTAKEN_AFTER`] after its recovery. In this case a proxy in front of the
+    /// member may still wait for the failed server.
     pub(super) fn unless_overtaken<F: Future>(&self, answer: F) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (was_lost, begun_at, mut member) =
             (self.member.borrow().lost.is_some(), self.recoveries, self.member.clone());
@@ -160,8 +161,8 @@ impl Reflector {
         self.store.as_ref().map(Store::version).unwrap_or_default()
     }
 
-    /// Publishes the continuity, then the state if it changed, then the time of the last failure. A reader that reads a
-    /// later value first finds earlier values at least as recent.
+    /// Publishes the continuity, then the state if it changed, then the time of the last failure. A reader that reads
+    /// these values in the opposite order finds earlier values at least as recent.
     pub(super) fn publish_state(&mut self) {
         let continuity = self.health.continuity();
         self.shared.continuity.send_if_modified(|shown| std::mem::replace(shown, continuity) != continuity);
@@ -189,7 +190,7 @@ impl Reflector {
 }
 
 impl Drop for Reflector {
-    /// Publishes the end of the task: a collection whose task has ended or panicked must not stay synced.
+    /// Publishes the end of the task, because a collection whose task has ended or panicked must not stay synced.
     fn drop(&mut self) {
         drop(self.shared.room.lock().hand_over());
         self.shared.drop_predecessor_snapshot();

@@ -14,7 +14,7 @@ use crate::stream::{MemberWatch, WatchWakeup};
 use crate::watch_event::{FrameError, MemberEvent};
 
 impl Reflector {
-    /// Reads a watch until there is an input for the state machine. The watch stays open for a later call.
+    /// Reads a watch until the state machine gets an input. The watch stays open for the next call.
     pub(super) async fn read_watch(&mut self, mut stream: Box<MemberWatch>) -> Result<Input, ResetRequested> {
         let shared = self.shared.clone();
         let mut reopen_at = shared.reopen_at.subscribe();
@@ -68,8 +68,7 @@ impl Reflector {
                 break Some(input);
             }
         };
-        // The end of the initial events ends the loop, so all handled frames were before that end, or all were after
-        // it.
+        // The loop ends with the initial events. So all frames of one call are initial events, or none is.
         if initial || (changes.is_empty() && self.version() == before) {
             return input;
         }
@@ -81,7 +80,7 @@ impl Reflector {
         input
     }
 
-    /// Handles a frame of the watch. An error is an input for the state machine.
+    /// Handles a frame of the watch. An `Err` is not a failure but an input for the state machine.
     fn handle_frame(
         &mut self,
         stream: &mut MemberWatch,
@@ -103,15 +102,15 @@ impl Reflector {
                     stream.has_event = true;
                     changes.extend(self.store.as_mut().and_then(|store| store.apply(change_type, object)));
                     self.shrink_watched_reservation();
-                    // The collection is too large to be watched: it is listed again until its size is within the
-                    // limits.
+                    // The collection is too large to be watched. It is listed again and again until its size is within
+                    // the limits.
                     if self.check_size(self.store.as_ref().map_or(0, Store::bytes)).is_some() {
                         return Err(Input::Expired);
                     }
                 }
                 Err(error) => {
-                    // An event with such a version is skipped after the initial events; the next list reports the
-                    // version.
+                    // After the initial events, an event whose resourceVersion is not a number is only skipped. The
+                    // next list reports such versions.
                     if let Some(version) = opaque_version(&error).filter(|_| stream.initial) {
                         return Err(self.fail_opaque(version));
                     }

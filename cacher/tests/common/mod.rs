@@ -1,4 +1,4 @@
-//! A simulated member that a test controls, and an observer that records updates.
+//! A simulated member that answers as the test decides, and an observer that records updates.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate and uses its part")]
 
@@ -25,7 +25,7 @@ pub struct Member {
     requests: mpsc::UnboundedReceiver<Asked>,
 }
 
-/// A request without a response yet.
+/// A request that the test has not answered yet.
 pub struct Asked {
     pub uri: String,
     pub headers: HeaderMap,
@@ -33,7 +33,7 @@ pub struct Asked {
     answer: oneshot::Sender<Result<Response<Body>, BoxError>>,
 }
 
-/// The body of a response, written by the test. Dropping it ends the body regularly.
+/// The body of a response, which the test writes. Dropping this value ends the body without an error.
 pub struct Feed(mpsc::UnboundedSender<Result<Frame<Bytes>, BoxError>>);
 
 impl Member {
@@ -45,8 +45,8 @@ impl Member {
             .expect("the cacher has ended")
     }
 
-    /// Returns the next request, which must contain each of the parts. A part that ends with `&` is a whole parameter,
-    /// even at the end of the URI: `timeoutSeconds=3&` does not match `timeoutSeconds=300`.
+    /// Returns the next request, whose URI must contain each of the parts. A part that ends with `&` is a whole
+    /// parameter, even at the end of the URI: `timeoutSeconds=3&` does not match `timeoutSeconds=300`.
     pub async fn expect(&mut self, parts: &[&str]) -> Asked {
         let asked = self.asked().await;
         for part in parts {
@@ -60,8 +60,8 @@ impl Member {
         !self.requests.is_empty()
     }
 
-    /// Answers the first request with a WatchList of these objects at `version`. The returned body is then a live
-    /// watch.
+    /// Answers the first request with a WatchList of these objects at `version`. The returned body continues as the
+    /// watch after the initial events.
     pub async fn sync(&mut self, objects: &[String], version: u64) -> Feed {
         let feed = self.expect(&["sendInitialEvents=true"]).await.stream();
         let events: String = objects.iter().map(|object| event("ADDED", object)).collect();
@@ -133,7 +133,7 @@ impl Feed {
     }
 }
 
-/// Records updates in order.
+/// Receives the cacher's updates, in order.
 pub struct Updates(mpsc::UnboundedReceiver<Update>);
 
 impl Updates {
@@ -223,7 +223,7 @@ pub fn start_after(before: Option<&Cacher>, config: CacherConfig) -> (Cacher, Me
     (Cacher::start_after(before, config, transport, Arc::new(Forward(sender))), member, Updates(updates))
 }
 
-/// Waits for a state. The paused time advances meanwhile.
+/// Waits until the cacher has a state for which `wanted` is true. The paused time advances meanwhile.
 pub async fn state(cacher: &Cacher, wanted: impl Fn(&CacherState) -> bool) -> CacherState {
     let mut states = cacher.states();
     let found = tokio::time::timeout(Duration::from_secs(3600), states.wait_for(|state| wanted(state))).await;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tributary_apimachinery::{Change, ChangeType, Object, ResourceVersion, Snapshot};
 
 /// The changes from one snapshot to another, in the order of their events. Early changes carry the version of the first
-/// snapshot; each later change carries its own version.
+/// snapshot. Each later change carries its own version.
 #[derive(Debug)]
 pub(crate) struct Differences {
     changes: Vec<Change>,
     early: usize,
-    /// The size of the objects that only the first snapshot has, in bytes.
+    /// The size of the objects that only the first snapshot contains, in bytes.
     replaced_bytes: usize,
 }
 
@@ -25,7 +25,7 @@ impl Differences {
         &self.changes
     }
 
-    /// Returns the early changes, which watches send only as DELETED.
+    /// Returns the early changes. Watches send an early change only as DELETED.
     pub(crate) fn early(&self) -> &[Change] {
         &self.changes[..self.early]
     }
@@ -41,20 +41,22 @@ impl Differences {
 /// follow in ascending native version. A change that may remove an object from a selection is in both groups, and each
 /// watch sends one of the two ([`LogEntry::emits`](super::LogEntry::emits)):
 ///
-/// * A watch whose selection the object leaves sends the early change. An object that left the selection and changed
-///   again has only its last version in the list. Other replicas send no event for the object at the versions between,
-///   so no such version may precede its deletion.
-/// * A watch whose selection the object enters, or stays in, sends the later change. An event with the earlier version
-///   would claim too much. At a replica that did not see this state of the object, no event would ever remove the
-///   object.
+/// * If the object leaves the selection of a watch, the watch sends the early change as DELETED. The object may have
+///   left
+///   the selection at an earlier version, and may have changed again since. The list contains only its last version. At
+///   the versions between, other replicas send no event for the object. So a client must not receive such a version
+///   before the DELETED.
+/// * If the object enters the selection of a watch, or stays in it, the watch sends the later change. An event with the
+///   earlier version would claim too much. At a replica that did not see this state of the object, no event would ever
+///   remove the object.
 ///
-/// An object with the same key and a different uid is a different object: it is deleted and added.
+/// An object with the same key and a different uid is a different object: the first is deleted and the second is added.
 ///
 /// Cost: a walk over both snapshots, and a sort of the differences.
 pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object, &Object) -> bool) -> Differences {
     let (mut changes, mut replaced_bytes) = (Vec::new(), 0);
     for (old, new) in pairs(before, after) {
-        // An unchanged object may exist as two allocations: only a shared allocation adds no memory.
+        // An unchanged object may exist as two allocations. Only a shared allocation needs no additional memory.
         if let Some(old) = old.filter(|old| new.is_none_or(|new| !Arc::ptr_eq(old, new))) {
             replaced_bytes += old.size();
         }
@@ -67,7 +69,7 @@ pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object,
             }
         }
     }
-    // The sort is stable, so deletions stay in key order.
+    // The sort is stable, so deletions stay in the order of their keys.
     changes.sort_by_cached_key(|change| match change.change_type {
         ChangeType::Deleted => (0, ResourceVersion::default()),
         _ => (1, change.resource_version()),
@@ -79,17 +81,19 @@ pub(crate) fn differences(before: &Snapshot, after: &Snapshot, same: fn(&Object,
     Differences { changes, early, replaced_bytes }
 }
 
-/// Returns whether an object is unchanged, if revisions did not go back: the version then identifies the content.
+/// Returns whether an object is unchanged. Requires that revisions did not go back, so that equal versions mean equal
+/// contents.
 pub(crate) fn same_version(old: &Object, new: &Object) -> bool {
     old.resource_version() == new.resource_version() && old.uid() == new.uid()
 }
 
-/// Returns whether an object is unchanged, if revisions went back: the version may then have a different content.
+/// Returns whether an object is unchanged, even if revisions went back: then equal versions may have different
+/// contents, so the texts are compared.
 pub(crate) fn same_text(old: &Object, new: &Object) -> bool {
     old.json() == new.json()
 }
 
-/// Returns whether an object may leave a selector's selection by this change.
+/// Returns whether a change may remove its object from the selection of a label or field selector.
 pub(crate) fn may_leave_selection(change: &Change) -> bool {
     match (change.change_type, &change.previous) {
         (ChangeType::Deleted, _) => true,
@@ -133,9 +137,9 @@ mod tests {
 
     use super::*;
 
-    /// The test uses more fields than any kind has today, because later kinds may have more.
+    /// The test uses more selectable fields than any kind has today, because later kinds may have more.
     #[test]
-    fn change_of_each_selectable_field_may_leave_a_selection() {
+    fn change_of_a_selectable_field_may_remove_an_object_from_a_selection() {
         const FIELDS: usize = 100;
         let names = (0..FIELDS).map(|index| SelectableField::dotted(&format!("spec.f{index}")));
         let decoder = ObjectDecoder::new("x/v1", "X", names.collect());

@@ -10,7 +10,8 @@ use super::difference::Differences;
 pub(crate) struct LogEntry {
     pub(crate) cluster: ClusterName,
     pub(crate) kind: EntryKind,
-    /// The same-named objects of other clusters, for changes that may remove an object from a selection.
+    /// Objects of other clusters that have the same names as objects of this entry. Only for changes that may remove an
+    /// object from a selection.
     pub(crate) others: OtherObjects,
 }
 
@@ -18,7 +19,7 @@ pub(crate) struct LogEntry {
 pub(crate) enum EntryKind {
     /// A change that the cluster sent as an event.
     Change(Change),
-    /// A join, leave, relist or reset, with differences that the cluster did not send as events.
+    /// A join, leave, relist or reset of the cluster, with differences that the cluster did not send as events.
     Boundary(Box<Boundary>),
 }
 
@@ -28,18 +29,19 @@ pub(crate) struct Boundary {
     pub(crate) kind: BoundaryKind,
     /// The snapshot before the boundary; empty for a join.
     pub(crate) before: Snapshot,
-    /// The changes from the snapshot before to the snapshot after, shared by all watches. Early changes (deletions, and
-    /// changes that may remove an object from a selection) carry the component before the boundary.
+    /// The changes from the state before to the state after the boundary, shared by all watches. Early changes
+    /// (deletions, and changes that may remove an object from a selection) carry the cluster's version before the
+    /// boundary.
     pub(crate) differences: Differences,
     /// The cluster's version before a join (`None`), leave, relist or reset.
     pub(crate) component_before: Option<CollectionVersion>,
-    /// The cluster's version after a join, leave (`None`), relist or reset.
+    /// The cluster's version after a join, relist or reset. `None` after a leave.
     pub(crate) component: Option<CollectionVersion>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoundaryKind {
-    /// The cluster was added. `Some` if the cluster had left before, and the log still has its leave.
+    /// The cluster was added. `Some` if the cluster had left before, and the entry of its leave is still in the log.
     Join(Option<Departure>),
     Leave,
     Relist,
@@ -47,43 +49,44 @@ pub(crate) enum BoundaryKind {
     Reset,
 }
 
-/// The version at which a cluster left that returned later.
+/// The version at which a cluster left, for a cluster that returned later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// The cluster's revisions did not go back in the meantime.
+    /// The cluster left at this version, and its revisions did not go back before its return.
     At(CollectionVersion),
-    /// The cluster's revisions went back in the meantime: earlier versions now have a different content.
+    /// The cluster left at this version, and its revisions went back before its return. Earlier versions now have a
+    /// different content.
     Undone(CollectionVersion),
 }
 
-/// The component of a leaving cluster, from its first DELETED to the last but one.
+/// The component of a leaving cluster in the versions of its DELETED events, except the last one.
 ///
 /// The cluster's own version would claim that the client still has all objects, although some objects are already
 /// deleted. If the connection broke then and the cluster returned, no replica would send the deleted objects again.
 /// Version 0 claims no state and is too old for each log.
 pub(crate) const LEAVING: CollectionVersion = CollectionVersion::whole(ResourceVersion(0));
 
-/// The position of a version relative to a boundary (a join, leave, relist or reset of its cluster).
+/// The position of a version relative to a boundary (a join, leave, relist or reset) of the version's cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BoundarySide {
-    /// The version is older than the join, leave, relist or reset: its client lacks all changes.
+    /// The version is older than the boundary, so its client lacks all changes of the boundary.
     Before,
-    /// The version includes all changes of the join, leave, relist or reset.
+    /// The version includes all changes of the boundary.
     Covered,
-    /// The version has a state that this process has not seen.
+    /// The version lies inside the boundary, at a state of the cluster that this process has not seen.
     Gap,
 }
 
-/// The size of an object's slot in the tree of a snapshot, in bytes, about that of an indexed snapshot. A relisted
-/// collection has a tree of its own, although the trees share unchanged objects.
+/// The size of an object's slot in the tree of a snapshot, in bytes. The value is about that of a snapshot with
+/// indexes. A relisted collection has a separate tree, although both trees share unchanged objects.
 const TREE_BYTES_PER_OBJECT: usize = 64;
 
 impl LogEntry {
     /// Returns the size of the entry, in bytes, including objects that may exist only in this entry.
     ///
-    /// The object after a change is in the cluster's snapshot until its next change, whose entry then keeps it as the
-    /// object before. Therefore only the larger of the two objects is counted: after a large object has shrunk or was
-    /// deleted, only the history keeps the large object.
+    /// The object after a change is in the cluster's snapshot until the object's next change. The entry of that next
+    /// change then keeps it as the object before. Therefore only the larger of the two objects is counted: after a
+    /// large object has shrunk or was deleted, only the history keeps the large object.
     pub(crate) fn bytes(&self) -> usize {
         let kept = match &self.kind {
             EntryKind::Change(change) => {
@@ -110,15 +113,15 @@ impl LogEntry {
         }
     }
 
-    /// Returns whether a watch sends the change at `part` as an event of this type. A relist has two changes for an
-    /// object that may leave a selection, and only DELETED may carry the version before the relist.
+    /// Returns whether a watch sends the change at index `part` as an event of this type. A relist has two changes for
+    /// an object that may leave a selection. The change with the version before the relist may be sent only as DELETED.
     pub(crate) fn emits(&self, part: usize, change_type: ChangeType) -> bool {
         self.boundary()
             .is_none_or(|boundary| boundary.differences.is_early(part) == (change_type == ChangeType::Deleted))
     }
 
-    /// Returns the cluster's component before the change at `part`; `None` for the component before the entry. For a
-    /// leaving cluster, the component is [`LEAVING`] from the first DELETED on.
+    /// Returns the cluster's component before the change at index `part`. `None` means the component before the whole
+    /// entry. For a leaving cluster, the component is [`LEAVING`] from the first DELETED on.
     pub(crate) fn component_at(&self, part: usize) -> Option<CollectionVersion> {
         match self.boundary() {
             Some(Boundary { kind: BoundaryKind::Leave, .. }) => Some(LEAVING),
@@ -126,8 +129,8 @@ impl LogEntry {
         }
     }
 
-    /// Returns the cluster's component after the change at `part`, unless the change is the last; `None` for the
-    /// component before the entry.
+    /// Returns the cluster's component after the change at index `part`, unless the change is the last of the entry.
+    /// `None` means the component before the whole entry.
     pub(crate) fn component_after(&self, part: usize) -> Option<CollectionVersion> {
         let boundary = self.boundary()?;
         let change = &boundary.differences.all()[part];
@@ -147,8 +150,8 @@ impl LogEntry {
 }
 
 impl Boundary {
-    /// Returns the newest version that a reset undid, if `version` now has two states: the undone state and a later
-    /// state.
+    /// Returns the newest version that a reset made invalid, if `version` now has two states: the state before the
+    /// reset and a later state.
     pub(crate) fn undone(&self, version: CollectionVersion) -> Option<CollectionVersion> {
         let newest = match self.kind {
             BoundaryKind::Reset => self.component_before,
@@ -163,14 +166,14 @@ impl Boundary {
     /// A version inside the gap of a relist comes from a replica that received more events than this process, perhaps
     /// of an object that was created and deleted. The differences of the relist would never delete that object, so the
     /// version is too old. A client at the version before a relist has exactly the state before the differences, and
-    /// receives them. If the version before is a part of a revision, a client with the whole revision lacks only some
-    /// of the remaining deletions, and receives all of them.
+    /// receives them. The version before a relist may include only some deletions of its revision. A client with the
+    /// whole revision then lacks only some of the remaining deletions, and receives all of them.
     pub(crate) fn side_of(&self, version: CollectionVersion) -> BoundarySide {
         let before = self.component_before.map(CollectionVersion::completed);
         let is_behind = self.component.is_some_and(|after| version >= after);
         match self.kind {
-            // The list contains the rest of a partly received revision: a client with the whole revision has the state
-            // of the list.
+            // The list contains the missing deletions of the partly received revision. A client with the whole revision
+            // has the state of the list.
             BoundaryKind::Relist if self.component_before.is_some_and(CollectionVersion::is_part) && is_behind => {
                 BoundarySide::Covered
             }
@@ -188,18 +191,18 @@ impl Boundary {
 #[derive(Debug, Default)]
 pub(crate) struct OtherObjects(Box<[OtherObject]>);
 
-/// A different cluster's object with the same name as an object that may leave a selection.
+/// An object of a different cluster that has the same name as an object that may leave a selection.
 #[derive(Debug)]
 pub(crate) struct OtherObject {
-    /// The object with this name in the entry's own cluster.
+    /// The object with this name in the cluster of the entry.
     pub(crate) named: Arc<Object>,
     pub(crate) cluster: ClusterName,
     /// The other cluster's object, in its state at this position of the log.
     ///
-    /// The other cluster's part of the log owns the object: its snapshot until the object's next change or boundary,
-    /// and then that later entry, as the state before. After the later entry has been evicted, no watch at this
-    /// position needs the object: the watch lags, or its client has received later events of that cluster. A strong
-    /// reference would keep a large object in memory and count it twice.
+    /// The other cluster's part of the log owns the object. First the cluster's snapshot contains it, until the
+    /// object's next change or boundary. Then the entry of that change contains it, as the state before. After that
+    /// entry has been evicted, no watch at this position needs the object: the watch lags, or its client has received
+    /// later events of that cluster. A strong reference would keep a large object in memory and count it twice.
     pub(crate) object: Weak<Object>,
 }
 
@@ -209,15 +212,15 @@ impl OtherObjects {
         Self(objects.into())
     }
 
-    /// Returns the size, in bytes. The allocation of a dropped object remains as long as a weak reference exists, and
-    /// is not counted. Counting it with each reference would reduce the history to a quarter in a large fleet with
-    /// equal names in all clusters.
+    /// Returns the size of the references, in bytes. The allocation of a dropped object remains as long as a weak
+    /// reference to it exists, and is not counted. Counting it with each reference would reduce the history to a
+    /// quarter in a large fleet with equal names in all clusters.
     fn bytes(&self) -> usize {
         self.0.len() * size_of::<OtherObject>()
     }
 
-    /// Iterates over the objects with a key and their indices, in the order of their clusters' names. No watch at this
-    /// position needs a dropped object ([`OtherObject::object`]).
+    /// Iterates over the objects with a key and their indices, in the order of their clusters' names. Skips objects
+    /// that were dropped from memory, because no watch at this position needs them ([`OtherObject::object`]).
     pub(crate) fn with_key<'a>(
         &'a self,
         key: &'a str,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::CollectionVersion;
 
-/// The position of a cluster's event or progress in the log.
+/// A position in the log at which a cluster had an event, or reached a version without a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) seq: u64,
@@ -16,39 +16,40 @@ pub(crate) struct Mark {
     pub(crate) is_boundary: bool,
 }
 
-/// The namespaces over which versions count the deletions of a revision.
+/// The namespaces in which versions count the deletions of a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeletionCountScope {
-    /// The namespaces of the log: a count of n includes at least the first n deletions in the log.
+    /// The namespaces of the log. A version with a count of n includes at least the first n deletions of the revision
+    /// in the log.
     #[default]
     SameNamespaces,
-    /// All namespaces: the counted deletions may all be outside the log's namespace.
+    /// All namespaces. The counted deletions may all be outside the log's namespace.
     AllNamespaces,
 }
 
-/// Positions with versions, in ascending order. The oldest have been evicted.
+/// Positions with versions, in ascending order. The oldest marks have been evicted.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// The newest evicted position and version.
+    /// The newest mark that has been evicted.
     pub(crate) base: Option<Mark>,
     pub(crate) queue: VecDeque<Mark>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// The entries of the cluster: changes, joins, leaves, relists and resets.
+    /// The positions of the cluster's entries: changes, joins, leaves, relists and resets.
     pub(crate) events: Marks,
-    /// The versions that the cluster reached without a change. Progress has no entry and a queue of its own, so that
-    /// progress never evicts a change, and an old change does not keep old progress.
+    /// The versions that the cluster reached without a change. Such versions have no entry, and are in a separate
+    /// queue. So they never evict a change, and an old change does not keep old versions.
     pub(crate) progress: Marks,
-    /// The joins, leaves, relists and resets among the events.
+    /// The joins, leaves, relists and resets among the cluster's events.
     pub(crate) boundaries: VecDeque<Mark>,
-    /// The size of the events with their objects, in bytes.
+    /// The size of the cluster's events with their objects, in bytes.
     pub(crate) bytes: usize,
-    /// The size of the joins, leaves, relists and resets, in bytes.
+    /// The size of the cluster's joins, leaves, relists and resets, in bytes.
     pub(crate) boundary_bytes: usize,
-    /// The sizes of the boundaries (joins, leaves, relists and resets) that no later boundary exceeds, in log order.
-    /// The first is the largest of all.
+    /// The sizes of the boundaries (joins, leaves, relists and resets) that are at least as large as each later
+    /// boundary, in log order. The first is the largest of all.
     largest_boundaries: VecDeque<usize>,
 }
 
@@ -87,7 +88,7 @@ impl History {
         }
     }
 
-    /// Evicts the oldest event.
+    /// Removes the cluster's oldest event from this history.
     pub(crate) fn pop_event(&mut self) {
         let Some(oldest) = self.events.pop() else { return };
         self.bytes -= oldest.bytes;
@@ -103,8 +104,8 @@ impl History {
         self.largest_boundaries.front().copied().unwrap_or(0)
     }
 
-    /// Returns the cluster's component before a position. The result is exact if no event at or after the position has
-    /// been evicted.
+    /// Returns the cluster's component before a position. The result is exact only if no event at or after the position
+    /// has been evicted.
     pub(crate) fn component_before(&self, position: u64) -> Option<CollectionVersion> {
         let newer = match (self.events.last_before(position), self.progress.last_before(position)) {
             (Some(event), Some(progress)) => Some(if event.seq > progress.seq { event } else { progress }),
@@ -118,12 +119,12 @@ impl History {
         self.events.base.map_or(0, |base| base.seq + 1)
     }
 
-    /// Returns whether an event is, or was, in the positions `from..to`.
+    /// Returns whether the cluster has an event in the positions `from..to`. Evicted events count, too.
     pub(crate) fn has_events(&self, from: u64, to: u64) -> bool {
         self.events_end(from, to).is_some()
     }
 
-    /// Returns the position after the newest event in `from..to`, present or evicted.
+    /// Returns the position after the cluster's newest event in `from..to`. Evicted events count, too.
     pub(crate) fn events_end(&self, from: u64, to: u64) -> Option<u64> {
         let after = self.events.queue.partition_point(|mark| mark.seq < to);
         let newest = after.checked_sub(1).and_then(|at| self.events.queue.get(at)).map(|mark| mark.seq + 1);
@@ -131,8 +132,8 @@ impl History {
         (end > from).then_some(end)
     }
 
-    /// Returns the position of the first event in `from..to` that is newer than a version, or `to`. Versions ascend
-    /// within the range.
+    /// Returns the position of the first event in `from..to` that is newer than a version; `to` if there is no such
+    /// event. Versions ascend within the range.
     pub(crate) fn first_newer(&self, from: u64, to: u64, version: CollectionVersion) -> u64 {
         let at = self.events.queue.partition_point(|mark| {
             mark.seq < from || (mark.seq < to && mark.component.is_some_and(|component| component <= version))
@@ -140,9 +141,10 @@ impl History {
         self.events.queue.get(at).map_or(to, |mark| mark.seq.min(to))
     }
 
-    /// Returns the position from which a client with a part of a revision resumes: the first deletion of the revision.
-    /// The client receives all deletions of the revision, so replicas need not count them in the same order. A deletion
-    /// that is alone in its revision is skipped, unless the count includes other namespaces.
+    /// Returns the position from which a client resumes if its version includes only some deletions of a revision: the
+    /// first deletion of the revision. The client receives all deletions of the revision, so replicas need not count
+    /// them in the same order. A deletion that is alone in its revision is skipped, unless the count includes other
+    /// namespaces.
     ///
     /// If some of the deletions have been evicted, a client with at least their number resumes at the first remaining
     /// deletion. A cluster sends the deletions of a transaction to all watches in the same order, so the first

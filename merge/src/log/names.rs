@@ -1,4 +1,4 @@
-//! An index over all clusters: the clusters that may have an object with a name.
+//! An index over all clusters, from an object's name to the clusters that may have an object with this name.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -15,12 +15,12 @@ pub(crate) struct Names {
     hasher: RandomState,
     slots: BTreeMap<ClusterName, u32>,
     clusters: Vec<ClusterName>,
-    /// The numbers of dropped clusters, for reuse.
+    /// The numbers of dropped clusters, which later clusters reuse.
     free: Vec<u32>,
 }
 
-/// An object's slot in the index. Two keys of a cluster with the same 32-bit hash have two equal slots, so that each
-/// key can be removed.
+/// An object's slot in the index. If two keys of a cluster have the same 32-bit hash, the cluster has two equal slots,
+/// so that each key can be removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NameSlot {
     hash: u32,
@@ -70,7 +70,7 @@ impl Names {
         self.hasher.hash_one(key) as u32
     }
 
-    /// Releases a cluster's number for reuse. The cluster must have no object, as after a leave.
+    /// Releases a cluster's number for reuse. The cluster must have no object in the index, as after its leave.
     pub(crate) fn forget(&mut self, cluster: &ClusterName) {
         self.free.extend(self.slots.remove(cluster));
     }
@@ -100,7 +100,8 @@ impl Names {
     }
 }
 
-/// Spreads 32 bits over the 64 bits from which the table takes its groups and tags (Fibonacci hashing).
+/// Spreads the 32 bits of a hash over 64 bits, because the hash table derives its groups and tags from all 64 bits
+/// (Fibonacci hashing).
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,4 +1,4 @@
-//! A past state of a cluster, stored as a later snapshot and the changes to undo.
+//! A past state of a cluster, stored as a later snapshot and the changes between the two.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl PastState {
     pub fn rebuild(self) -> Snapshot {
         let Self { version, later: mut state, since } = self;
         let mut undone = HashSet::with_capacity(since.len());
-        // A key's object before its oldest change is its object in the past state.
+        // A key's object in the past state is its object before the oldest of its changes.
         for change in &since {
             let key = change.object.key().as_str();
             if !undone.insert(key) {
@@ -45,7 +45,7 @@ impl PastState {
     }
 }
 
-/// Returns the object of a key before a change: for a deletion without a previous object, the deleted object.
+/// Returns the object of a key before a change. For a deletion without a previous object, returns the deleted object.
 pub(super) fn content_before(change: &Change) -> Option<&Arc<Object>> {
     match (change.change_type, &change.previous) {
         (ChangeType::Deleted, None) => Some(&change.object),

@@ -1,4 +1,4 @@
-//! Finds the position of a version in the merged log, and the past state at a version.
+//! Finds the position of a version in the merged log, and rebuilds the past state at a version.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Log, SnapshotError, TooOld};
 use crate::CompositeResourceVersion;
 
 impl Log {
-    /// Returns the first position of a cluster's events that a version does not include, or the end of the log.
+    /// Returns the position of a cluster's first event that a version does not include, or the end of the log.
     ///
     /// The search goes back over the boundaries (joins, leaves, relists and resets) until the version includes one of
     /// them: between two boundaries, versions only increase.
@@ -36,9 +36,10 @@ impl Log {
         }
     }
 
-    /// Returns the position from which a client resumes, where `place` is the version's [first uncovered
-    /// position](Self::first_uncovered). The result is `place` or, for a part of a revision that several deletions
-    /// share or may share, the revision's first deletion.
+    /// Returns the position from which a client resumes. `place` is the version's [first uncovered
+    /// position](Self::first_uncovered). The result is `place`, except for a version that includes only some deletions
+    /// of its revision. If several deletions share, or may share, that revision, the result is the position of the
+    /// revision's first deletion.
     pub(crate) fn resume_position(
         &self,
         cluster: &ClusterName,
@@ -62,8 +63,8 @@ impl Log {
         begin.or_else(|| history.events.base.and_then(|base| base.component))
     }
 
-    /// Returns whether a cluster may have left, joined or gone back at or after a position. True if the events at the
-    /// position have been evicted.
+    /// Returns whether a cluster may have left, joined or gone back to earlier revisions at or after a position. True
+    /// if the events at the position have been evicted.
     pub(crate) fn may_differ_since(&self, cluster: &ClusterName, position: u64) -> bool {
         self.may_have_boundary(cluster, position, |kind| kind != BoundaryKind::Relist)
     }
@@ -75,7 +76,8 @@ impl Log {
         self.may_have_boundary(cluster, position, is_back)
     }
 
-    /// Returns whether a matching join, leave, relist or reset is, or may have been, at or after a position.
+    /// Returns whether a join, leave, relist or reset for which `matches` is true may be at or after a position.
+    /// Evicted boundaries count, too.
     fn may_have_boundary(&self, cluster: &ClusterName, position: u64, matches: impl Fn(BoundaryKind) -> bool) -> bool {
         let Some(history) = self.histories.get(cluster) else { return false };
         if history.evicted_before() > position {
@@ -93,9 +95,11 @@ impl Log {
     ///
     /// * Several deletions share the version.
     /// * The cluster joined, left or went back later: its objects were sent again under their old versions.
-    /// * The cluster was relisted directly after the change, and the deletions found by the list carry the version.
-    /// * A watch whose client was ahead sent the change, or a later event, with a private version: the change is before
-    ///   `private_before`.
+    /// * The cluster was relisted directly after the change, and the deletions that the list revealed carry the
+    ///   version.
+    /// * The change is before `private_before`. A watch whose client had more events than the log may then have sent
+    ///   the
+    ///   change, or a later event, with a version for its client alone.
     pub(crate) fn position_of_change(
         &self,
         private_before: u64,
@@ -121,9 +125,9 @@ impl Log {
         (!is_another).then_some(mark.seq)
     }
 
-    /// Returns the collection version for the version of a single event. The result is the whole revision if a change
-    /// in this log gave an object its state at that revision. Otherwise the result is a part of the revision, because
-    /// the event may be one of several deletions that share the revision.
+    /// Returns the collection version that corresponds to the version of a single event. The result is the whole
+    /// revision if a change in this log gave an object its state at that revision. Otherwise the event may be one of
+    /// several deletions that share the revision. Then the result is a part of the revision.
     ///
     /// Cost: O(later entries).
     pub fn version_of_item(&self, cluster: &ClusterName, version: ResourceVersion) -> CollectionVersion {
@@ -134,14 +138,14 @@ impl Log {
         if own.any(is_put) { whole } else { part }
     }
 
-    /// Returns the exact past state at a composite version: a snapshot for each of its clusters, including clusters
-    /// that left later, and for no other cluster.
+    /// Returns the exact past state at a composite version: one snapshot for each cluster of the version. Clusters that
+    /// left later are included.
     ///
     /// Cost: O(later entries) per cluster; none for a cluster that is still at its component.
     ///
     /// # Errors
-    /// [`SnapshotError`]; never a partial state. A version that may be from before a reset is expired while the reset
-    /// is in the log.
+    /// [`SnapshotError`]; never a partial state. While a reset is in the log, a version that may be from before the
+    /// reset is expired.
     pub fn snapshot_at(
         &self,
         vector: &CompositeResourceVersion,
@@ -180,16 +184,17 @@ impl Log {
         Ok(self.since(cluster, place, version))
     }
 
-    /// Returns whether a version includes more than the log before its first uncovered position. This occurs if the
-    /// cluster was relisted, or left, while the log had only a part of the version's revision.
+    /// Returns whether a version includes events that are not in the log before the version's first uncovered position.
+    /// This occurs if the cluster was relisted, or left, while the log had only some deletions of the version's
+    /// revision.
     fn exceeds_log(&self, place: u64, version: CollectionVersion) -> bool {
         let component_before = self.boundary(place).and_then(|boundary| boundary.component_before);
         component_before.is_some_and(|before| before < version)
     }
 
-    /// Returns whether a client at this version certainly has an object that is before the version's first uncovered
-    /// position. If the version [exceeds the log](Self::exceeds_log), the client may have deleted the object, unless
-    /// the object still exists after that position.
+    /// Returns whether a client at this version certainly has an object. `place` is the version's first uncovered
+    /// position, and the object is in the log before `place`. If the version [exceeds the log](Self::exceeds_log), the
+    /// client may already lack the object, unless the object still exists after `place`.
     pub(crate) fn certainly_has(
         &self,
         cluster: &ClusterName,
@@ -202,17 +207,17 @@ impl Log {
             || self.object_before(cluster, object.key().as_str(), place + 1).is_some_and(is_same)
     }
 
-    /// Returns the newest version that a reset undid, if `version` has two states: one before the reset and one after.
-    /// A list at such a version may be refused at once, because its client lists again without a version. A watch is
-    /// refused only after the cluster has passed the undone version. Otherwise the version of the client's next list
-    /// would be refused again.
+    /// Returns the newest version that a reset made invalid, if `version` has two states: one before the reset and one
+    /// after. A list at such a version may be refused at once, because its client lists again without a version. A
+    /// watch is refused only after the cluster has passed the invalid version. Otherwise the version of the client's
+    /// next list would be refused again.
     pub(crate) fn undone(&self, cluster: &ClusterName, version: CollectionVersion) -> Option<CollectionVersion> {
         let boundaries = self.histories.get(cluster).into_iter().flat_map(|history| &history.boundaries);
         boundaries.filter_map(|mark| self.boundary(mark.seq)?.undone(version)).max()
     }
 
-    /// Returns a cluster's state before a position, for `version`. All later entries of the cluster must still be in
-    /// the log.
+    /// Returns a cluster's state before the position `place`, as the state at `version`. All later entries of the
+    /// cluster must still be in the log.
     fn since(&self, cluster: &ClusterName, place: u64, version: CollectionVersion) -> PastState {
         let Some(history) = self.histories.get(cluster) else {
             return PastState { version, later: Snapshot::default(), since: Vec::new() };
@@ -226,8 +231,8 @@ impl Log {
         PastState { version, later, since }
     }
 
-    /// Returns a cluster's object with a key before a position. All later entries of the cluster must still be in the
-    /// log. Cost: O(the cluster's later entries).
+    /// Returns a cluster's object with a key, as it was before a position. All later entries of the cluster must still
+    /// be in the log. Cost: O(the cluster's later entries).
     pub(crate) fn object_before(&self, cluster: &ClusterName, key: &str, place: u64) -> Option<Arc<Object>> {
         let history = self.histories.get(cluster)?;
         for mark in history.events.from(place) {

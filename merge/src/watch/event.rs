@@ -7,9 +7,9 @@ use tributary_apimachinery::{Change, ChangeType, ClusterName, Filter, Object, Re
 use crate::log::{LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// The maximum cost of evaluating the filter in one call, for each event of the call's maximum, in bytes
-/// ([`ObjectFilter::cost`]): 16 objects for a simple filter. An expensive filter, or a filter that matches few objects,
-/// therefore does not lock the log for long.
+/// The maximum cost of evaluating the filter in one call, in bytes ([`ObjectFilter::cost`]), for each event that the
+/// call may return: 16 objects for a simple filter. So an expensive filter, or a filter that matches few objects, does
+/// not lock the log for long.
 const FILTER_COST_PER_EVENT: usize = 16 * Filter::COST_PER_OBJECT;
 
 /// An event of a watch.
@@ -21,7 +21,7 @@ pub enum WatchEvent {
     InitialEventsEnd(EventVersion),
 }
 
-/// An object that entered the filter's selection, changed within the selection or left it.
+/// An object that entered the selection of the filter, changed within it, or left it.
 #[derive(Clone, Debug)]
 pub struct ObjectEvent {
     /// The type of the event.
@@ -30,12 +30,12 @@ pub struct ObjectEvent {
     pub object: Arc<Object>,
     /// The cluster of the object.
     pub cluster: ClusterName,
-    /// The native version of the event, for the integer form.
+    /// The native version of the event, from which the integer form is computed.
     pub native_version: ResourceVersion,
     /// The version that the object carries in the watch.
     pub version: EventVersion,
-    /// Whether the object is unchanged and only sent again, after the DELETED of a different cluster's object with the
-    /// same name. Its `native_version` may be far below that of earlier events.
+    /// Whether the object is unchanged and only sent again, because a different cluster's object with the same name was
+    /// deleted. Its `native_version` may be far below that of earlier events.
     pub is_repeat: bool,
     /// The cache key of the event's encoded bytes; `None` if the bytes differ between clients.
     pub shared: Option<SharedKey>,
@@ -44,21 +44,22 @@ pub struct ObjectEvent {
 /// The resourceVersion that an event carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventVersion {
-    /// The item form with the object's cluster, for an initial event. A watch cannot resume from this version.
+    /// The item form (a single component: the object's cluster), for an initial event. A watch cannot resume from this
+    /// version.
     Item(ResourceVersion),
     /// A point in the log; [`Log::vector`](crate::Log::vector) returns its composite version. Equal values have the
     /// same text.
     Log(LogVersion),
-    /// A composite version of this client alone.
+    /// A composite version that only this client receives.
     Vector(Arc<CompositeResourceVersion>),
 }
 
-/// The cache key of an encoded event, per content type.
+/// The cache key of an encoded event. The cache has one entry per key and content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedKey {
     pub(crate) position: u64,
     pub(crate) part: usize,
-    /// The index of a different cluster's object that is sent again.
+    /// The index of the different cluster's object that is sent again, if the event is such a repetition.
     pub(crate) other: Option<usize>,
     pub(crate) change_type: ChangeType,
     pub(crate) version: LogVersion,
@@ -70,18 +71,19 @@ pub struct BatchOutcome {
     /// The state of the watch after the call.
     pub progress: Progress,
     /// The position before which the watch sent an event with a private version; 0 if there was no such event. The
-    /// version of an event is private if the client had, or may have had, more events than the log before the event.
+    /// version of an event is private if the client had, or may have had, more events than the log contains before the
+    /// event.
     ///
-    /// A caller that lets clients resume behind single events ([`Watcher::after_event`](super::Watcher::after_event))
-    /// stores the maximum over all watches of the log, before a client receives the events. The native version of such
-    /// an event does not describe all events that the client has.
+    /// A caller may let clients resume behind single events ([`Watcher::after_event`](super::Watcher::after_event)).
+    /// Such a caller stores the maximum over all watches of the log, before a client receives the events. The native
+    /// version of an event with a private version does not describe all events that the client has.
     pub private_before: u64,
 }
 
 /// The state of a watch after a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All events in the log have been returned. The caller waits for new entries.
+    /// The call has returned all events in the log. The caller waits for new entries.
     CaughtUp,
     /// More events may follow immediately.
     More,
@@ -123,7 +125,8 @@ impl<'a> WatchBatch<'a> {
         self.events_left = self.events_left.saturating_sub(1);
     }
 
-    /// Records an event for a client that has, or may have, other events before this position.
+    /// Records that an event before this position carries a private version, because its client has, or may have, other
+    /// events than the log.
     pub(crate) fn record_private(&mut self, before: u64) {
         self.private_before = self.private_before.max(before);
     }
@@ -133,8 +136,8 @@ impl<'a> WatchBatch<'a> {
     }
 }
 
-/// Returns the event type and the object that a watch with this filter sends for a change. For an object that leaves
-/// the selection, the object is its last state within the selection (kube-apiserver's
+/// Returns the event type and the object that a watch with this filter sends for a change. If the object leaves the
+/// selection, the event has the object's last state within the selection (kube-apiserver's
 /// `pkg/storage/cacher/cache_watcher.go`).
 pub(crate) fn classify<'a>(
     filter: &impl ObjectFilter,

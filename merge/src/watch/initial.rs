@@ -8,7 +8,7 @@ use super::event::{EventVersion, ObjectEvent, WatchBatch, WatchEvent};
 use crate::log::Log;
 use crate::{ClusterSnapshots, CompositeResourceVersion, ObjectFilter};
 
-/// The remaining initial events, as snapshots and a position.
+/// The remaining initial events, stored as snapshots and a position in them.
 pub(crate) struct InitialEvents {
     snapshots: ClusterSnapshots,
     vector: Arc<CompositeResourceVersion>,
@@ -16,8 +16,8 @@ pub(crate) struct InitialEvents {
     /// The index of the current snapshot, and its last visited key.
     at: usize,
     after: Option<Box<str>>,
-    /// The last object found, which is sent when the next object is found. Without a bookmark, the very last event
-    /// carries the composite version.
+    /// The last object that was found. It is sent when the next object is found. Without a bookmark, the very last
+    /// event carries the composite version.
     pending_object: Option<(usize, Arc<Object>)>,
 }
 
@@ -27,7 +27,7 @@ impl InitialEvents {
         Self { snapshots: log.latest().clone(), vector, bookmark, at: 0, after: None, pending_object: None }
     }
 
-    /// Sends the next events, and returns whether the initial events are complete.
+    /// Sends the next initial events. Returns whether the initial events are complete.
     pub(crate) fn next(&mut self, filter: &impl ObjectFilter, batch: &mut WatchBatch<'_>) -> bool {
         let snapshots = self.snapshots.clone();
         while let Some((cluster, snapshot)) = snapshots.get(self.at) {

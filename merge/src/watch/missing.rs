@@ -12,8 +12,8 @@ use crate::log::Log;
 use crate::{CompositeResourceVersion, ObjectFilter};
 
 /// The remaining ADDED events, cluster by cluster, each in ascending native version. Each event sets its cluster's
-/// component to its own version, and the last event to the snapshot's version. A client whose connection breaks then
-/// resumes with the newer objects.
+/// component to the event's own version. The last event of a cluster sets the component to the snapshot's version. So a
+/// client whose connection breaks receives the newer objects after it resumes.
 pub(crate) struct MissingClusters {
     /// The composite version of the events that have been sent.
     vector: CompositeResourceVersion,
@@ -21,7 +21,7 @@ pub(crate) struct MissingClusters {
     clusters: Vec<(ClusterName, Snapshot)>,
     current: Option<CurrentCluster>,
     /// The log's position at the start of the watch. The client may lack events of other clusters at any position
-    /// before it.
+    /// before `until`.
     until: u64,
 }
 
@@ -30,14 +30,14 @@ struct CurrentCluster {
     snapshot: Snapshot,
     /// The last visited key; `None` before the first object.
     after: Option<Box<str>>,
-    /// Whether all objects have been visited.
+    /// Whether all objects of the current cluster have been visited.
     gathered: bool,
-    /// The matching objects, the lowest native version first. A heap is filled and emptied in steps; a sort would be
-    /// one long step.
+    /// The matching objects, the lowest native version first. A heap can be filled and emptied in steps, while a sort
+    /// would be one long step.
     objects: BinaryHeap<ByVersion>,
 }
 
-/// An object that orders before objects with higher versions in a max-heap.
+/// An object in the max-heap. Its order puts objects with low versions first.
 struct ByVersion(Arc<Object>);
 
 impl ByVersion {
@@ -105,7 +105,7 @@ impl MissingClusters {
         Arc::new(self.vector.clone())
     }
 
-    /// Sends the next events, and returns whether all events have been sent.
+    /// Sends the next ADDED events. Returns whether all of them have been sent.
     pub(crate) fn next(&mut self, filter: &impl ObjectFilter, batch: &mut WatchBatch<'_>) -> bool {
         loop {
             while let Some(current) = &mut self.current {

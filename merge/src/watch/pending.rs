@@ -1,4 +1,4 @@
-//! The clusters in which a resumed client has received more events than the watch's position in the log.
+//! The clusters in which a client that resumed has received more events than the watch has passed in the log.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +7,34 @@ use tributary_apimachinery::{ClusterName, CollectionVersion, Snapshot};
 use crate::log::{BoundaryKind, Log, LogEntry, LogVersion, TooOld};
 use crate::{CompositeResourceVersion, ObjectFilter};
 
-/// The client's state in each cluster whose events the log has not passed yet.
+/// The client's state in each cluster where the watch has not yet passed all events that the client has.
 #[derive(Debug, Default)]
 pub(crate) struct UnpassedClusters {
     clusters: BTreeMap<ClusterName, ClientProgress>,
-    /// The log's position when the state was last compared with the log.
+    /// The log's position when this state was last compared with the log.
     head: u64,
-    /// The position behind the events of dropped clusters. Other clients received the events before it with components
-    /// of those clusters; this client has no objects of those clusters. 0 once the log has passed the position.
+    /// The position behind the events of dropped clusters. Before it, other clients received events whose versions have
+    /// components of those clusters; this client has no objects of those clusters. 0 once the watch has passed the
+    /// position.
     dropped_before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ClientProgress {
-    /// The position of the cluster's first event that the client lacks. `None` while the client is ahead: a different
-    /// replica has sent it more events than this log has.
+    /// The position of the cluster's first event that the client lacks. `None` while the client is ahead of the log,
+    /// because a different replica has sent it more events than this log has.
     start: Option<u64>,
-    /// The position up to which the client has the cluster's events: above `start` if events are sent again.
+    /// The position up to which the client has the cluster's events. The position is above `start` if events are sent
+    /// again.
     received_until: u64,
     /// The client's component; `None` for a cluster that left before the client connected.
     component: Option<CollectionVersion>,
-    /// Whether the client has all of a revision of which the log has only a part. The client may then have more
-    /// deletions than the log. No event of the cluster is sent until the log has the whole revision, and the log's
-    /// state of an object may be outdated.
+    /// Whether the client has all deletions of a revision of which the log has only some. No event of the cluster is
+    /// sent until the log has the whole revision. The log's state of an object may be outdated.
     has_more_of_revision: bool,
 }
 
-/// A cluster of which the client has received events behind a position in the log.
+/// A cluster of which the client has received events behind the watch's position in the log.
 pub(crate) struct SeenBeyond<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) component: Option<CollectionVersion>,
@@ -50,8 +51,8 @@ impl ClientProgress {
     /// log has a part is not ahead: only some deletions are missing in the log. A client with a different part of that
     /// revision is not ahead either, and receives all deletions of the revision again.
     ///
-    /// A component with two states may belong to a client that has the undone state. Such a component is refused once a
-    /// list would return a different version.
+    /// After a reset, a component may have two states, one from before the reset and one from after it. The client may
+    /// have the state from before the reset. Such a component is refused once a list would return a different version.
     fn at(log: &Log, cluster: &ClusterName, component: CollectionVersion) -> Result<Self, TooOld> {
         let head = log.snapshot(cluster).map(Snapshot::resource_version);
         let seen = |start, received_until, has_more_of_revision| Self {
@@ -72,8 +73,8 @@ impl ClientProgress {
         Ok(seen(Some(start), received_until, has_more_of_revision))
     }
 
-    /// Returns the state of a client whose filter excludes a cluster, or that receives all objects of the cluster
-    /// first.
+    /// Returns the state of a client that needs no earlier events of a cluster: its filter excludes the cluster, or the
+    /// watch first sends all objects of the cluster.
     fn up_to_now(log: &Log, component: Option<CollectionVersion>) -> Self {
         Self { start: Some(log.position()), received_until: log.position(), component, has_more_of_revision: false }
     }
@@ -82,8 +83,8 @@ impl ClientProgress {
 impl UnpassedClusters {
     /// Returns the client's state at the version `from`, and the position of the first entry that the client lacks.
     ///
-    /// A cluster that the client's filter excludes counts as sent up to the end of the log, even if the log lacks its
-    /// events. Its component does not go back.
+    /// If the client's filter excludes a cluster, all its events in the log count as sent, even events that the log
+    /// lacks. The cluster's component does not go back.
     pub(crate) fn new(
         log: &Log,
         from: &CompositeResourceVersion,
@@ -106,12 +107,13 @@ impl UnpassedClusters {
         Ok((Self { clusters, head: log.position(), dropped_before }, position))
     }
 
-    /// Returns whether the log has passed the client's version in each cluster.
+    /// Returns whether the watch has passed the client's version in each cluster.
     pub(crate) fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.dropped_before == 0
     }
 
-    /// Returns the first cluster, if any, in which the client is ahead of the log, and the client's component.
+    /// Returns the first cluster in which the client is ahead of the log, and the client's component. `None` if there
+    /// is no such cluster.
     pub(crate) fn ahead(&self) -> Option<(&ClusterName, CollectionVersion)> {
         let mut ahead = self.clusters.iter().filter(|(_, seen)| seen.start.is_none());
         ahead.find_map(|(cluster, seen)| Some((cluster, seen.component?)))
@@ -122,7 +124,7 @@ impl UnpassedClusters {
         self.clusters.get(cluster).is_some_and(|seen| seen.start.is_none_or(|start| seq < start))
     }
 
-    /// Iterates over the clusters, by name, of which the client has received events behind `seq`.
+    /// Iterates, by name, over the clusters of which the client has received events behind the position `seq`.
     pub(crate) fn seen_beyond(&self, seq: u64) -> impl Iterator<Item = SeenBeyond<'_>> {
         let seen_beyond = self.clusters.iter().filter(move |(_, seen)| seen.start.is_some_and(|start| start > seq));
         seen_beyond.map(|(cluster, &ClientProgress { component, received_until, has_more_of_revision, .. })| {
@@ -130,8 +132,8 @@ impl UnpassedClusters {
         })
     }
 
-    /// Returns the position up to which the client has, or may have, events behind `seq`; `None` if it has no such
-    /// events.
+    /// Returns the position up to which the client has, or may have, received events. `None` if the client has no
+    /// events behind the position `seq`.
     pub(crate) fn seen_until(&self, log: &Log, seq: u64, filter: &impl ObjectFilter) -> Option<u64> {
         let wanted = self.clusters.iter().filter(|(cluster, _)| filter.wants_cluster(cluster));
         let ends = wanted.filter_map(|(cluster, seen)| match seen.start {
@@ -141,13 +143,13 @@ impl UnpassedClusters {
         ends.max()
     }
 
-    /// Updates the state of clusters in which the client was ahead or has more of a revision, and removes the clusters
-    /// that the log has passed at `position`.
+    /// Updates the state of clusters in which the client was ahead of the log or has more of a revision. Removes the
+    /// clusters whose events up to the client's version end before `position`.
     ///
     /// The client's version becomes unusable if the cluster is reset, or leaves and returns, while the client is ahead.
-    /// An earlier reset may also have undone the version: perhaps no replica requested the cluster's latest version
-    /// while it was below the client's version. If a cluster leaves while the client has more of a revision, the client
-    /// receives all deletions again.
+    /// An earlier reset may also have made the version invalid: perhaps no replica requested the cluster's latest
+    /// version while it was below the client's version. If a cluster leaves while the client has more of a revision,
+    /// the client receives all deletions again.
     ///
     /// # Errors
     /// [`TooOld`] for a version that has become unusable.
@@ -182,16 +184,19 @@ impl UnpassedClusters {
     }
 
     /// Handles an entry that is about to be sent. At a join, leave or reset, the log's version of the cluster replaces
-    /// the client's: the version that a leave ends, or a reset lowers, must not be used again. A relist is excluded:
-    /// versions only increase, and its deletions carry the version before it. That version may be a part of a revision
-    /// of which the client has all.
+    /// the client's version. The version that a leave ends, or a reset lowers, must not be used again.
+    ///
+    /// A relist does not replace the client's version: versions only increase, and the deletions of the relist carry
+    /// the version before it. That version may include only some deletions of a revision that the client has
+    /// completely.
     pub(crate) fn apply_boundary(&mut self, entry: &LogEntry) {
         if entry.boundary().is_some_and(|boundary| boundary.kind != BoundaryKind::Relist) {
             self.clusters.remove(&entry.cluster);
         }
     }
 
-    /// Returns the composite version at a point in the log, joined with the client's version.
+    /// Returns the composite version at a point in the log, joined with the client's version (the component-wise
+    /// maximum).
     pub(crate) fn vector(&self, log: &Log, version: LogVersion) -> CompositeResourceVersion {
         let components = log.clusters().filter_map(|cluster| {
             let here = log.component_before(cluster, version.position);

@@ -1,4 +1,4 @@
-//! Clients of the simulated replicas: their state, and the checks on each event.
+//! Clients of the simulated replicas: the state of each client, and the checks on each event that it receives.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,10 +10,10 @@ use tributary_merge::{
 
 use crate::world::Selector;
 
-/// The client's state of an object: its version, and whether it is red.
+/// The state of an object at a client: its version, and whether the object is red.
 type Seen = (u64, bool);
 
-/// The first event that a watch of the log received under each shared key.
+/// For each shared cache key, the first event that a watch received under the key.
 #[derive(Default)]
 pub(crate) struct Shared(HashMap<SharedKey, (ChangeType, ClusterName, String, u64, CompositeResourceVersion)>);
 
@@ -30,17 +30,19 @@ pub(crate) struct Client {
     version: Option<CompositeResourceVersion>,
     /// Whether the version may belong to a state of a cluster that a restore has undone.
     pub(crate) ambiguous: bool,
-    /// The clusters' versions in the logs that sent their events. If the connection breaks inside differences, the
-    /// client has the exact state only after each cluster has reached its version in this map.
+    /// The clusters' versions in the logs that sent the client's events. If the connection breaks inside the
+    /// differences of a boundary (for example a relist), the client has the exact state only after each cluster has
+    /// reached its version in this map.
     owed: BTreeMap<ClusterName, CollectionVersion>,
-    /// Whether no event may repeat after a reconnect, because no cluster joins, leaves or is relisted.
+    /// Whether no event may repeat after a reconnect. True if no cluster joins, leaves or is relisted in the run.
     pub(crate) exactly_once: bool,
-    /// Whether the client moves between logs that count the deletions of a revision differently.
+    /// Whether the client moves between logs of different namespaces, which count the deletions of a revision
+    /// differently.
     pub(crate) counts_differ: bool,
     stream: Stream,
 }
 
-/// The events of a watch since it was opened (or, if no event may repeat, since the client's start).
+/// The events of a watch since it was opened. If no event may repeat, the events since the client's start.
 #[derive(Default)]
 struct Stream {
     newest: BTreeMap<(ClusterName, String), u64>,
@@ -69,13 +71,13 @@ impl Client {
         }
     }
 
-    /// Opens a watch with initial events, without state.
+    /// Forgets the client's state, and opens a watch with initial events.
     pub(crate) fn reopen(&mut self, log: &Log, replica: usize, bookmarks: bool) {
         let (exactly_once, counts_differ) = (self.exactly_once, self.counts_differ);
         *self = Self { exactly_once, counts_differ, ..Self::open(log, replica, self.selector, bookmarks) };
     }
 
-    /// Lists, and watches from the list's version.
+    /// Lists all objects, and opens a watch from the list's version.
     pub(crate) fn list(&mut self, log: &Log, replica: usize) {
         self.state = expected(log, self.selector);
         self.names.clear();
@@ -111,7 +113,8 @@ impl Client {
         }
     }
 
-    /// Reads up to `max` events and applies the first `keep`. Returns whether the client has all events.
+    /// Reads up to `max` events of the watch. Applies only the first `keep` events to the client's state. Returns
+    /// whether the client has all events.
     pub(crate) fn pump(&mut self, log: &Log, max: usize, keep: usize, shared: &mut Shared) -> bool {
         let mut events = Vec::new();
         let progress = self.watcher.next(log, max, &mut events).progress;
@@ -140,14 +143,14 @@ impl Client {
         }
     }
 
-    /// Sets the client's version to the watch's bookmark.
+    /// Sets the client's version to the version of the watch's bookmark.
     pub(crate) fn bookmark(&mut self, log: &Log) {
         if let Some(version) = self.watcher.bookmark(log) {
             self.version = Some(vector(log, &version).expect("a bookmark has a vector"));
         }
     }
 
-    /// Checks at the end of a run, when each replica has all changes, that the client has the exact state.
+    /// Checks that the client has the exact state. Called at the end of a run, when each replica has all changes.
     pub(crate) fn check_end(&mut self, log: &Log, shared: &mut Shared) {
         for _ in 0..10_000 {
             if self.pump(log, 7, usize::MAX, shared) {
@@ -189,9 +192,9 @@ impl Client {
         }
     }
 
-    /// Checks that an object's versions increase. A version repeats only directly after the DELETED of a different
-    /// cluster's object with the same name. The event's version covers the object's version. Otherwise a client that
-    /// reconnects from the event might keep the object forever.
+    /// Checks that the versions of an object increase. A version repeats only directly after the DELETED of a different
+    /// cluster's object with the same name. The composite version of the event must cover the object's version.
+    /// Otherwise a client that reconnects from the event might keep the object forever.
     fn check_order(&mut self, log: &Log, event: &ObjectEvent) {
         let key = event.object.key().as_str().to_owned();
         let place = (event.cluster.clone(), key.clone());
@@ -209,7 +212,8 @@ impl Client {
             _ => {}
         }
         if deleted {
-            // A deletion in differences does not carry its own version, and revisions may have gone back.
+            // A deletion in the differences of a boundary (for example a relist) does not carry its own version, and
+            // revisions may have gone back. So the last version of the object is removed.
             self.stream.newest.remove(&place);
             self.stream.deleted = Some(place);
         } else {
@@ -270,7 +274,7 @@ impl Client {
         }
     }
 
-    /// Resets the expected versions, because revisions went back.
+    /// Forgets the expected versions of objects, because revisions went back.
     pub(crate) fn revisions_went_back(&mut self) {
         self.ambiguous = true;
         self.stream.newest.clear();

@@ -122,7 +122,8 @@ fn op(boundaries: bool) -> impl Strategy<Value = Op> {
     })
 }
 
-/// Generates a step for clients of a namespace: leases end more often, and processes restart.
+/// Generates a step of a run with clients of a namespace. Compared with other runs, leases end more often, and
+/// processes restart.
 fn namespace_op() -> impl Strategy<Value = Op> {
     let expire = (0..CLUSTERS, any::<[bool; KEYS.len()]>()).prop_map(|(cluster, keys)| Op::Expire { cluster, keys });
     prop_oneof![12 => op(true), 2 => expire, 1 => (0..REPLICAS).prop_map(|replica| Op::Begin { replica })]
@@ -222,7 +223,7 @@ impl Run {
             .retain(|(_, vector, _)| vector.get(&name).is_none_or(|component| component.revision().0 <= revision));
     }
 
-    /// Checks that a past state is exact or refused.
+    /// Checks that each past state that the log returns is exact. The log may refuse a state.
     fn check_past(&self) {
         for (replica, vector, heads) in &self.lists {
             if let Ok(snapshots) = self.world.replicas[*replica].log.snapshot_at(vector) {
@@ -232,7 +233,7 @@ impl Run {
         }
     }
 
-    /// Checks that the index over all clusters finds the objects of the snapshots.
+    /// Checks that the index over all clusters finds the same objects as the snapshots.
     fn check_names(&self) {
         for log in self.world.replicas.iter().map(|replica| &replica.log) {
             let mut repeated = 0;
@@ -296,7 +297,7 @@ proptest! {
     }
 
     #[test]
-    fn clients_of_a_namespace_converge_across_all_kinds_of_logs(
+    fn clients_of_a_namespace_converge_across_namespaced_and_full_logs(
         holding in prop::array::uniform2(prop::sample::select(vec![Holding::All, Holding::PartOfAll, Holding::Namespace])),
         is_little_kept: bool,
         ops in prop::collection::vec(namespace_op(), 0..160),
@@ -316,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_and_chunks_of_a_list_equal_the_list(
+    fn pages_and_chunks_together_equal_the_whole_list(
         objects in prop::collection::btree_map((0..CLUSTERS, 0..20usize), any::<bool>(), 0..50),
         limit in 1..9usize,
         bytes_max in 1..2000usize,

@@ -1,4 +1,4 @@
-//! Simulated clusters, and replicas whose logs read the clusters' changes, each at its own speed.
+//! Simulated clusters, and replicas. The log of each replica reads the clusters' changes at its own speed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) struct Member {
     pub(crate) revision: u64,
     objects: BTreeMap<String, Arc<Object>>,
     history: Vec<Change>,
-    /// The objects after each revision, for restores.
+    /// The objects after each revision, from which a restore takes an earlier state.
     backups: Vec<(u64, BTreeMap<String, Arc<Object>>)>,
     uid: u64,
 }
@@ -81,7 +81,7 @@ impl Member {
         self.record(Change { change_type: ChangeType::Deleted, object, previous: Some(last) });
     }
 
-    /// Deletes several objects in one transaction: in the order of their keys, at a single revision.
+    /// Deletes several objects in one transaction: in the order of their keys, all at the same revision.
     pub(crate) fn expire(&mut self, keys: &[&str]) {
         let gone: Vec<_> = keys.iter().filter_map(|key| Some((*key, self.objects.remove(*key)?))).collect();
         if gone.is_empty() {
@@ -102,7 +102,7 @@ impl Member {
         snapshot
     }
 
-    /// Restores an earlier state, and returns its revision.
+    /// Restores an earlier state of the cluster, and returns the revision of that state.
     fn restore(&mut self, age: usize) -> Option<u64> {
         let keep = self.backups.len().checked_sub(age + 1)?;
         let (revision, objects) = self.backups[keep].clone();
@@ -123,7 +123,7 @@ impl Member {
     }
 }
 
-/// The namespaces in a replica's log.
+/// The namespaces that the log of a replica contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holding {
     /// All namespaces, from a watch of all namespaces.
@@ -134,7 +134,7 @@ pub(crate) enum Holding {
     Namespace,
 }
 
-/// A Tributary process: its log, and its progress in each cluster.
+/// A Tributary process: its log, and the number of changes that it has read from each cluster.
 pub(crate) struct Replica {
     pub(crate) log: Log,
     holding: Holding,
@@ -150,7 +150,7 @@ impl Replica {
         Self { log: new_log(config, holding), holding, feeds: (0..CLUSTERS).map(|_| Feed::default()).collect() }
     }
 
-    /// Returns the objects of a cluster that belong in the log.
+    /// Returns the objects of a cluster that are in the namespaces of the log.
     fn part(&self, whole: &Snapshot) -> Snapshot {
         if self.holding == Holding::All {
             return whole.clone();
@@ -206,7 +206,7 @@ impl World {
         if replica.holding == Holding::Namespace {
             changes.retain(|change| is_own(&change.object));
         }
-        // The versions of all namespaces before each change.
+        // The version of the whole cluster before each change, over all namespaces.
         let mut before = Vec::new();
         for change in &changes {
             before.push(feed.snapshot.resource_version());
@@ -236,14 +236,14 @@ impl World {
             state.set_resource_version(state.resource_version().with_change(&change));
             replica.log.append(&name, vec![change], state, self.now);
         }
-        // The progress of all namespaces arrives with the cluster's bookmarks.
+        // The log learns the versions of changes in other namespaces only from the cluster's bookmarks.
         if bookmark {
             replica.log.progress(&name, whole.resource_version(), self.now);
         }
     }
 
-    /// Restarts a replica with the same namespaces. A namespace that is extracted from all namespaces may start in the
-    /// middle of a revision.
+    /// Restarts a replica whose log has the same namespaces. If the namespace is extracted from all namespaces, its log
+    /// may start in the middle of a revision.
     pub(crate) fn restart(&mut self, replica: usize, config: &LogConfig) {
         let holding = self.replicas[replica].holding;
         self.replicas[replica].log = new_log(config, holding);
@@ -267,7 +267,7 @@ impl World {
         }
     }
 
-    /// Simulates a cacher that loses its watch and lists again.
+    /// Lists a cluster again at one replica, like a cacher that has lost its watch.
     pub(crate) fn relist(&mut self, replica: usize, index: usize) {
         if self.joined[index] {
             let snapshot = self.catch_up(replica, index);
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// Removes a cluster from each replica. The cluster's revision increases in the meantime, as etcd's always does.
+    /// Removes a cluster from each replica. Until its return, the cluster's revision increases, as etcd's always does.
     pub(crate) fn leave(&mut self, index: usize) {
         if std::mem::replace(&mut self.joined[index], false) {
             self.members[index].revision += 1;
@@ -294,7 +294,8 @@ impl World {
         }
     }
 
-    /// Restores a cluster from a backup, and resets it in each replica. Returns the revision of the backup.
+    /// Restores a cluster from a backup, and appends a reset to the log of each replica. Returns the revision of the
+    /// backup.
     pub(crate) fn restore(&mut self, index: usize, age: usize) -> Option<u64> {
         let revision = self.members[index].restore(age)?;
         for replica in 0..REPLICAS {

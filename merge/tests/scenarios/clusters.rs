@@ -1,4 +1,4 @@
-//! Watches across clusters that join, leave and return.
+//! Tests of watches across clusters that join, leave and return.
 
 use super::*;
 use crate::integers::resumes_after;
@@ -27,7 +27,8 @@ fn watch_does_not_resume_from_a_deleted_object_of_a_leaving_cluster() {
         let WatchEvent::Object(event) = event else { panic!("{event:?}") };
         assert_eq!((event.change_type, event.native_version), (ChangeType::Deleted, ResourceVersion(1)));
     }
-    // The cluster returns unchanged: its own version in a DELETED event would cover all its objects.
+    // The cluster returns unchanged. The cluster's own version in a DELETED event would claim that the client has all
+    // its objects.
     log.join(&name("a"), snapshot(10, &["x 9", "y 10"]), NOW);
     assert!(resume(&log, "a:1").is_err() && !resumes_after(&log, "a", 1));
 }
@@ -49,7 +50,7 @@ fn last_deletion_of_a_leaving_cluster_removes_its_component() {
 }
 
 #[test]
-fn watch_from_an_older_version_receives_leave_and_return() {
+fn watch_from_an_older_version_receives_a_clusters_leave_and_return() {
     let mut log = log(&[("b", 30, &["x 29"])]);
     log.leave(&name("b"), NOW);
     log.join(&name("b"), snapshot(40, &["x 29", "y 35"]), NOW);
@@ -60,9 +61,9 @@ fn watch_from_an_older_version_receives_leave_and_return() {
     assert!(resume(&log, "b:0").is_err(), "the client has only half of the leave");
 }
 
-/// A cluster that left is dropped from the log after a while, although an old change of a different cluster is stored.
-/// A client that resumes from that change receives no event of the dropped cluster, and a client with the cluster's
-/// component lists again.
+/// After a while, the log drops a cluster that left, although it still stores an old change of a different cluster. A
+/// client that resumes from that change receives no event of the dropped cluster. A client whose version contains the
+/// dropped cluster must list again.
 #[test]
 fn dropped_cluster_does_not_prevent_watches_from_resuming() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
@@ -71,7 +72,7 @@ fn dropped_cluster_does_not_prevent_watches_from_resuming() {
     log.leave(&name("b"), NOW);
     assert_eq!(read(&log, &mut head), ["DELETED b/x@29 a:11"]);
     log.trim(Duration::from_secs(600));
-    // A watch that has not read the leave lags, and a version with a component of the dropped cluster is too old.
+    // A watch that has not read the leave lags. A version with a component of the dropped cluster is too old.
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
     assert!(too_old(&log, "a:10 b:30").contains("cluster b: 30"));
     assert!(!resumes_after(&log, "a", 11), "the client may have received the other cluster's events");
@@ -81,7 +82,7 @@ fn dropped_cluster_does_not_prevent_watches_from_resuming() {
     for watcher in [&mut late, &mut head] {
         assert_eq!(read(&log, watcher), ["MODIFIED a/w@12 a:12"], "events are shared from here on");
     }
-    // A cluster joins under the name of the dropped cluster, and counts as new.
+    // A cluster joins under the name of the dropped cluster. It counts as a new cluster.
     log.join(&name("b"), snapshot(40, &["y 35"]), Duration::from_secs(600));
     assert_eq!(read(&log, &mut late), ["ADDED b/y@35 a:12 b:40"]);
 }
@@ -97,14 +98,14 @@ fn dropped_clusters_object_does_not_follow_a_same_named_deletion() {
     log.trim(Duration::from_secs(600));
     let told = ["DELETED* a/x@11 a:11-1", "DELETED* a/y@12 a:12-1"];
     assert_eq!(read(&log, &mut resume(&log, "a:10").unwrap()), told);
-    // The object is not announced either if the cluster returns before the watch reads the deletions.
+    // The object is not sent after the deletion either if the cluster returns before the watch reads the deletions.
     let mut late = resume(&log, "a:10").unwrap();
     log.join(&name("b"), snapshot(40, &["x 29"]), Duration::from_secs(600));
     assert_eq!(read(&log, &mut late), [told[0], told[1], "ADDED b/x@29 a:12 b:40"]);
 }
 
 #[test]
-fn watch_ahead_of_a_cluster_that_leaves_and_returns_expires() {
+fn watch_ahead_of_the_log_expires_if_the_cluster_leaves_and_returns() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     let mut ahead = resume(&log, "a:12 b:20").unwrap();
     assert!(read(&log, &mut ahead).is_empty() && ahead.ahead().is_some());
@@ -115,12 +116,12 @@ fn watch_ahead_of_a_cluster_that_leaves_and_returns_expires() {
 }
 
 #[test]
-fn leaving_clusters_component_is_zero_despite_a_same_named_object() {
+fn component_of_a_leaving_cluster_is_zero_until_its_last_deletion() {
     let mut log = log(&[("a", 10, &["x 9"]), ("b", 30, &["x 29", "y 25"])]);
     let mut watcher = Watcher::now(&log, everything as Matches);
     log.leave(&name("b"), NOW);
     let told = read(&log, &mut watcher);
-    // A client whose watch breaks after the first event must not resume at a replica that still has cluster `b`, as if
-    // `x` existed.
+    // The client's watch breaks after the first event. A replica that still has cluster `b` must not assume that the
+    // client has `x` of `b`.
     assert_eq!(told, ["DELETED b/x@29 a:10 b:0", "ADDED a/x@9 a:10 b:0", "DELETED b/y@25 a:10"]);
 }

@@ -1,4 +1,4 @@
-//! Watches that resume after a single event, identified by its cluster and native version.
+//! Tests of watches that resume after a single event, identified by its cluster and native version.
 
 use super::*;
 
@@ -17,46 +17,47 @@ fn watch_resumes_after_an_event_identified_by_its_integer_version() {
 }
 
 #[test]
-fn watch_resumed_before_a_join_receives_the_joined_cluster() {
+fn watch_resumed_before_a_join_receives_the_joined_clusters_objects() {
     let mut log = log(&[("a", 10, &["x 9"])]);
     change(&mut log, "a", "y 11");
     log.join(&name("b"), snapshot(20, &["x 19"]), NOW);
     change(&mut log, "b", "-x 21");
     let mut again = Watcher::after_event(&log, 0, &name("a"), ResourceVersion(11), everything as Matches).unwrap();
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11");
-    // The watch sends x of cluster a again, after the deletion of x in cluster b.
+    // The watch sends x of cluster a again, because x in cluster b was deleted.
     assert_eq!(read(&log, &mut again).len(), 3);
     assert_eq!(text(&log, &again.bookmark(&log).unwrap()), "a:11 b:21");
 }
 
-/// Returns whether a watch resumes after an event, if no watch sent a version for its client alone.
+/// Returns whether a watch resumes after an event. Assumes that no watch sent a version for its client alone.
 pub(crate) fn resumes_after(log: &Log, cluster: &str, version: u64) -> bool {
     resumes_after_private(log, 0, cluster, version)
 }
 
-/// Returns whether a watch resumes after an event, if a watch sent events before this position with versions for its
-/// client alone.
+/// Returns whether a watch resumes after an event. Assumes that a watch sent versions for its client alone before the
+/// position `private_before`.
 fn resumes_after_private(log: &Log, private_before: u64, cluster: &str, version: u64) -> bool {
     Watcher::after_event(log, private_before, &name(cluster), ResourceVersion(version), everything as Matches).is_some()
 }
 
 #[test]
-fn watch_does_not_resume_after_a_version_of_two_events() {
+fn watch_does_not_resume_from_a_version_that_two_events_carry() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &[])]);
     change(&mut log, "a", "z 11");
     change(&mut log, "b", "x 21");
     change(&mut log, "a", "v 12");
     assert!(resumes_after(&log, "a", 11) && resumes_after(&log, "b", 21) && resumes_after(&log, "a", 12));
-    // DELETED events of objects that the list no longer contains carry the version before the list.
+    // DELETED events of objects that the list no longer contains carry the version from before the list.
     log.relist(&name("a"), snapshot(15, &["x 9", "z 11", "v 12"]), NOW);
     assert!(resumes_after(&log, "a", 11) && resumes_after(&log, "b", 21) && !resumes_after(&log, "a", 12));
-    // The deletion of x in cluster a makes watches send x of cluster b again, so two events carry its version.
+    // After the deletion of x in cluster a, watches send x of cluster b again. So two events carry the version of b's
+    // x.
     change(&mut log, "a", "-x 16");
     assert!(resumes_after(&log, "a", 16) && resumes_after(&log, "a", 11) && !resumes_after(&log, "b", 21));
 }
 
 #[test]
-fn watch_does_not_resume_after_an_event_with_a_private_version() {
+fn watch_does_not_resume_from_an_event_with_a_version_for_one_client() {
     let lacking_one = || {
         let mut log = log(&[("a", 10, &[]), ("b", 20, &["y 19"])]);
         change(&mut log, "a", "x 11");
@@ -78,8 +79,8 @@ fn watch_does_not_resume_after_an_event_with_a_private_version() {
         (vec!["MODIFIED b/y@22 a:12 b:22".to_owned()], 0),
         "events are shared by now"
     );
-    // The client's b component includes the change of b's x after the deletion of a's x. The watch sends b's x after
-    // that deletion.
+    // The log appends the change of b's x after the deletion of a's x. The client's b component already includes that
+    // change. The watch sends b's x after the deletion.
     let mut log = crate::log(&[("a", 10, &["x 9"]), ("b", 20, &[])]);
     for (cluster, text) in [("a", "v 11"), ("a", "-x 12"), ("a", "w 13"), ("b", "x 21")] {
         change(&mut log, cluster, text);
@@ -99,7 +100,7 @@ fn watch_does_not_resume_after_an_event_with_a_private_version() {
 }
 
 #[test]
-fn watch_resumed_after_a_delete_receives_the_same_named_object() {
+fn watch_resumed_after_a_delete_receives_another_clusters_same_named_object() {
     let mut log = log(&[("a", 10, &["x 9", "y 8"]), ("b", 20, &["x 19"])]);
     change(&mut log, "a", "-x 11");
     change(&mut log, "a", "-y 12");

@@ -1,4 +1,4 @@
-//! The rules of a merged watch, one per test.
+//! Tests of the rules of a merged watch, one rule per test.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ fn name(text: &str) -> ClusterName {
     ClusterName::new(text).unwrap()
 }
 
-/// Decodes an object from the text `key version color`.
+/// Creates an object from the text `key version color`.
 fn object(text: &str) -> Arc<Object> {
     let parts: Vec<_> = text.split(' ').collect();
     let (version, color) = (parts[1], parts.get(2).unwrap_or(&"blue"));
@@ -50,7 +50,7 @@ fn vector(text: &str) -> CompositeResourceVersion {
     components.map(|(cluster, version)| (name(cluster), CollectionVersion::parse(version).unwrap())).collect()
 }
 
-/// Creates a log with clusters, each from its name, version and objects.
+/// Creates a log with clusters. Each cluster is given by its name, version and objects.
 fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
     let mut log = Log::new(LogConfig::default());
     for (cluster, version, objects) in clusters {
@@ -59,7 +59,8 @@ fn log(clusters: &[(&str, u64, &[&str])]) -> Log {
     log
 }
 
-/// Applies an event of a cluster, followed by a bookmark: `key version` puts an object, and `-key version` deletes it.
+/// Appends an event of a cluster and a bookmark to the log. `key version` adds or changes an object, and `-key version`
+/// deletes it.
 fn change(log: &mut Log, cluster: &str, text: &str) {
     change_at(log, cluster, text, NOW);
 }
@@ -99,13 +100,13 @@ fn red(_: &ClusterName, object: &Object) -> bool {
 
 type Matches = fn(&ClusterName, &Object) -> bool;
 
-/// Reads the events of a watch until it waits, as `TYPE cluster/name@version composite-version`; `*` marks versions for
-/// this client alone.
+/// Reads the events of a watch until it waits. Returns each event as `TYPE cluster/name@version composite-version`; `*`
+/// marks versions for this client alone.
 fn read(log: &Log, watcher: &mut Watcher<Matches>) -> Vec<String> {
     read_with_private(log, watcher).0
 }
 
-/// Reads events like [`read`], and returns the position before which the watch sent a version for its client alone.
+/// Reads events like [`read`]. Also returns the position before which the watch sent a version for its client alone.
 fn read_with_private(log: &Log, watcher: &mut Watcher<Matches>) -> (Vec<String>, u64) {
     let (mut lines, mut told_own) = (Vec::new(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! The limits of the history, and lists of past states.
+//! Tests of the limits of the history, and of lists of past states.
 
 use std::ops::ControlFlow;
 
@@ -38,7 +38,7 @@ fn snapshot_of(version: u64, objects: &[Arc<Object>]) -> Snapshot {
     snapshot
 }
 
-/// A writer could shrink large objects, so that only the history keeps the large versions.
+/// A client could write large objects and then shrink them, so that only the history keeps the large states.
 #[test]
 fn history_size_counts_the_larger_object_of_each_change() {
     const LARGE: usize = 100 << 10;
@@ -59,11 +59,11 @@ fn history_size_counts_the_larger_object_of_each_change() {
     }
 }
 
-/// A writer could make an object large in one cluster, and often change the object of the same name in another cluster.
-/// The entries of the other cluster refer to the large object, and must not keep it in memory after the log has evicted
-/// it for its own cluster.
+/// A client could make an object large in one cluster, and often change the object of the same name in another cluster.
+/// The entries of the other cluster refer to the large object. They must not keep it in memory after the log has
+/// evicted it for its own cluster.
 #[test]
-fn entry_of_another_cluster_does_not_keep_an_evicted_object() {
+fn log_entry_does_not_keep_an_evicted_object_of_another_cluster() {
     const LARGE: usize = 100 << 10;
     const BOUND: usize = 1 << 20;
     let mut log = Log::new(LogConfig { history_bytes_max: BOUND, ..LogConfig::default() });
@@ -86,7 +86,7 @@ fn entry_of_another_cluster_does_not_keep_an_evicted_object() {
     assert_eq!(read(&log, &mut slow), ["Lagged"]);
 }
 
-/// The allocation of an object whose text has been freed still counts.
+/// The allocation of an object still counts after the object's text has been freed.
 #[test]
 fn history_counts_the_size_of_references_to_same_named_objects() {
     let added_by_a_change = |others: &[&str]| {
@@ -99,10 +99,10 @@ fn history_counts_the_size_of_references_to_same_named_objects() {
     assert!((alone + 16..alone + 64).contains(&named), "{named} and {alone}");
 }
 
-/// A slow watch receives the other cluster's object in its state at the deletion, although the object has changed
-/// since.
+/// A slow watch reads the deletion late. It receives the other cluster's object in its state at the deletion, although
+/// the object has changed since.
 #[test]
-fn same_named_object_follows_a_deletion_in_its_past_state() {
+fn same_named_object_after_a_deletion_has_its_state_at_the_deletion() {
     let mut log = log(&[("a", 10, &["m 9 red"]), ("b", 10, &["m 9 red"]), ("c", 10, &["m 9 blue"])]);
     let mut slow = Watcher::now(&log, red as Matches);
     change(&mut log, "a", "m 11 blue");
@@ -119,8 +119,8 @@ fn same_named_object_follows_a_deletion_in_its_past_state() {
 
 /// A cluster may be relisted at any rate, with all objects changed each time.
 #[test]
-fn history_keeps_relists_within_its_limit_and_the_newest() {
-    // (maximum history size in snapshots, number of snapshots in the history)
+fn history_keeps_the_newest_relist_and_others_within_its_limit() {
+    // Each case: (maximum history size in snapshots, number of snapshots in the history)
     for (states, kept) in [(1, 1), (3, 3)] {
         let one = ten_large_objects(10).iter().map(|object| object.size()).sum::<usize>();
         let mut log = Log::new(LogConfig { history_bytes_max: states * one, ..LogConfig::default() });
@@ -145,7 +145,7 @@ fn ten_large_objects(version: u64) -> Snapshot {
     snapshot_of(version, &objects)
 }
 
-/// A cluster that is removed and returns a moment later, or is relisted with few changes, evicts no event that
+/// A cluster leaves and returns a moment later, or is relisted with few changes. The log must not evict an event that
 /// connected watches still need.
 #[test]
 fn small_relist_does_not_evict_a_large_relist() {
@@ -250,7 +250,8 @@ fn paginated_list_counts_the_remaining_objects() {
             let before = seen.len();
             while cursor.next_chunk(1, |cluster, object| seen.push(format!("{cluster}/{}", object.name()))) {}
             assert_eq!(seen.len() - before, count);
-            // The remaining objects are counted again for each second page, as after an inconsistent token.
+            // Every second page behaves like a page after an inconsistent token: the number of remaining objects is
+            // unknown, and is counted again.
             remaining = if left == Some(3) { None } else { left };
             start = cursor.continue_position().cloned();
         }
@@ -285,7 +286,7 @@ fn list_and_watch_steps_evaluate_few_objects_each() {
         asked.set(asked.get() + 1);
         object.name() == "x0999"
     };
-    // The page's only object is the last of all, so the search walks to the end.
+    // The only object of the page is the last object of the list, so the search walks to the end of the list.
     let page = ListPage { limit: 1, ..ListPage::default() };
     let mut opening = OpeningList::new(log.latest().clone(), last_alone, page);
     let mut steps = 0;
@@ -303,8 +304,8 @@ fn list_and_watch_steps_evaluate_few_objects_each() {
     while cursor.next_chunk(100 * Filter::COST_PER_OBJECT, |_, object| listed.push(object.name().to_owned())) {}
     assert_eq!(listed, ["x0999"]);
 
-    // A client that lacks a cluster receives the cluster's objects in ascending version, so the first event follows
-    // only after all objects have been visited.
+    // A client that lacks a cluster receives the cluster's objects in ascending version. So the first event comes only
+    // after all objects have been visited.
     let mut watcher = Watcher::resume(&log, &vector("a:10"), |_: &ClusterName, _: &Object| {
         asked.set(asked.get() + 1);
         true

@@ -1,4 +1,4 @@
-//! Watches across relists of clusters.
+//! Tests of watches across relists of clusters.
 
 use super::*;
 use crate::integers::resumes_after;
@@ -17,7 +17,7 @@ fn relist_sends_its_differences_with_deletions_first() {
 }
 
 #[test]
-fn deletion_of_a_relist_carries_the_version_before_the_relist() {
+fn deletion_found_by_a_relist_carries_the_version_before_it() {
     let mut log = log(&[("a", 10, &["w 7", "x 8", "y 9"])]);
     change(&mut log, "a", "y 12");
     let mut watcher = Watcher::now(&log, everything as Matches);
@@ -30,12 +30,12 @@ fn deletion_of_a_relist_carries_the_version_before_the_relist() {
     });
     let natives: Vec<_> = natives.collect();
     assert_eq!(natives, [(ChangeType::Deleted, 12), (ChangeType::Modified, 15), (ChangeType::Added, 20)]);
-    // With a single cluster, the integer version is a complete composite version.
+    // With a single cluster, an integer version identifies a complete composite version.
     let mut resumed = Watcher::resume(&log, &vector("a:12"), everything as Matches).unwrap();
     assert_eq!(read(&log, &mut resumed).len(), 3);
     assert!(!resumes_after(&log, "a", 12), "y and the deletion of x both carry version 12");
-    // A DELETED event of an object that leaves a selection does not carry the object's own version, which may be above
-    // the versions of later events.
+    // The DELETED event of an object that leaves a selection does not carry the object's own version. That version may
+    // be above the versions of later events.
     let mut reds = Watcher::now(&log, red as Matches);
     log.relist(&name("a"), snapshot(30, &["w 25", "y 27 red", "z 30 red"]), NOW);
     log.relist(&name("a"), snapshot(40, &["w 32 red", "y 38", "z 30 red"]), NOW);
@@ -53,7 +53,7 @@ fn deletion_of_a_relist_carries_the_version_before_the_relist() {
     );
 }
 
-/// Applies a watch's events to a client's state, and returns each version with the state after it.
+/// Applies a watch's events to a client's state. Returns each version together with the state after its event.
 fn follow(
     log: &Log,
     watcher: &mut Watcher<Matches>,
@@ -85,8 +85,8 @@ fn red_objects(snapshot: &Snapshot, cluster: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn client_cut_inside_a_relist_converges_at_an_older_replica() {
-    // Two objects that are red, blue or absent: before the relist, in the relist, and later.
+fn client_disconnected_inside_a_relist_converges_at_an_older_replica() {
+    // Two objects, each red, blue or absent at three times: before the relist, in the relist, and later.
     let colors = [None, Some("red"), Some("blue")];
     let pairs: Vec<_> = colors.iter().flat_map(|x| colors.map(|y| (*x, y))).collect();
     let state = |version: u64, (x, y): (Option<&str>, Option<&str>)| {

@@ -1,4 +1,4 @@
-//! Watches across clusters whose revisions go back.
+//! Tests of watches across clusters whose revisions go back.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn reset_of_a_cluster_expires_its_earlier_versions() {
 }
 
 #[test]
-fn watch_ahead_of_a_reset_expires_once_its_version_returns() {
+fn watch_from_before_a_reset_expires_once_its_version_is_reached_again() {
     let mut log = log(&[("a", 10, &[]), ("b", 30, &["x 29"])]);
     log.relist(&name("b"), snapshot(28, &["y 5"]), NOW);
     let mut undone = resume(&log, "a:10 b:30").unwrap();
@@ -35,7 +35,7 @@ fn watch_ahead_of_a_reset_expires_once_its_version_returns() {
 }
 
 #[test]
-fn list_at_a_version_with_two_states_is_expired() {
+fn list_at_a_version_that_a_reset_made_ambiguous_is_expired() {
     let mut log = log(&[("a", 10, &["x 9"])]);
     for version in 11..20 {
         change(&mut log, "a", &format!("x {version}"));
@@ -53,7 +53,7 @@ fn list_at_a_version_with_two_states_is_expired() {
 
 #[test]
 fn restore_of_an_absent_cluster_is_detected_on_its_return() {
-    // The cluster has passed version 10 again, but with different objects.
+    // The cluster's version exceeds 10 again, but the objects differ from those before the restore.
     for objects in [&["x 7", "z 9"][..], &["x 8"], &["x 6", "y 12"]] {
         let mut log = log(&[("a", 10, &["x 7", "y 9"])]);
         log.leave(&name("a"), NOW);
@@ -69,7 +69,7 @@ fn restore_of_an_absent_cluster_is_detected_on_its_return() {
 }
 
 #[test]
-fn undone_version_is_too_old_once_the_cluster_passes_it() {
+fn version_before_a_reset_is_too_old_once_the_cluster_passes_it() {
     let reset = |log: &mut Log| log.reset(&name("a"), snapshot(8, &["x 7"]), NOW);
     let come_back = |log: &mut Log| {
         log.leave(&name("a"), NOW);

@@ -1,11 +1,11 @@
-//! Several deletions at a single revision, as at the end of an etcd lease.
+//! Tests of several deletions at a single revision, as at the end of an etcd lease.
 
 use super::*;
 
 const OBJECTS: [&str; 3] = ["x 5", "y 6", "z 7"];
 
 #[test]
-fn deletions_of_one_revision_carry_partial_versions_until_a_bookmark() {
+fn deletions_of_one_revision_carry_their_count_until_a_bookmark() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:10").unwrap();
     let bookmark = |log: &Log, watcher: &Watcher<Matches>| text(log, &watcher.bookmark(log).unwrap());
@@ -20,15 +20,15 @@ fn deletions_of_one_revision_carry_partial_versions_until_a_bookmark() {
 }
 
 #[test]
-fn client_cut_between_deletions_of_one_revision_receives_all_again() {
+fn client_disconnected_between_deletions_of_one_revision_receives_all_again() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut early = resume(&log, "a:11-1").unwrap();
     assert_eq!(read(&log, &mut early), [""; 0]);
     delete(&mut log, "a", &["y 11"]);
     assert_eq!(read(&log, &mut early), ["DELETED a/y@11 a:11-2"]);
-    // Each count resumes at the first deletion, because a different replica may have counted the deletions in a
-    // different order.
+    // Each version counts a number of received deletions, but the watch resumes at the first deletion. A different
+    // replica may have counted the deletions in a different order.
     for from in ["a:11-0", "a:11-1", "a:11-2", "a:11-3"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert_eq!(told.len(), 2, "{told:?}");
@@ -41,7 +41,7 @@ fn client_cut_between_deletions_of_one_revision_receives_all_again() {
 }
 
 #[test]
-fn client_with_a_whole_revision_is_not_ahead() {
+fn client_with_all_deletions_of_a_revision_is_not_ahead_of_the_log() {
     let mut log = log(&[("a", 10, &OBJECTS), ("b", 3, &["w 2"])]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11 b:3").unwrap();
@@ -57,8 +57,9 @@ fn client_with_a_whole_revision_is_not_ahead() {
     assert_eq!(read(&log, &mut watcher), ["ADDED* b/w@6 a:11 b:6"]);
 }
 
-/// Creates a log with a part of revision 11 of `b`, and a watch of a client with the whole revision. Later, `a` deletes
-/// an object whose name `b` has too, and the missing part of revision 11 may delete `b`'s object.
+/// Creates a log that has only some deletions of revision 11 of cluster `b`, and a watch of a client with the whole
+/// revision. Later, cluster `a` deletes an object whose name exists in `b`, too. The missing deletions of revision 11
+/// may delete `b`'s object.
 fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]) -> (Log, Watcher<Matches>) {
     let mut log = log(&[&[("a", 10, &["x 9"] as &[_]), ("b", 10, &["x 8", "y 7", "z 6"])], rest].concat());
     delete(&mut log, "b", &["y 11"]);
@@ -70,19 +71,19 @@ fn log_and_watcher_behind_a_part(comes_late: bool, rest: &[(&str, u64, &[&str])]
 }
 
 #[test]
-fn watch_waits_if_a_partial_revision_may_delete_an_object() {
+fn watch_waits_if_a_missing_deletion_may_affect_a_same_named_object() {
     type End = (fn(&mut Log), &'static [&'static str]);
     const BOTH: [&str; 2] = ["DELETED* a/x@11 a:10 b:11", "ADDED* b/x@8 a:11-1 b:11"];
     let ends: [End; 10] = [
         (|log| delete(log, "b", &["x 11"]), &["DELETED* a/x@11 a:11-1 b:11"]),
         (|log| log.relist(&name("b"), snapshot(11, &[]), NOW), &["DELETED* a/x@11 a:11-1 b:11"]),
-        // These changes show that the log's part is the whole revision.
+        // Each of these changes shows that the log has all deletions of the revision.
         (|log| log.progress(&name("b"), ResourceVersion(11), NOW), &BOTH),
         (|log| log.relist(&name("b"), snapshot(11, &["x 8"]), NOW), &BOTH),
         (|log| change(log, "b", "w 12"), &[BOTH[0], BOTH[1], "ADDED* b/w@12 a:11-1 b:12"]),
         (|log| change(log, "b", "x 12"), &[BOTH[0], BOTH[1], "MODIFIED* b/x@12 a:11-1 b:12"]),
-        // The remaining changes of the revision stay unknown. An unchanged object was not deleted, and the client
-        // receives all other objects at their own positions.
+        // The log never receives the remaining deletions of the revision. An unchanged object was not deleted, and the
+        // client receives all other objects at their own positions.
         (|log| log.relist(&name("b"), snapshot(20, &["x 8"]), NOW), &BOTH),
         (
             |log| log.relist(&name("b"), snapshot(20, &["x 15"]), NOW),
@@ -100,7 +101,7 @@ fn watch_waits_if_a_partial_revision_may_delete_an_object() {
             for _ in 0..2 {
                 assert_eq!(read(&log, &mut watcher), [""; 0]);
                 assert_eq!(watcher.ahead(), Some((&name("b"), ResourceVersion(11).into())));
-                // A deletion of another object does not complete the revision.
+                // A deletion of another object does not show that the revision is complete.
                 delete(&mut log, "b", &["z 11"]);
             }
             end(&mut log);
@@ -111,7 +112,7 @@ fn watch_waits_if_a_partial_revision_may_delete_an_object() {
 }
 
 #[test]
-fn same_named_object_of_an_unaffected_cluster_follows_immediately() {
+fn same_named_object_of_a_third_cluster_follows_a_deletion_immediately() {
     for comes_late in [false, true] {
         let (log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[("c", 3, &["x 2"])]);
         let expected = ["DELETED* a/x@11 a:10 b:11 c:3", "ADDED* c/x@2 a:11-1 b:11 c:3"];
@@ -120,7 +121,7 @@ fn same_named_object_of_an_unaffected_cluster_follows_immediately() {
 }
 
 #[test]
-fn watch_waiting_for_a_partial_revision_expires_on_a_reset() {
+fn watch_waiting_for_missing_deletions_expires_on_a_reset() {
     for comes_late in [false, true] {
         let (mut log, mut watcher) = log_and_watcher_behind_a_part(comes_late, &[]);
         assert_eq!(read(&log, &mut watcher), [""; 0]);
@@ -132,7 +133,7 @@ fn watch_waiting_for_a_partial_revision_expires_on_a_reset() {
 /// The client connects after the relist. Its watch sends the deletion in `a` without waiting, because the relist
 /// deletes the object in `b`.
 #[test]
-fn watch_after_a_relist_does_not_wait_for_partial_revision() {
+fn watch_opened_after_a_relist_does_not_wait_for_missing_deletions() {
     let (mut log, _) = log_and_watcher_behind_a_part(false, &[]);
     log.relist(&name("b"), snapshot(20, &["z 6"]), NOW);
     let told = read(&log, &mut resume(&log, "a:10 b:11").unwrap());
@@ -142,7 +143,7 @@ fn watch_after_a_relist_does_not_wait_for_partial_revision() {
 }
 
 #[test]
-fn client_with_partial_revision_is_ahead_of_an_older_log() {
+fn client_with_some_deletions_of_a_revision_is_ahead_of_an_older_log() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let mut watcher = resume(&log, "a:11-1").unwrap();
     assert!(watcher.ahead().is_some());
@@ -153,14 +154,14 @@ fn client_with_partial_revision_is_ahead_of_an_older_log() {
 }
 
 #[test]
-fn partial_revision_is_too_old_for_a_later_log() {
+fn version_with_some_deletions_of_a_revision_is_too_old_for_a_later_log() {
     let log = log(&[("a", 11, &["z 7"])]);
     assert!(too_old(&log, "a:11-1").starts_with("too old resource version of cluster a: 11-1"));
     assert!(resume(&log, "a:11").is_ok());
 }
 
 #[test]
-fn relist_after_a_partial_revision_deletes_its_remaining_objects() {
+fn relist_deletes_the_remaining_objects_of_an_incomplete_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(20, &["w 15"]), NOW);
@@ -169,8 +170,8 @@ fn relist_after_a_partial_revision_deletes_its_remaining_objects() {
         told.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(rest(&log, "a:11-1"), ["a/y@6", "a/z@7", "a/w@15"]);
-    // A client with a larger part from a different replica has received more deletions, and the relist deletes the same
-    // objects.
+    // The second client has received more deletions of the revision, from a different replica. The relist deletes the
+    // same objects.
     assert_eq!(rest(&log, "a:11-2"), rest(&log, "a:11-1"));
     assert_eq!(rest(&log, "a:11"), rest(&log, "a:11-1"));
     assert!(too_old(&log, "a:12-1").contains("12-1"));
@@ -184,7 +185,7 @@ fn relist_after_a_partial_revision_deletes_its_remaining_objects() {
 }
 
 #[test]
-fn clients_whole_revision_does_not_go_back_at_a_relist() {
+fn version_of_a_client_does_not_go_back_at_a_relist() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     let mut watcher = resume(&log, "a:11").unwrap();
@@ -195,9 +196,9 @@ fn clients_whole_revision_does_not_go_back_at_a_relist() {
     assert_eq!(read(&log, &mut watcher), ["MODIFIED a/w@21 a:21"]);
 }
 
-/// The relist at the same revision shows that no further deletion of the revision follows.
+/// The relist at the same revision shows that the revision has no further deletions.
 #[test]
-fn relist_at_the_same_revision_completes_a_partial_revision() {
+fn relist_at_the_same_revision_completes_an_incomplete_revision() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     delete(&mut log, "a", &["x 11"]);
     log.relist(&name("a"), snapshot(11, &["z 7"]), NOW);
@@ -214,7 +215,7 @@ fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
     let mut log = Log::for_namespace(LogConfig::default());
     log.join(&name("a"), snapshot(10, &["z 7"]), NOW);
     delete(&mut log, "a", &["z 11"]);
-    // A version of a log of all namespaces may count this deletion as the third of its revision.
+    // A version from a log of all namespaces may count this deletion as the third deletion of its revision.
     for from in ["a:11-0", "a:11-1", "a:11-2"] {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].starts_with("DELETED") && told[0].contains("a/z@11"), "{from}: {told:?}");
@@ -224,10 +225,10 @@ fn namespaced_log_ignores_the_deletion_count_of_all_namespaces() {
     assert_eq!(read(&log, &mut resume(&log, "a:12").unwrap()), [""; 0]);
 }
 
-/// A log of a namespace may start in the middle of a revision. A client with more of that revision receives the events
-/// after the start.
+/// A log of a namespace may start in the middle of a revision. A client that has more deletions of that revision
+/// receives the events after the start.
 #[test]
-fn watch_resumes_from_a_join_inside_a_revision() {
+fn watch_resumes_from_a_cluster_join_between_deletions_of_one_revision() {
     let mut state = snapshot(10, &["y 6", "z 7"]);
     state.set_resource_version(CollectionVersion::part(ResourceVersion(11), 2));
     let config = LogConfig { history_age_max: Duration::from_secs(10), ..LogConfig::default() };
@@ -243,7 +244,7 @@ fn watch_resumes_from_a_join_inside_a_revision() {
         let told = read(&log, &mut resume(&log, from).unwrap());
         assert!(told.len() == 1 && told[0].contains("a/y@11"), "{from}: {told:?}");
     }
-    // The watch resumes after the log has evicted the join, if the log has evicted no other entry.
+    // After the log has evicted only the join, the watch still resumes.
     forgetful.trim(Duration::from_secs(20));
     assert!(forgetful.is_empty());
     assert_eq!(listed(&forgetful), [""; 0]);
@@ -252,7 +253,7 @@ fn watch_resumes_from_a_join_inside_a_revision() {
 }
 
 #[test]
-fn partial_revision_with_fewer_deletions_than_evicted_is_too_old() {
+fn version_with_fewer_deletions_than_the_log_evicted_is_too_old() {
     let config = LogConfig { history_age_max: Duration::from_secs(10), history_entries_min: 1, ..LogConfig::default() };
     for (mut log, is_of_namespace) in [(Log::new(config.clone()), false), (Log::for_namespace(config), true)] {
         log.join(&name("a"), snapshot(10, &OBJECTS), NOW);
@@ -262,8 +263,8 @@ fn partial_revision_with_fewer_deletions_than_evicted_is_too_old() {
         for fewer in ["a:11-0", "a:11-1"] {
             assert!(too_old(&log, fewer).contains("too old"), "{fewer}");
         }
-        // A client whose count is at least the number of evicted deletions has received them, unless the count may
-        // include other namespaces.
+        // If a client has received at least as many deletions as were evicted, it has received the evicted deletions.
+        // This does not hold if the count may include other namespaces.
         for many in ["a:11-2", "a:11-3", "a:11-4"] {
             match resume(&log, many) {
                 Ok(mut watcher) => {
@@ -277,9 +278,9 @@ fn partial_revision_with_fewer_deletions_than_evicted_is_too_old() {
     }
 }
 
-/// Kubernetes Events expire in this way, and a long time may pass until the next change.
+/// Kubernetes Events expire with several deletions at one revision. A long time may pass until the next change.
 #[test]
-fn watch_resumes_from_a_list_whose_revisions_deletions_are_evicted() {
+fn watch_resumes_from_a_list_after_its_revisions_deletions_are_evicted() {
     for kept in [0, 1, 100] {
         let config = LogConfig { history_entries_min: kept, ..LogConfig::default() };
         let mut log = Log::new(config);
@@ -304,7 +305,7 @@ fn watch_resumes_from_a_list_whose_revisions_deletions_are_evicted() {
 }
 
 #[test]
-fn snapshot_at_a_partial_revision_is_exact() {
+fn snapshot_between_deletions_of_one_revision_is_exact() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let at = |log: &Log, version| log.snapshot_at(&vector(version)).unwrap()[0].1.len();
     delete(&mut log, "a", &["x 11"]);
@@ -316,7 +317,7 @@ fn snapshot_at_a_partial_revision_is_exact() {
 }
 
 #[test]
-fn watch_does_not_resume_after_an_integer_of_several_deletions() {
+fn watch_does_not_resume_from_an_integer_version_of_several_deletions() {
     let mut log = log(&[("a", 10, &OBJECTS)]);
     let after =
         |log: &Log, version| Watcher::after_event(log, 0, &name("a"), ResourceVersion(version), everything as Matches);

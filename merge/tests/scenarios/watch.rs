@@ -1,4 +1,4 @@
-//! The events of a watch, and their composite versions.
+//! Tests of the events of a watch, and of their composite versions.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn selector_turns_modifications_into_added_and_deleted_events() {
 }
 
 #[test]
-fn resumed_watch_sends_private_versions_until_the_log_catches_up() {
+fn resumed_watch_sends_versions_of_its_client_until_the_log_catches_up() {
     let mut log = log(&[("a", 10, &[]), ("b", 20, &[])]);
     change(&mut log, "a", "x 11");
     change(&mut log, "b", "y 21");

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_becomes_a_user_without_other_credentials() {
+    fn user_made_from_a_client_certificate_has_no_other_credentials() {
         let user = AuthInfo {
             client_certificate_data: Some("Yw==".to_owned()),
             client_key_data: Some("aw==".to_owned().into()),

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::credentials::CurrentCredentials;
 
-/// The last check whether one endpoint accepts Tributary's credentials. The lock is held during a check, so one check
-/// runs per endpoint.
+/// The last check whether one endpoint accepts Tributary's credentials. A check holds the lock, so only one check per
+/// endpoint runs at a time.
 #[derive(Default)]
 pub(crate) struct CredentialCheck(pub(crate) Mutex<Option<CredentialCheckResult>>);
 

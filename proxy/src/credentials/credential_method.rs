@@ -3,17 +3,17 @@
 use kube::config::{AuthInfo, ExecConfig};
 use secrecy::SecretString;
 
-/// The credentials that take precedence, in kube's order of precedence.
+/// The one kind of credentials that is used if a user has several. The order of precedence is kube's.
 pub(super) enum CredentialMethod<'a> {
     Provider,
-    /// User name and password. A user name without a password does not count.
+    /// User name and password. A user name without a password is ignored.
     Password,
     Token(&'a SecretString),
     TokenFile(&'a str),
     Exec(&'a ExecConfig),
-    /// Only a client certificate, included in the configuration.
+    /// The user has only a client certificate, whose data is in the configuration.
     Certificate,
-    /// Only a client certificate, in a file of the configuration.
+    /// The user has only a client certificate, whose file the configuration names.
     CertificateFile,
     Nothing,
 }

@@ -20,10 +20,10 @@ use crate::credentials::certificate::PluginCertificate;
 
 /// Maximal length of a plugin's output, in bytes. Credentials have a few kilobytes.
 const MAX_OUTPUT: u64 = 1 << 20;
-/// Words of at least this length on standard error count as secrets, unless they are addresses.
+/// Minimal length of a word on standard error that counts as a secret. Addresses do not count.
 const SECRET_LENGTH: usize = 32;
 
-/// Version of the plugin protocol if the configuration has none.
+/// Version of the plugin protocol that is used if the configuration names no version.
 const DEFAULT_API_VERSION: &str = "client.authentication.k8s.io/v1";
 
 pub(crate) struct PluginCredential {
@@ -193,7 +193,7 @@ fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     Ok(PluginCredential { authorization, certificate, expires: expires.map(SystemTime::from) })
 }
 
-/// Returns `Bearer TOKEN` as a sensitive header value. Debug output and the HTTP/2 header table do not contain
+/// Returns `Bearer TOKEN` as a header value that is marked as sensitive. Debug output and the HTTP/2 header table omit
 /// sensitive values.
 pub(crate) fn bearer(token: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn standard_error_of_a_plugin_is_shown_without_secrets() {
+    fn plugin_error_contains_standard_error_without_secrets() {
         for (stderr, shown) in [
             ("", ""),
             ("\n  please run: aws sso login\nsecond line", "please run: aws sso login"),

@@ -10,10 +10,10 @@ use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTH
 use crate::credentials::exec_plugin::bearer;
 use crate::headers::is_impersonation;
 
-/// uid in the request without a user name ([`RequestIdentity::UidOnly`]). No user has this uid.
+/// uid in a request without a user name ([`RequestIdentity::UidOnly`]). No user has this uid.
 pub(crate) const NOBODY_UID: &str = NOBODY;
 
-/// Prefix of impersonation headers for extra fields of a user. The key of the field follows.
+/// Prefix of impersonation headers for extra fields of a user. The field's key follows the prefix.
 const EXTRA: &str = "impersonate-extra-";
 
 /// Identity of a request at a cluster.
@@ -23,15 +23,15 @@ pub enum RequestIdentity {
     #[default]
     Member,
     /// The kubeconfig's user, with the client's own impersonation headers, which the cluster checks (personal mode).
-    /// The kubeconfig's `as` fields are not sent; kubectl's flags replace these fields, too.
+    /// The kubeconfig's `as` fields are not sent, just as kubectl's `--as` flags replace these fields.
     ClientImpersonation(ClientImpersonation),
     /// Impersonation of a user whom the caller has authenticated and authorized (shared mode).
     Impersonate(Impersonation),
-    /// The user's own token. The caller knows that this member authenticates the token.
+    /// The user's own token. The caller has checked that this member authenticates the token.
     UserToken(UserToken),
-    /// The kubeconfig's user, with `Impersonate-Uid` and without a user name. A kube-apiserver refuses the request
-    /// before it checks rights. The text of the refusal proves that kube-apiserver's impersonation filter ran. The `as`
-    /// fields are not sent.
+    /// The kubeconfig's user, with `Impersonate-Uid` and without a user name. A kube-apiserver refuses such a request
+    /// before it checks rights. The text of the refusal proves that kube-apiserver's impersonation filter ran. The
+    /// kubeconfig's `as` fields are not sent.
     UidOnly,
 }
 
@@ -44,8 +44,8 @@ pub struct ClientImpersonation(HeaderMap);
 /// Error: a client's `Impersonate-*` headers are ambiguous, or do not name a user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidClientImpersonation {
-    /// No user, several users, or an empty user. A kube-apiserver would act as the kubeconfig's user, or choose one of
-    /// the users.
+    /// The headers contain no user, several users, or an empty user. A kube-apiserver would act as the kubeconfig's
+    /// user, or choose one of the users.
     #[error("acting as somebody else needs exactly one Impersonate-User, which must not be empty")]
     User,
     /// The headers contain several uids.
@@ -54,7 +54,7 @@ pub enum InvalidClientImpersonation {
     /// An unknown impersonation header. A server in front of kube-apiserver might apply such a header.
     #[error("{0} is not known; allowed are Impersonate-User, -Group, -Uid and -Extra-KEY")]
     Unknown(HeaderName),
-    /// The value is not text.
+    /// The value of this header is not text.
     #[error("{0} is not UTF-8")]
     NotText(HeaderName),
 }
@@ -82,7 +82,7 @@ impl ClientImpersonation {
             client_impersonation.append(name.clone(), value.clone());
         }
         let mut users = client_impersonation.get_all("impersonate-user").iter();
-        // A proxy may trim a value of spaces to an empty value.
+        // A proxy may trim a value of spaces to an empty value, so both count as an empty user.
         let is_empty = |user: &HeaderValue| user.as_bytes().trim_ascii().is_empty();
         if users.next().is_none_or(is_empty) || users.next().is_some() {
             return Err(InvalidClientImpersonation::User);
@@ -98,7 +98,7 @@ impl ClientImpersonation {
         &self.0
     }
 
-    /// Returns the name of each header, with its meaning for a kube-apiserver.
+    /// Returns the name of each impersonation header, with its meaning for a kube-apiserver.
     pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, ImpersonationPart<'_>)> {
         self.0.iter().map(|(name, value)| {
             let value = value.as_bytes();
@@ -113,7 +113,7 @@ impl ClientImpersonation {
     }
 }
 
-/// A part of the impersonated user. The bytes may be invalid UTF-8.
+/// One attribute of the impersonated user. Its bytes may be invalid UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImpersonationPart<'a> {
     /// Name of the user.
@@ -127,7 +127,7 @@ pub enum ImpersonationPart<'a> {
 }
 
 /// Returns the key of an extra field from a header name. Percent-encoded bytes keep their case; other letters are lower
-/// case. A name with an invalid escape is the key itself (apiserver `unescapeExtraKey` in
+/// case. A name with an invalid escape is used unchanged as the key (apiserver `unescapeExtraKey` in
 /// `pkg/endpoints/filters/impersonation/impersonation.go`).
 fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
     let bytes = encoded.as_bytes();
@@ -166,19 +166,19 @@ pub struct Impersonation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {value:?} cannot be impersonated: {problem}")]
 pub struct InvalidImpersonation {
-    /// `user`, `group`, `uid`, or `extra`.
+    /// The invalid part: `user`, `group`, `uid`, or `extra`.
     pub field: &'static str,
-    /// The value, or the key of an extra field.
+    /// The invalid value. For an extra field, the field's key.
     pub value: String,
     /// The problem with the value.
     pub problem: &'static str,
 }
 
 impl Impersonation {
-    /// Creates the headers of a user: `Impersonate-User`, `-Group` (repeated), `-Uid`, and `-Extra-KEY`. The key is
-    /// percent-encoded as in client-go (`transport.NewImpersonatingRoundTripper`), and so are capital letters. The only
-    /// omitted group is `system:authenticated`, if kube-apiserver adds this group anyway
-    /// (`pkg/endpoints/filters/impersonation` in k8s.io/apiserver).
+    /// Creates the headers of a user: `Impersonate-User`, `-Group` (repeated), `-Uid`, and `-Extra-KEY`. Capital
+    /// letters of the key are percent-encoded, and so are all bytes that client-go percent-encodes
+    /// (`transport.NewImpersonatingRoundTripper`). The group `system:authenticated` is omitted if kube-apiserver adds
+    /// this group anyway (`pkg/endpoints/filters/impersonation` in k8s.io/apiserver). No other group is omitted.
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for empty values, control characters, and leading or trailing spaces, which headers
@@ -216,7 +216,7 @@ impl Impersonation {
     }
 }
 
-/// Returns a header value, or an error for text that a header would change.
+/// Converts a text to a header value. Returns an error for text that a header would change.
 fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field, value: text.to_owned(), problem };
     if text.is_empty() && field != "extra" {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn user_becomes_impersonation_headers() {
+    fn user_is_converted_to_impersonation_headers() {
         let identity = Impersonation::new(
             "jürgen",
             ["dev", "system:authenticated", "ops"],
@@ -330,10 +330,10 @@ mod tests {
         }
     }
 
-    /// Each case has a user, the user's groups, and the expected groups in the headers. kube-apiserver gives a
+    /// Each case has a user, the user's groups, and the groups that the headers must contain. kube-apiserver gives a
     /// ServiceAccount without groups the groups of its namespace.
     #[test]
-    fn impersonated_user_gets_no_additional_group() {
+    fn impersonation_headers_give_a_user_no_additional_group() {
         let cases: [(&str, &[&str], &[&str]); 4] = [
             ("jane", &["system:authenticated"], &[]),
             ("system:serviceaccount:n:s", &["system:authenticated"], &["system:authenticated"]),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn user_values_that_headers_would_change_are_refused() {
+    fn impersonated_values_that_a_header_would_change_are_refused() {
         for user in ["", " admin", "admin ", "ad\nmin", "\tadmin", "a\0b"] {
             assert_eq!(Impersonation::new(user, [], None, []).unwrap_err().field, "user", "{user:?}");
         }

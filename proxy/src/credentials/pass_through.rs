@@ -15,7 +15,7 @@ pub(crate) fn without_credentials<'a>(
     config: &'a kube::Config,
     further: impl IntoIterator<Item = &'a Uri>,
 ) -> Result<kube::Config, (&'a Uri, &'static str)> {
-    // The check of the member's configuration reports invalid URLs.
+    // Invalid URLs are not reported here. The check of the member's configuration reports them.
     let is_open = |url: &&Uri| ServerUrl::parse(url).is_ok_and(|target| !target.is_https());
     if let Some(open) = std::iter::once(&config.cluster_url).chain(further).find(is_open) {
         return Err((open, "users' tokens are passed on over https alone"));

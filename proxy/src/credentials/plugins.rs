@@ -24,15 +24,17 @@ use crate::credentials::certificate::PluginCertificate;
 use crate::credentials::exec_plugin::{self, PluginCredential};
 use crate::exhaustion::Exhaustion;
 
-/// Maximal number of concurrent plugins. With six, 200 users have credentials after half a minute if a run takes a
-/// second. The largest known plugins take 100 MB each.
+/// Maximal number of credential plugins that run at the same time. With six, 200 users have credentials after half a
+/// minute if a run takes a second. The largest known plugins take 100 MB each.
 const RUNNING_MAX: usize = 6;
 /// The longest pause between two runs of a failing plugin. Ten minutes: a person must fix a login page or a locked
 /// account, and more runs may do harm.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// Time between the renewal of credentials and their expiry. The last fifth of the lifetime if that is shorter.
+/// Time between the renewal of credentials and their expiry. If the remaining lifetime is less than five minutes, a
+/// fifth of it is used instead.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 /// Random factor on the time until the renewal, so that credentials of the same age are renewed at different times.
+/// 1.0: a renewal is never late.
 const JITTER: std::ops::RangeInclusive<f64> = 0.8..=1.0;
 
 /// The credential plugins of a process. Clones share the plugins.
@@ -45,11 +47,12 @@ pub struct Plugins {
 #[derive(Clone, Copy)]
 pub(crate) struct PluginTimes {
     pub(crate) run: Duration,
-    /// Minimal time between two runs, and the first pause after a failure. Each further failure doubles the pause.
+    /// Minimal time between two runs of the plugin, and the first pause after a failure. Each further failure doubles
+    /// the pause.
     pub(crate) pause: Duration,
 }
 
-/// Key of a plugin run: the program with all of its input.
+/// Key that identifies equal plugin runs: the program with all of its input.
 #[derive(PartialEq, Eq, Hash)]
 struct PluginRunKey {
     api_version: Option<String>,
@@ -60,7 +63,8 @@ struct PluginRunKey {
 }
 
 impl PluginRunKey {
-    /// Returns `None` if the plugin gets the cluster as input, because the runs for two clusters then differ.
+    /// Returns the key for a configuration. `None` if the plugin gets the cluster as input, because runs for two
+    /// clusters then differ.
     fn from_config(config: &ExecConfig) -> Option<Self> {
         let variable = |pair: &HashMap<String, String>| (pair.get("name").cloned(), pair.get("value").cloned());
         (!config.provide_cluster_info).then(|| Self {
@@ -118,7 +122,7 @@ pub(crate) struct Plugin {
     running: Arc<Semaphore>,
     /// Locked during a run. Concurrent callers share the result.
     state: tokio::sync::Mutex<PluginState>,
-    /// A copy for readers that do not wait for a run.
+    /// A copy of the last failure, for readers that do not wait for a run.
     trouble: Mutex<Option<PluginTrouble>>,
 }
 
@@ -155,7 +159,8 @@ pub(crate) struct PluginCredentials {
     pub(crate) certificate: Option<Arc<PluginCertificate>>,
     pub(crate) expires: Option<SystemTime>,
     pub(crate) renew_at: Option<Instant>,
-    /// Number of the run. A caller with rejected credentials passes the number to get credentials of another run.
+    /// Number of the run. A caller with rejected credentials passes their run number, and so gets credentials of a
+    /// different run.
     pub(crate) run: u64,
 }
 
@@ -169,7 +174,8 @@ impl Plugin {
     /// Returns credentials of a run other than `seen`, if a new run is allowed now. Otherwise returns the credentials
     /// of the last run while they are valid.
     ///
-    /// Cost: a run of the program, perhaps after a wait for other plugins of the process. Cancellation kills the run.
+    /// Cost: a run of the program, perhaps after a wait for other plugins of the process. Cancellation kills the
+    /// plugin's process.
     ///
     /// # Errors
     /// The reason for missing credentials, for people and without secrets.
@@ -187,7 +193,7 @@ impl Plugin {
                 (None, None) => {}
             }
         }
-        // The semaphore is never closed.
+        // The semaphore is never closed, so `acquire` does not fail.
         let turn = self.running.acquire().await;
         let ran = exec_plugin::run(&self.config, self.timeout).await;
         drop(turn);
@@ -241,7 +247,7 @@ impl Plugin {
         self.trouble.lock().as_ref().map(ToString::to_string)
     }
 
-    /// Records a failure. Only the first failure is logged.
+    /// Records a failure of the plugin. Only the first of consecutive failures is logged.
     fn failed(&self, error: String, failures: u32, next: Instant) -> String {
         let mut trouble = self.trouble.lock();
         if trouble.is_none() {
@@ -276,8 +282,8 @@ impl Rejections {
         self.not_before.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Records new credentials after a rejection. Pauses become short again if the cluster has accepted credentials for
-    /// the longest pause.
+    /// Records new credentials after a rejection. If the cluster had accepted the credentials for the longest pause,
+    /// the pauses start again with `first_pause`.
     pub(crate) fn add_rejection(&mut self, first_pause: Duration) {
         let is_old = self.not_before.is_none_or(|at| at.elapsed() > PAUSE_MAX);
         self.count = if is_old { 1 } else { self.count.saturating_add(1) };
@@ -290,7 +296,7 @@ fn pause(first: Duration, failures: u32) -> Duration {
     first.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(PAUSE_MAX.max(first))
 }
 
-/// Returns the longest time until credentials must be renewed.
+/// Returns the longest time until credentials with this expiry must be renewed.
 fn time_to_renewal(expires: SystemTime, now: SystemTime) -> Duration {
     let left = expires.duration_since(now).unwrap_or_default();
     left.saturating_sub(EXPIRY_MARGIN.min(left / 5))
@@ -319,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lack_of_local_resources_does_not_lengthen_the_plugin_pause() {
+    async fn resource_shortage_of_this_machine_does_not_lengthen_plugin_pauses() {
         const RUNS: u32 = 4;
         let plugins = Plugins::default();
         // A pause of zero allows the next run at once.

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remedy_names_the_field_in_kubeconfig_and_upstream_cluster() {
+    fn remedy_for_rejected_credentials_names_the_configuration_field() {
         for (user, in_kubeconfig, in_upstream_cluster) in [
             (json!({"auth-provider": {"name": "oidc"}}), "user.auth-provider of", None),
             (json!({"username": "x", "password": "x"}), "user.password of", None),

@@ -11,17 +11,17 @@ use crate::endpoints::criteria::EndpointCriteria;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::failures::{self, Failures};
 
-/// The endpoints that a request has not tried yet.
+/// The endpoints that a request may still try.
 pub(crate) struct Candidates<'a> {
     criteria: EndpointCriteria<'a>,
     /// Endpoints to try first.
     left: Vec<&'a Arc<Endpoint>>,
-    /// Endpoints to try last: endpoints that failed the request before, and endpoints without a connection in time.
+    /// Endpoints to try last: endpoints that failed this request before, and endpoints that gave no connection in time.
     last: Vec<&'a Arc<Endpoint>>,
 }
 
 impl<'a> Candidates<'a> {
-    /// Selects the endpoints that may get the request. Records the reason for each other endpoint.
+    /// Selects the endpoints that may get the request. Records for each other endpoint why it is left out.
     pub(crate) fn among(
         all: &'a [Arc<Endpoint>],
         criteria: EndpointCriteria<'a>,
@@ -45,17 +45,17 @@ impl<'a> Candidates<'a> {
     }
 
     /// Removes and returns the best remaining endpoint, and whether another endpoint remains. `None` if no endpoint
-    /// remains. `rotation` decides between equal endpoints.
+    /// remains. `rotation`, the number of the request, decides between equal endpoints.
     pub(crate) fn next(&mut self, rotation: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
         let endpoint = self.left.swap_remove(self.best(rotation)?);
         let mut others = self.left.iter().chain(&self.last);
         Some((endpoint, others.any(|other| self.criteria.may_be_tried(other))))
     }
 
-    /// Returns the index of the best endpoint. Each value of `rotation` compares another pair of endpoints with the
-    /// best rank.
+    /// Returns the index of the best endpoint. Compares the loads of two endpoints with the best rank. Each value of
+    /// `rotation` selects another pair.
     fn best(&self, rotation: usize) -> Option<usize> {
-        // Most clusters have a single endpoint, which probation does not restrict.
+        // Most clusters have a single endpoint. It is chosen even on probation.
         if let [only] = self.left[..] {
             return self.criteria.may_be_tried(only).then_some(0);
         }

@@ -11,7 +11,7 @@ use crate::pool::StreamClass;
 pub(crate) enum PreviousAttempt {
     #[default]
     NotTried,
-    /// The request failed at this endpoint. A retry at this endpoint requires that no other endpoint is left.
+    /// The request failed at this endpoint. A retry may use this endpoint only if no other endpoint is left.
     Failed(Arc<Endpoint>),
     /// This endpoint answered the request. A retry must use a different endpoint.
     Answered(Arc<Endpoint>),
@@ -27,7 +27,7 @@ impl PreviousAttempt {
     }
 }
 
-/// The attributes of a request that decide its endpoint.
+/// Attributes of a request that decide which endpoint gets the request.
 #[derive(Clone, Copy)]
 pub(crate) struct EndpointCriteria<'a> {
     pub(crate) kind: StreamClass,
@@ -37,7 +37,7 @@ pub(crate) struct EndpointCriteria<'a> {
 }
 
 impl EndpointCriteria<'_> {
-    /// Returns whether limits and circuit breakers apply. Neither applies to Tributary's own requests.
+    /// Returns whether limits and circuit breakers apply to the request. They do not apply to Tributary's own requests.
     pub(crate) fn has_limits(self) -> bool {
         self.origin != RequestOrigin::Ourselves
     }
@@ -52,8 +52,8 @@ impl EndpointCriteria<'_> {
         !self.has_limits() || endpoint.has_capacity(self.kind)
     }
 
-    /// Returns whether an endpoint may be tried before the end of the order: the endpoint is not known to be
-    /// unreachable, and its circuit breaker allows the request.
+    /// Returns whether an endpoint may be tried at its turn. An unreachable endpoint, or an endpoint whose circuit
+    /// breaker refuses the request, may be tried only at the end.
     pub(crate) fn may_be_tried(self, endpoint: &Endpoint) -> bool {
         !endpoint.observer.is_unreachable() && (!self.has_limits() || endpoint.observer.retry_after().is_none())
     }

@@ -1,4 +1,4 @@
-//! The set of endpoints that a request may use.
+//! Set of endpoints that a request may use.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use http::Uri;
 
 use crate::target::ServerUrl;
 
-/// A set of endpoints of a cluster, for a request or for a drain. A request without a set may use all endpoints. Create
-/// one set for many requests, because parsing URLs allocates. Cheap to clone.
+/// A set of endpoints of a cluster. The set limits a request to these endpoints, or names the endpoints to drain. A
+/// request without a set may use all endpoints. Create one set for many requests, because parsing URLs allocates. Cheap
+/// to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSubset(Arc<[Box<str>]>);
 
@@ -28,7 +29,7 @@ pub(crate) enum Destination {
     #[default]
     Any,
     Chosen(EndpointSubset),
-    /// The endpoint with this index in the configuration, or the last endpoint.
+    /// Only the endpoint with this index in the configuration. An index beyond the end means the last endpoint.
     At(usize),
 }
 
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoint_subset_includes_a_server_in_any_url_spelling() {
+    fn endpoint_subset_matches_any_spelling_of_a_server_url() {
         for (one, other, is_same) in [
             ("https://a.example", "https://A.example:443/", true),
             ("https://[::1]:6443", "https://[::1]:6443", true),

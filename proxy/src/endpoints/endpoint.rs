@@ -46,13 +46,13 @@ pub(crate) struct Endpoint {
     drain: watch::Sender<bool>,
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
-    /// The last check of Tributary's own credentials.
+    /// The last check whether the endpoint accepts Tributary's own credentials.
     pub(crate) credential_check: CredentialCheck,
     /// Observer of this endpoint. A single endpoint uses the observer of the cluster.
     pub(crate) observer: Arc<Observer>,
     /// Observer of the cluster, if there are several endpoints. A response counts for both observers.
     member: Option<Arc<Observer>>,
-    /// Number of clients' long-running responses and tunnels that broke.
+    /// Number of clients' long-running responses and tunnels that broke at this endpoint.
     broken: AtomicU64,
     short: Traffic,
     long_running: Traffic,
@@ -81,13 +81,13 @@ pub struct EndpointStatus {
     pub broken: u64,
     /// Duration of the last response to a probe, without the time for the connection. `None` before the first response.
     pub latency: Option<Duration>,
-    /// Whether the endpoint fails Tributary's own requests. Then it gets requests only if no better endpoint is left.
-    /// Never true for a single endpoint.
+    /// Whether the endpoint is ejected because it fails Tributary's own requests. It then gets requests only if no
+    /// better endpoint is left. Never true for a single endpoint.
     pub is_ejected: bool,
     /// Number of ejections since the start.
     pub ejections: u64,
-    /// The reason why the endpoint gets no requests, or only requests without a better endpoint. `None` without a known
-    /// fault.
+    /// The reason why the endpoint gets no requests, or gets requests only if no better endpoint is left. `None`
+    /// without a known fault.
     pub left_out: Option<LeftOut>,
     /// Number of times that the circuit breaker has opened since the start.
     pub breaker_openings: u64,
@@ -133,7 +133,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether the configuration lists the endpoint without a drain. The health of the endpoint does not count.
+    /// Returns whether the configuration lists the endpoint and does not drain it. The health of the endpoint is
+    /// ignored.
     pub(crate) fn accepts_requests(&self) -> bool {
         self.drain_cause().is_none()
     }
@@ -153,7 +154,7 @@ impl Endpoint {
 
     /// Waits for the end of the configured drain. Cancel-safe.
     pub(crate) async fn is_drained_no_longer(&self) {
-        // The sender belongs to this endpoint, so the wait does not fail.
+        // The channel's sender belongs to this endpoint, so the channel stays open during the wait.
         let mut drain = self.drain.subscribe();
         let _ended = drain.wait_for(|is_drained| !is_drained).await;
     }
@@ -192,7 +193,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether the limit allows another request of this kind in flight.
+    /// Returns whether the endpoint's limit allows another request of this kind in flight.
     pub(crate) fn has_capacity(&self, kind: StreamClass) -> bool {
         let limit = self.observer.tuning.max_in_flight_per_endpoint;
         kind != StreamClass::Short || limit.is_none_or(|limit| self.short.in_flight() < limit)
@@ -204,7 +205,7 @@ impl Endpoint {
         EndpointRequest { endpoint: self.clone(), kind }
     }
 
-    /// Returns the reason why the endpoint gets no requests, or only requests without a better endpoint.
+    /// Returns the reason why the endpoint gets no requests, or gets requests only if no better endpoint is left.
     pub(crate) fn left_out(&self) -> Option<LeftOut> {
         let unreachable = self.observer.unreachable_for().map(|(_, reason)| reason);
         if let Some(cause) = self.drain_cause() {
@@ -225,7 +226,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the reason of a drained endpoint, with its reachability.
+    /// Returns why a drained endpoint is left out, with the cause if the endpoint is also unreachable.
     fn left_out_by_drain(&self, cause: &str, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = match unreachable {
             Some(reason) => format!("{cause}; it cannot be reached: {}", self.without_address(&reason)),
@@ -235,7 +236,8 @@ impl Endpoint {
         LeftOut::new(LeftOutReason::Drain, cause)
     }
 
-    /// Returns the reason of an endpoint with an open circuit breaker, with the cause of unreachability.
+    /// Returns why an endpoint with an open circuit breaker is left out, with the cause if the endpoint is also
+    /// unreachable.
     pub(crate) fn left_out_by_breaker(&self, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = unreachable.map(|reason| self.without_address(&reason));
         LeftOut::new(LeftOutReason::Breaker, cause.unwrap_or_else(|| "it failed several times in a row".into()))
@@ -251,7 +253,7 @@ impl Endpoint {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that the endpoint, or a server in front of it, sent a response head.
+    /// Records that the endpoint, or a server in front of the endpoint, sent a response head.
     pub(crate) fn record_response_head(&self, responder: Responder) {
         match responder {
             Responder::Member => self.record_response(),
@@ -266,13 +268,13 @@ impl Endpoint {
         }
     }
 
-    /// Requests a check of the endpoint with Tributary's own request. Called after a client's request got an error, or
-    /// a missing or broken response.
+    /// Requests a check of the endpoint with Tributary's own request. Called when a client's request gets an error, a
+    /// broken response or no response.
     pub(crate) fn suspect(&self) {
         self.suspicion.notify_one();
     }
 
-    /// Waits for the next [`suspect`](Self::suspect). Cancel-safe.
+    /// Waits for the next call of [`suspect`](Self::suspect). Cancel-safe.
     pub(crate) async fn suspected(&self) {
         self.suspicion.notified().await;
     }
@@ -289,17 +291,17 @@ impl Endpoint {
         }
     }
 
-    /// Starts the probation of an endpoint that gets requests from now on.
+    /// Starts the probation of an endpoint that was added to the list, or whose drain has ended.
     pub(crate) fn start_slowly(&self) {
         self.observer.apply(Input::Start);
     }
 
-    /// Records a response: the endpoint, and so the cluster, is reachable.
+    /// Records a response, which shows that the endpoint and its cluster are reachable.
     pub(crate) fn record_response(&self) {
         self.observers().for_each(Observer::record_response);
     }
 
-    /// Records that the endpoint has sent bytes, and so is alive.
+    /// Records received bytes, which show that the endpoint is alive.
     pub(crate) fn heard(&self) {
         self.observers().for_each(Observer::heard);
     }
@@ -312,14 +314,15 @@ impl Endpoint {
         }
     }
 
-    /// Returns the observers of the endpoint and of the cluster. A drained endpoint does not count for a lost cluster.
+    /// Returns the observers of the endpoint and of the cluster. Omits the cluster's observer for a drained endpoint,
+    /// which does not make the cluster count as lost.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
         let member = self.member.as_deref();
         let member = member.filter(|member| !member.is_unreachable() || self.accepts_requests());
         std::iter::once(&*self.observer).chain(member)
     }
 
-    /// Records a broken stream of a client: a log, a watch of the member's own API, or a tunnel.
+    /// Records a client's stream that broke at this endpoint: a log, a watch of the member's own API, or a tunnel.
     pub(crate) fn record_broken_stream(&self, cluster: &ClusterName, error: &str) {
         self.broken.fetch_add(1, Ordering::Relaxed);
         let endpoint = &self.target.address;
@@ -374,8 +377,8 @@ impl Drop for EndpointRequest {
     }
 }
 
-/// Returns whether a response with this status may be the endpoint's fault. 501 and 505 concern the request, and 429
-/// means that the endpoint is busy.
+/// Returns whether a response with this status may be the endpoint's fault. 501 and 505 are faults of the request, and
+/// 429 means that the endpoint is busy.
 pub(crate) fn is_suspicious(status: StatusCode) -> bool {
     status.is_server_error() && !matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED)
 }

@@ -1,4 +1,4 @@
-//! The reasons why no endpoint takes a request.
+//! Reasons why no endpoint takes a request.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::left_out::{LeftOut, LeftOutReason};
 /// Failures of one request at each endpoint so far.
 pub(crate) struct Failures {
     cluster: ClusterName,
-    /// A failure that every endpoint would have.
+    /// A failure that the request would have at every endpoint.
     request_failure: Option<ForwardError>,
     endpoint_failures: Vec<(Arc<str>, ForwardError)>,
 }
@@ -29,8 +29,8 @@ impl Failures {
         }
     }
 
-    /// Returns the error of a request without a remaining endpoint. The endpoints are all endpoints of the cluster, or
-    /// the endpoints of a policy.
+    /// Returns the error of a request for which no endpoint remains. `all` are all endpoints of the cluster, or the
+    /// endpoints that a policy chose.
     pub(crate) fn into_error(self, all: &[Arc<Endpoint>], member: &Observer, is_chosen: bool) -> ForwardError {
         let Self { cluster, request_failure, endpoint_failures } = self;
         if let Some(error) = request_failure {
@@ -45,8 +45,8 @@ impl Failures {
             {
                 return error.clone();
             }
-            // The tasks that observe the endpoints notice the loss a moment later. Until then the client must not see a
-            // healthy cluster.
+            // The tasks that observe the endpoints notice the loss a moment later. The cluster is marked as lost
+            // already now, so that no client sees a healthy cluster meanwhile.
             Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
                 member.record_loss(none_can_be_reached(&cluster, all.len(), &error.to_string()), error.failure_class());
             }
@@ -59,12 +59,12 @@ impl Failures {
     }
 }
 
-/// Returns the reason for the omission of an endpoint with this failure.
+/// Returns why an endpoint with this failure is left out.
 fn left_out_by((address, error): (Arc<str>, ForwardError)) -> (Arc<str>, LeftOut) {
     let reason = match &error {
         ForwardError::Full { .. } => LeftOutReason::Full,
         ForwardError::NoEndpoint { left_out, .. } => {
-            // A failure of this endpoint alone.
+            // The error lists this endpoint, with the reason why it is left out.
             if let Some(own) = left_out.first() {
                 return own.clone();
             }

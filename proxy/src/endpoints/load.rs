@@ -12,35 +12,37 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
-/// Weight of the newest response in the mean latency, as a fraction. 16: a client would need four consecutive lists
-/// with a thousandfold latency to quadruple the mean of an endpoint.
+/// Weight of the newest response in the mean latency: one sixteenth. A client would need four consecutive lists with a
+/// thousandfold latency to quadruple the mean of an endpoint.
 const PARTS_OF_MEAN: u32 = 16;
 
-/// Number of responses after which the mean latency weights the load. 4: the first response on a connection may take
+/// Minimal number of responses before the mean latency weights the load. 4: the first response on a connection may take
 /// longer.
 const ANSWERS_MIN: u32 = 4;
 
 /// Time for which the latency of the last response counts. 10 s: a slow endpoint is tried again afterwards.
 const LATENCY_KNOWN_FOR: Duration = Duration::from_secs(10);
 
-/// Ratio of two latencies from which latency weights the load. 4: the means of two equally fast endpoints differ by
-/// less.
+/// Minimal ratio of two latencies for which latency weights the load. 4: the means of two equally fast endpoints differ
+/// by less.
 const TIMES_AS_SLOW: f64 = 4.0;
 
-/// Difference of two latencies in seconds from which latency weights the load. 20 ms: people do not notice less. An
-/// endpoint in another zone is some milliseconds slower.
+/// Minimal difference of two latencies, in seconds, for which latency weights the load. 20 ms: people do not notice
+/// less. An endpoint in another zone is some milliseconds slower.
 const SLOWER_BY: f64 = 0.02;
 
-/// Time for which an error counts as in flight, as a multiple of the time by which the error came too soon. With a
-/// factor of 1, an endpoint with only errors would be as loaded as the others on average, and less loaded half of the
-/// time.
+/// Time for which an error counts as in flight, as a multiple of the time by which the error came too soon. 2: with a
+/// factor of 1, an endpoint with only errors would have the same load as the other endpoints on average. Half of the
+/// time its load would be lower.
 const ERROR_LOAD_FACTOR: f64 = 2.0;
 
-/// Time after a refused watch in which the endpoint counts as loaded as the other endpoint. 10 s: watches live for
-/// minutes. Otherwise the endpoint with fewer watches would get, and refuse, each watch that ends elsewhere.
+/// Time after a refused watch in which both endpoints count as equally loaded by watches. 10 s: watches live for
+/// minutes. Without this time, the endpoint with fewer watches would get, and refuse, each watch that ends at the other
+/// endpoint.
 const WATCH_REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// Returns whether an error concerns the requested object. Any endpoint would return such an error as fast.
+/// Returns whether an error status concerns the requested object. Any endpoint would answer with such an error equally
+/// fast.
 pub(crate) fn is_about_object(status: StatusCode) -> bool {
     matches!(
         status,
@@ -52,7 +54,7 @@ pub(crate) fn is_about_object(status: StatusCode) -> bool {
     )
 }
 
-/// Requests of one kind at an endpoint: in flight, and answered.
+/// Requests of one kind at an endpoint: requests in flight, and answered requests.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) in_flight: AtomicUsize,
@@ -77,8 +79,8 @@ pub(crate) struct RecentAnswers {
     refused_watch: Option<Instant>,
 }
 
-/// Mean latency, as a mean of logarithms. One list of 10 s among responses of 10 ms raises this mean by half. A peak or
-/// an arithmetic mean would become many times as long.
+/// Mean latency, computed as a mean of logarithms. One list of 10 s among responses of 10 ms raises this mean by half.
+/// An arithmetic mean or a peak value would grow many times over.
 #[derive(Clone, Copy, Debug)]
 struct Latency {
     /// Natural logarithm of the mean latency in seconds.
@@ -88,12 +90,12 @@ struct Latency {
     last: Instant,
 }
 
-/// Number of errors that count as in flight. The number decays exponentially.
+/// Number of errors that count as requests in flight. The number decays exponentially.
 #[derive(Clone, Copy, Debug)]
 struct Errors {
     count: f64,
     since: Instant,
-    /// Time in which the number decays to 37 % (1/e), in seconds.
+    /// Time in seconds in which the number of errors decays to 37 % (1/e).
     fade_in: f64,
 }
 
@@ -105,7 +107,7 @@ impl RecentAnswers {
         self.latency = Some(Latency { logarithm: before + (took - before) / f64::from(count), count, last: now });
     }
 
-    /// Records an error after the duration `took`. A response usually takes `usual` seconds.
+    /// Records an error that came after the duration `took`. A response usually takes `usual` seconds.
     pub(crate) fn record_error(&mut self, took: Duration, usual: f64, now: Instant) {
         let missing = 1.0 - took.as_secs_f64() / usual;
         if missing > 0.0 {
@@ -144,8 +146,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Compares the loads of two endpoints. `Equal` if the requests in flight are equal, or if the errors of one
-    /// endpoint may explain the difference.
+    /// Compares the loads of two endpoints. Returns `Equal` if both have equally many requests in flight. Also returns
+    /// `Equal` if only the errors of one endpoint make the difference.
     pub(crate) fn compare(self, other: Self) -> Ordering {
         if let (Some(own), Some(others)) = (self.latency, other.latency)
             && own.max(others) > (own.min(others) * TIMES_AS_SLOW).max(own.min(others) + SLOWER_BY)
@@ -161,8 +163,8 @@ impl Load {
         }
     }
 
-    /// Returns the errors that count in the comparison with another endpoint. Errors of both endpoints cancel out. No
-    /// error counts in the comparison with an endpoint without a recent response, because that endpoint may be slow.
+    /// Returns the errors that count in the comparison with the endpoint `other`. Errors of both endpoints cancel out.
+    /// If `other` has no recent response, no error counts, because `other` may be slow.
     fn errors_beside(self, other: Self) -> f64 {
         match (self.latency, other.latency) {
             (Some(_), None) => 0.0,
@@ -199,7 +201,7 @@ mod tests {
             ((3.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Less),
             ((4.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Equal),
             ((5.0, 0.0, quick), (0.0, 0.0, slow), Ordering::Greater),
-            // The latencies differ by less than 20 ms.
+            // The latencies differ by less than 20 ms, so latency does not weight the loads.
             ((3.0, 0.0, Some(0.001)), (0.0, 0.0, quick), Ordering::Greater),
             // Errors can at most make two loads equal.
             ((2.0, 1.0, quick), (5.0, 0.0, quick), Ordering::Less),
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_latency_follows_many_responses_and_no_single_response() {
+    fn single_slow_response_changes_the_mean_latency_little() {
         let mean = |given: &[(usize, Duration)]| answers(given).latency(ANSWERS_MIN, Instant::now()).unwrap();
         let is_about = |mean: f64, expected: f64| (0.999..1.001).contains(&(mean / expected));
         assert!(is_about(mean(&[(100, USUAL)]), 0.01));
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn latency_is_ignored_ten_seconds_after_the_last_response() {
+    async fn endpoint_latency_is_ignored_ten_seconds_after_the_last_response() {
         let answers = answers(&[(1, USUAL)]);
         let now = Instant::now();
         assert!(answers.latency(1, now + LATENCY_KNOWN_FOR - Duration::from_millis(1)).is_some());
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_watch_makes_endpoints_rank_equal_for_ten_seconds() {
+    async fn refused_watch_makes_two_endpoints_equally_loaded_for_ten_seconds() {
         let (refusing, other) = (Traffic::default(), Traffic::default());
         other.in_flight.store(1_000, atomic::Ordering::Relaxed);
         let now = Instant::now();
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fast_errors_count_as_load_for_twice_the_saved_time() {
+    async fn fast_error_counts_as_load_for_twice_the_time_it_saved() {
         let (mut answers, mut now) = (RecentAnswers::default(), Instant::now());
         // A thousand errors per second, each after 1 ms instead of 10 ms.
         for _ in 0..1_000 {

@@ -1,10 +1,10 @@
-//! Responses that clients have abandoned.
+//! Reads the rest of responses that clients have abandoned, instead of resetting their streams at once.
 //!
 //! Clients share the connections for short requests, and each reset stream counts against the connection. Go's server
-//! closes a connection with ENHANCE_YOUR_CALM when too many requests wait behind handlers of reset streams: more than
-//! four times the limit of streams (`scheduleHandler` in `golang.org/x/net/http2/server.go`). Proxies also count early
-//! resets. Most responses end soon, so an abandoned response is read and dropped, and reset only at a time limit. The
-//! request keeps its permits until then. A client that abandons many requests therefore runs out of permits.
+//! closes a connection with ENHANCE_YOUR_CALM when too many requests wait behind handlers of reset streams. The limit
+//! is four times the limit of streams (`scheduleHandler` in `golang.org/x/net/http2/server.go`). Proxies also count
+//! early resets. Most responses end soon, so an abandoned response is read and dropped, and reset only at a time limit.
+//! The request keeps its permits until then. A client that abandons many requests therefore runs out of permits.
 
 use std::pin::Pin;
 
@@ -29,20 +29,20 @@ pub(crate) struct StreamResources {
     #[expect(dead_code, reason = "it is dropped, never read")]
     pub(crate) permit: Permit,
     pub(crate) stream: SentStream,
-    /// Time for which an abandoned response is read; `None` for an immediate reset.
+    /// Time for which an abandoned response is read. `None` resets the stream at once.
     pub(crate) abandoned_read_time: Option<Duration>,
 }
 
 impl StreamResources {
-    /// Frees the stream after a completely read response, or if nothing was sent.
+    /// Frees the stream without a reset: the response was read to its end, or nothing was sent.
     pub(crate) fn complete(self) {
         self.stream.complete();
     }
 
-    /// Reads an abandoned response in a separate task. Then frees the stream, after a reset if necessary.
+    /// Reads an abandoned response in a separate task. Frees the stream after the response has ended, or after a reset.
     pub(crate) fn read_abandoned(self, answer: impl Future<Output = Option<Incoming>> + Send + 'static) {
         let (Some(abandoned_read_time), Ok(runtime)) = (self.abandoned_read_time, Handle::try_current()) else {
-            // hyper resets the stream before the stream counts as free.
+            // hyper must reset the stream before the stream counts as free.
             drop(answer);
             return drop(self);
         };
@@ -79,7 +79,7 @@ async fn is_read(mut body: Incoming) -> bool {
 
 type ForwardAnswer = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
-/// A request over HTTP/2 without a response yet. Dropping this value abandons the request.
+/// A request over HTTP/2 whose response head has not arrived yet. Dropping this value abandons the request.
 pub(crate) struct PendingAnswer<F: Future<Output = ForwardAnswer> + Send + 'static> {
     waiting: Option<Pin<Box<F>>>,
     occupied: Option<StreamResources>,
@@ -90,8 +90,8 @@ impl<F: Future<Output = ForwardAnswer> + Send + 'static> PendingAnswer<F> {
         Self { waiting: Some(Box::pin(waiting)), occupied: Some(occupied) }
     }
 
-    /// Waits for the response head. Must not be called again after the head. Cancel-safe: the next call continues the
-    /// wait.
+    /// Waits for the response head. Must not be called again after the head has arrived. Cancel-safe: the next call
+    /// continues the wait.
     pub(crate) async fn wait_for_answer(&mut self) -> ForwardAnswer {
         let answer = or_pending(self.waiting.as_mut()).await;
         self.waiting = None;

@@ -1,7 +1,7 @@
-//! Removal of the bodies of watch requests.
+//! Removes the bodies of watch requests.
 //!
 //! Kubernetes reads all parameters of a watch from path and query. A watch without a body can use one of the many
-//! streams for watches, and not one of the few streams for logs.
+//! streams for watches, instead of one of the few streams for logs.
 
 use http::Request;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};

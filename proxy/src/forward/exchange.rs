@@ -51,20 +51,21 @@ pub(crate) struct Exchanged {
     pub(crate) endpoint: Arc<Endpoint>,
 }
 
-/// Parts of a request for a retry. The headers are copies, because HTTP/2 consumes headers.
+/// Copies of the parts of a request that a retry needs. The headers are copied because HTTP/2 consumes them.
 pub(crate) struct Replay {
     method: Method,
     /// Path and query of the request, from which each endpoint's URI is built.
     uri: Uri,
     headers: HeaderMap,
-    /// `None` if no part of the body was kept.
+    /// The body for a retry. `None` if the body cannot be sent again.
     body: Option<ReplayBody>,
-    /// The target cluster of the request, in the numbering of [`ClientInner::generation`].
+    /// Generation of the member's name ([`ClientInner::generation`]) when the request arrived. The generation changes
+    /// when the name starts to refer to another cluster.
     generation: u64,
 }
 
 impl Replay {
-    /// Creates a replay of a request. Takes the URI, and copies the body while the body is sent.
+    /// Creates a replay of a request. Takes the URI from the request. The body is copied while it is sent.
     pub(crate) fn for_request(request: &mut Request<Body>, generation: u64) -> Self {
         let kept = (!request.body().is_end_stream()).then(|| {
             let (kept, body) = ReplayBody::new(std::mem::replace(request.body_mut(), body::empty()));
@@ -75,7 +76,7 @@ impl Replay {
         Self { method, uri, headers: request.headers().clone(), body: kept, generation }
     }
 
-    /// Returns whether two requests have the same effect as one request.
+    /// Returns whether sending the request twice has the same effect as sending it once.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.body.is_none() && matches!(self.method, Method::GET | Method::HEAD)
     }
@@ -114,8 +115,8 @@ impl ClientInner {
         let pool_key = terms.pool_key;
         let mut retries = 0;
         let mut tried = PreviousAttempt::NotTried;
-        // A response 429 or 503, kept while a second endpoint gets the request. The client gets this response if the
-        // second one is no better.
+        // A response 429 or 503 of the first endpoint, kept while a second endpoint gets the request. The client gets
+        // this response if the second endpoint's response is no better.
         let mut busy = None;
         self.retries.count_request();
         loop {
@@ -130,7 +131,7 @@ impl ClientInner {
             };
             self.check_generation(replay.generation)?;
             let endpoint = held.endpoint.clone();
-            // The duration is only measured if endpoints are compared.
+            // The duration of the request is measured only if endpoints are compared by latency.
             let asked = self.endpoints.measures_load(pool_key.origin).then(Instant::now);
             let sent = self.send(held, connection, request, &replay.uri, terms).await;
             self.record_outcome(&endpoint, pool_key, &sent, asked);
@@ -173,7 +174,8 @@ impl ClientInner {
         self.endpoints.open((pool_key.stream_class, pool_key.origin), destination, tried, open).await
     }
 
-    /// Records a response, or its absence, for the load of the endpoint. With the duration if durations count.
+    /// Records a response, or its absence, for the load of the endpoint. Records the duration only for requests whose
+    /// duration counts.
     fn record_outcome(
         &self,
         endpoint: &Endpoint,
@@ -201,7 +203,7 @@ impl ClientInner {
         }
     }
 
-    /// Returns whether a second endpoint gets the request after this response. If true, takes a token of the retry
+    /// Returns whether the request goes to a second endpoint after this response. If so, takes a token of the retry
     /// budget.
     fn take_retry_elsewhere(
         &self,
@@ -239,7 +241,7 @@ impl ClientInner {
         let request_permit = terms.permit.cloned();
         let endpoint = held.endpoint.clone();
         endpoint.count();
-        // Over HTTP/1.1, hyper reports a response that ends too early.
+        // Over HTTP/1.1, no mark is needed: hyper itself reports a response that ends too early.
         let has_marked_end = matches!(connection, Connection::Http2(_));
         let (response, permit, shared) = match connection {
             Connection::Http2(permit) => {
@@ -277,16 +279,16 @@ impl ClientInner {
                 (response.map(MemberAnswer::Usual), Some(Permit::from_guard((checkout, held, request_permit))), None)
             }
         };
-        // A request with a time limit ends without a shutdown signal.
+        // A request with a time limit ends by itself, and so needs no shutdown signal.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let (responder, reader) = (Responder::from_status(response.status()), BodyReader::for_pool_key(pool_key));
         let source = BodySource { endpoint, responder, reader, has_marked_end };
         Ok(response.map(|answer| MemberBody::boxed(answer, permit, shared, self.name.clone(), source, until)))
     }
 
-    /// Time for which the body of an abandoned HTTP/2 response is read before a reset. `None` for streams from
-    /// workloads, which share connections only with streams of the same client, for watches, and for Tributary's own
-    /// requests.
+    /// Time for which the body of an abandoned HTTP/2 response is read before the stream is reset. `None` (immediate
+    /// reset) for watches, for Tributary's own requests, and for streams from workloads. A stream from a workload
+    /// shares its connection only with streams of the same client.
     fn abandoned_read_time(&self, pool_key: PoolKey) -> Option<Duration> {
         let is_shared = pool_key.stream_class == StreamClass::Short && pool_key.origin == RequestOrigin::Client;
         is_shared.then_some(self.tuning.abandoned_read_time)
@@ -376,8 +378,9 @@ fn is_retry_after(response: &Response<Body>, pool_key: PoolKey) -> bool {
     is_temporary && response.headers().contains_key(RETRY_AFTER)
 }
 
-/// Returns whether the cluster has certainly not processed the request: the cluster refused the stream, or its GOAWAY
-/// named an earlier stream as the last (RFC 9113 §6.8 and §8.7). h2 reports such a GOAWAY only for later streams.
+/// Returns whether the cluster has certainly not processed the request. Either the cluster refused the stream, or its
+/// GOAWAY named an earlier stream as the last processed stream (RFC 9113 §6.8 and §8.7). h2 reports such a GOAWAY only
+/// for later streams.
 pub(crate) fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

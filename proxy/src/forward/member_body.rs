@@ -45,9 +45,9 @@ pub struct ResponseBodyError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyReader {
-    /// The client of a short request, or Tributary itself.
+    /// The client of a request that is not long-running, or Tributary itself.
     Any,
-    /// A client with a long-running request. A broken stream is logged.
+    /// The client of a long-running request. A broken stream is logged.
     Follower,
 }
 
@@ -107,34 +107,36 @@ impl HttpBody for MemberAnswer {
 /// Body of a cluster's response, with its resources: a stream of a connection, and permits. The resources are kept
 /// until the body ends or is dropped.
 pub(crate) struct MemberBody {
-    // Dropped first, so that hyper resets the stream before the stream counts as free. `None` after the end.
+    // The response, dropped before the other fields. So hyper resets the stream before the stream counts as free.
+    // `None` after the end.
     answer: Option<MemberAnswer>,
     permit: Option<Permit>,
     shared: Option<StreamResources>,
     cluster: ClusterName,
-    /// The endpoint of the body. Each new frame shows that the endpoint is alive.
+    /// Endpoint that sends the body. Each new frame shows that the endpoint is alive.
     source: BodySource,
-    /// Whether the last poll was pending. Only then a frame has just arrived; a slow client may receive frames that
-    /// arrived long ago.
+    /// Whether the last poll was pending. Only after a pending poll is the next frame new. A slow client may receive
+    /// frames that arrived long ago.
     is_waiting: bool,
-    /// An end, trailers or an error behind joined frames, for the next poll.
+    /// An end, trailers or an error that arrived behind joined frames. The next poll returns this value.
     pending_frame: Option<Next>,
     /// Signal to abort the body, for long-running responses only.
     cut: Option<WhenWoken<Pin<Box<WaitForCancellationFutureOwned>>>>,
 }
 
-/// Error: the stream was reset before its end.
+/// Error: the stream of a response was reset before the end of the body.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream was reset before the end of the answer")]
 struct CutShort;
 
-/// Error: Tributary aborted the body.
+/// Error: Tributary itself aborted the body.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster is no longer served here")]
 struct CutOff;
 
 impl MemberBody {
-    /// Wraps a response body. An empty body frees its resources at once. `until` aborts the body.
+    /// Wraps a response body. If the body is empty, its resources are freed at once. Cancellation of `until` aborts the
+    /// body.
     pub(crate) fn boxed(
         answer: MemberAnswer,
         permit: Option<Permit>,
@@ -187,7 +189,7 @@ impl MemberBody {
         piece
     }
 
-    /// Frees the resources of a broken body, and logs the error for a long-running request.
+    /// Frees the resources of a broken body. Logs the error if the request is long-running.
     fn fail(&mut self, error: SharedError) -> BoxError {
         self.failed();
         if self.source.reader == BodyReader::Follower {
@@ -196,7 +198,7 @@ impl MemberBody {
         self.record_broken_stream(error)
     }
 
-    /// Returns whether the stream has ended without a marked end of the body.
+    /// Returns whether the stream has ended although HTTP/2 has not marked the end of the body.
     fn is_cut_short(&self) -> bool {
         let is_open = |answer: &MemberAnswer| !answer.is_end_stream() && answer.size_hint().exact() != Some(0);
         self.source.has_marked_end && self.answer.as_ref().is_some_and(is_open)
@@ -213,7 +215,7 @@ impl HttpBody for MemberBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // Checked first, because a stream with a frame at each poll could otherwise never be aborted.
+        // The abort signal is checked first. Otherwise a stream with a frame at each poll could never be aborted.
         if let Some(cut) = &mut self.cut
             && Pin::new(cut).poll(cx).is_ready()
         {
@@ -277,7 +279,7 @@ fn concat_bytes(first: Bytes, second: Bytes) -> Bytes {
 
 impl Drop for MemberBody {
     fn drop(&mut self) {
-        // A dropped body of a watch abandons the watch by itself.
+        // A watch needs no action here: dropping the body of a watch abandons the watch.
         if let (Some(MemberAnswer::Usual(incoming)), Some(shared)) = (self.answer.take(), self.shared.take()) {
             shared.read_abandoned(async { Some(incoming) });
         }

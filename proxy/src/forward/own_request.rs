@@ -28,8 +28,8 @@ const ANSWER_LIMIT: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnResponse {
     pub(crate) status: StatusCode,
-    /// Duration without the connection attempt. A slow handshake is not the endpoint's fault, and over HTTP/1.1 a
-    /// handshake may precede each request.
+    /// Duration of the request, without the connection attempt. A slow handshake is not the endpoint's fault, and over
+    /// HTTP/1.1 a handshake may precede each request.
     pub(crate) took: Duration,
 }
 
@@ -41,7 +41,7 @@ pub(crate) async fn send_to_endpoint(
     path: &Uri,
 ) -> Result<OwnResponse, ForwardError> {
     let pool_key = PoolKey { stream_class: StreamClass::Short, origin: RequestOrigin::Ourselves, peer: None };
-    // The caller's time limit is at most as long.
+    // This time limit is not shorter than the time limit of any caller.
     let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
     let terms = SendTerms { pool_key, destination: &Destination::Any, limit, permit: None };
     let mut tries = TRIES;

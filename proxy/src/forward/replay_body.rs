@@ -14,12 +14,12 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tributary_apimachinery::body::{self, Body, BoxError};
 
-/// Maximal length of the kept part, in bytes. 64 KiB: nearly all objects are shorter. A thousand concurrent writes keep
-/// at most 64 MiB until the cluster answers.
+/// Maximal length of the kept part of a body, in bytes. 64 KiB: nearly all objects are shorter. A thousand concurrent
+/// writes keep at most 64 MiB until the cluster answers.
 const REPLAY_BYTES_MAX: usize = 64 << 10;
 
-/// Smallest counted size of a frame. 1 KiB: a frame needs a handle of 32 to 64 bytes, and keeps its read buffer alive,
-/// perhaps together with frames of other requests. So at most 64 frames are kept.
+/// Smallest size at which a frame is counted, in bytes. 1 KiB: a frame needs a handle of 32 to 64 bytes, and keeps its
+/// read buffer alive, perhaps together with frames of other requests. So at most 64 frames are kept.
 const FRAME_MIN: usize = 1 << 10;
 
 /// A shared handle to a request body. Cheap to clone.
@@ -27,12 +27,12 @@ const FRAME_MIN: usize = 1 << 10;
 pub(crate) struct ReplayBody(Arc<Mutex<ReplayFrames>>);
 
 struct ReplayFrames {
-    /// Frames that an earlier attempt has sent; a retry sends these frames first.
+    /// Frames that an earlier attempt has sent. A retry sends these frames before the remaining body.
     resend_queue: VecDeque<Bytes>,
-    /// The remaining body; `None` while a request sends the body.
+    /// The remaining body. `None` after a retry has taken the body over.
     rest: Option<Body>,
-    /// Frames that were sent. `None` beyond the limit, after a frame other than data, and after a failure, because a
-    /// retry could then send an incomplete body.
+    /// Frames that were sent. `None` if they exceed the limit, after a frame without data, and after a failure, because
+    /// a retry could then send an incomplete body.
     sent: Option<Vec<Bytes>>,
     /// Counted size of the sent frames, compared with [`REPLAY_BYTES_MAX`].
     taken: usize,
@@ -50,7 +50,7 @@ impl ReplayBody {
         (kept.clone(), SentBody(kept).boxed_unsync())
     }
 
-    /// Returns the body from its beginning, for a retry. The earlier request can no longer read the body.
+    /// Returns the body from its beginning, for a retry. The earlier attempt can no longer read the body.
     pub(crate) fn again(&self) -> Option<(Self, Body)> {
         let mut kept = self.0.lock();
         let sent = kept.sent.take()?;
@@ -62,7 +62,7 @@ impl ReplayBody {
 
 struct SentBody(ReplayBody);
 
-/// Error: a retry has taken over this body.
+/// Error: a retry has taken over this body, so the earlier attempt can no longer read it.
 #[derive(Debug, thiserror::Error)]
 #[error("the body stops here, because the request is sent again on another connection")]
 struct TakenOverByRetry;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn partly_sent_body_is_resent_completely() {
+    async fn partly_sent_request_body_is_resent_from_its_beginning() {
         for sent in 0..=4 {
             let (kept, mut first) = ReplayBody::new(body(&[b"a", b"bc", b"d"]));
             for _ in 0..sent {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn body_of_known_length_keeps_its_length() {
+    async fn request_body_kept_for_a_retry_keeps_its_known_length() {
         let (kept, mut first) = ReplayBody::new(tributary_apimachinery::body::full("abc"));
         assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(3), false));
         next(&mut first).await;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn broken_body_is_not_resent() {
+    async fn broken_request_body_is_not_resent() {
         let frames = vec![Ok(Frame::data(Bytes::from_static(b"a"))), Err(BoxError::from("its client has gone"))];
         let (kept, mut first) = ReplayBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
         next(&mut first).await;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ended_body_is_not_polled_again_after_a_resend() {
+    async fn retry_does_not_poll_an_ended_request_body() {
         // `unfold` panics if it is polled after its end.
         let frames = stream::unfold(0, async |sent| {
             (sent == 0).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"a"))), 1))
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tiny_body_frames_count_as_1_kib_each() {
+    async fn tiny_request_body_frames_count_as_1_kib_each() {
         let read = async |count: usize| {
             let (kept, mut first) = ReplayBody::new(body(&vec![&b"x"[..]; count]));
             for _ in 0..count {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_body_or_body_with_trailers_is_not_resent() {
+    async fn long_request_body_or_body_with_trailers_is_not_resent() {
         static LONG: [u8; REPLAY_BYTES_MAX] = [b'x'; REPLAY_BYTES_MAX];
         let (kept, mut first) = ReplayBody::new(body(&[&LONG, b"y", b"z"]));
         next(&mut first).await;

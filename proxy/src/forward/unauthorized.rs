@@ -40,10 +40,11 @@ use crate::member::ClientInner;
 /// Path of Tributary's own request. `/version` is not suitable, because a server in front of kube-apiserver may answer
 /// it without authentication.
 const OWN_PATH: &str = "/api";
-/// Time limit of Tributary's own request, while the client waits. After a timeout, the text of the 401 decides.
+/// Time limit of Tributary's own request. The client waits meanwhile. After a timeout, the text of the 401 decides
+/// about the origin.
 const OWN_WITHIN: Duration = Duration::from_secs(10);
-/// Time for which a result is cached. A workload that sends many 401 responses costs an endpoint one additional request
-/// per second.
+/// Time for which the result of a check is cached. 1 s: a workload that sends many 401 responses costs an endpoint one
+/// additional request per second.
 const CHECK_RESULT_TTL: Duration = Duration::from_secs(1);
 
 /// Maximal length of a body that is parsed, in bytes. kube-apiserver's own 401 has 129 bytes as JSON, and a few more if
@@ -54,18 +55,19 @@ const OWN_BYTES_MAX: usize = 512;
 pub(crate) enum UnauthorizedCause {
     /// The member rejects Tributary's credentials.
     CredentialsRejected,
-    /// Unknown, because the credentials were replaced after the request. A check would use the new credentials.
+    /// The origin is unknown, because the credentials were replaced after the request. A check would use the new
+    /// credentials.
     CredentialsReplaced,
     /// A server behind the cluster sent the 401, so the client gets the response.
     OtherServer,
 }
 
-/// Returns whether a 401 means that an API server did not accept Tributary's account, before any action. Then the 401
+/// Returns whether a 401 means that an API server did not accept Tributary's account, before any action. If so, the 401
 /// is not meant for the client.
 ///
-/// The path must be one that API servers answer themselves, and the text must be that of their authentication. Several
-/// kube-apiservers learn of a new token at different times. An aggregated API server may not trust the token at all.
-/// The response stays unchanged.
+/// Two conditions must hold: an API server answers this path itself, and the text is the text of an API server's
+/// authentication filter. Several kube-apiservers learn of a new token at different times. An aggregated API server may
+/// not trust the token at all. The response stays unchanged.
 ///
 /// Cancellation: the response body is lost.
 pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
@@ -80,7 +82,7 @@ pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: 
     let body = std::mem::replace(response.body_mut(), body::empty());
     let read = match timeout(OWN_WITHIN, body.collect()).await {
         Ok(Ok(read)) => read.to_bytes(),
-        // A broken body has no known text.
+        // The text of a broken body is unknown.
         Ok(Err(error)) => {
             *response.body_mut() = broken_off(error);
             return false;
@@ -97,10 +99,10 @@ pub(crate) async fn is_sent_by_api_server(method: &Method, uri: &Uri, response: 
 
 /// Returns whether kube-apiserver or an aggregated API server answers this path.
 ///
-/// Paths of nodes and workloads count only if their servers' 401 texts differ from kube-apiserver's. kube-apiserver
-/// adds details to a kubelet's 401 for a log. A kubelet's 401 to an upgrade is not a Status (`InstallAuthFilter` in its
-/// `server.go`). A server behind `proxy` may send any text after any action, so `proxy` does not count. An aggregated
-/// server may do the same, but an administrator trusts it (`APIService`).
+/// A path of a node or a workload counts only if a 401 of the server behind it has another text than kube-apiserver's.
+/// kube-apiserver adds details to a kubelet's 401 for a log. A kubelet's 401 to an upgrade is not a Status
+/// (`InstallAuthFilter` in its `server.go`). A server behind `proxy` may send any text after any action, so `proxy`
+/// does not count. An aggregated server may do the same, but an administrator trusts it (`APIService`).
 fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {
     let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
     match info.resource() {
@@ -128,8 +130,8 @@ fn broken_off(error: BoxError) -> Body {
 }
 
 impl ClientInner {
-    /// Determines the origin of this endpoint's 401 response to a request with these credentials. One check per
-    /// endpoint runs at a time; concurrent callers share its result.
+    /// Determines whether this endpoint's 401 response means rejected credentials. One check per endpoint runs at a
+    /// time. Concurrent callers share its result.
     pub(crate) async fn unauthorized_cause(
         self: &Arc<Self>,
         used: &Arc<CurrentCredentials>,
@@ -184,7 +186,7 @@ mod tests {
         response
     }
 
-    /// Returns whether the 401 counts as kube-apiserver's own. Checks that the response is unchanged.
+    /// Returns whether the 401 counts as kube-apiserver's own. Asserts that the response is unchanged.
     async fn is_own(method: Method, path: &str, text: &[u8]) -> bool {
         let mut response = refused(text.len(), body::full(text.to_vec()));
         let is_own = is_sent_by_api_server(&method, &path.parse().unwrap(), &mut response).await;

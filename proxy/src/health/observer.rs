@@ -24,7 +24,8 @@ pub(crate) struct Observer {
     cluster: ClusterName,
     pub(crate) tuning: BreakerTuning,
     known: Mutex<Known>,
-    /// Whether a successful response would leave the state unchanged. Most requests read only this flag.
+    /// Whether a successful response would leave the state unchanged. Most requests read only this flag, without the
+    /// lock.
     is_settled: AtomicBool,
     started: Instant,
     /// Time of the last received bytes: milliseconds since `started`, plus one; 0 for never.
@@ -39,7 +40,7 @@ struct Known {
     machine: Machine,
     /// The last failure of Tributary's own request.
     fault: Option<Arc<str>>,
-    /// Time of the last ready response. Without a ready response, time of the first response.
+    /// Time of the last ready response. Before any ready response, the time of the first response.
     ready_at: Option<Instant>,
 }
 
@@ -106,12 +107,12 @@ impl Observer {
         self.is_settled.load(Ordering::Relaxed) || self.known.lock().machine.admit(&self.tuning, Instant::now())
     }
 
-    /// Returns the time until a client's request may be sent; `None` if a request may be sent now.
+    /// Returns the time until a client's request may be sent. `None` if a client's request may be sent now.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         if self.is_settled.load(Ordering::Relaxed) { None } else { self.machine().retry_after(Instant::now()) }
     }
 
-    /// Applies an event that is not published.
+    /// Applies an event that does not change the published reachability.
     pub(crate) fn apply(&self, input: Input) {
         self.apply_to(&mut self.known.lock().machine, input);
     }
@@ -136,7 +137,8 @@ impl Observer {
         self.is_rejecting.store(false, Ordering::Relaxed);
         if !self.is_settled.load(Ordering::Relaxed) {
             let mut known = self.known.lock();
-            // Applied before the publication, so that the circuit breaker admits woken requests.
+            // The event is applied before the state is published. So the circuit breaker admits the requests that the
+            // publication wakes.
             self.apply_to(&mut known.machine, Input::Answer);
             self.publish(ReachabilityState::Reachable);
         }
@@ -155,8 +157,8 @@ impl Observer {
         is_ready && !was_ready
     }
 
-    /// Records the result of Tributary's own request: a failure, or success. Returns the state machine before and
-    /// after.
+    /// Records the result of Tributary's own request: a failure, or success. Returns the state machine before and after
+    /// the change.
     pub(crate) fn record_own_result(&self, fault: Option<&str>) -> (Machine, Machine) {
         let mut known = self.known.lock();
         let before = known.machine;
@@ -170,7 +172,7 @@ impl Observer {
         self.sender.send_modify(|known| known.recoveries += 1);
     }
 
-    /// Records a failed request. Only failures that concern the whole cluster count.
+    /// Records a failed request. The failure is ignored unless it concerns the whole cluster.
     pub(crate) fn record_failure(&self, error: &ForwardError) {
         if error.means_unreachable() {
             self.is_rejecting.store(matches!(error, ForwardError::Unauthorized { .. }), Ordering::Relaxed);
@@ -216,7 +218,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn unready_endpoint_is_published_after_ten_seconds() {
+    async fn endpoint_is_published_as_unready_after_ten_seconds() {
         let observer = Observer::new(ClusterName::new("a").unwrap(), BreakerTuning::default());
         let known = observer.subscribe();
         let since = || known.borrow().unready_since;
@@ -235,7 +237,7 @@ mod tests {
         assert_eq!(since(), Some(ready_at), "that it answers does not say that it is");
         assert!(observer.ready(true));
         assert_eq!(since(), None);
-        // An endpoint without a ready response counts as not ready since its first response.
+        // An endpoint that has never been ready counts as not ready since its first response.
         let observer = Observer::new(ClusterName::new("b").unwrap(), BreakerTuning::default());
         tokio::time::advance(Duration::from_secs(60)).await;
         observer.ready(false);

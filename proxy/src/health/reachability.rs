@@ -1,4 +1,4 @@
-//! Reachability of a cluster or an endpoint, as requests and `/readyz` probes show.
+//! Reachability of a cluster or an endpoint. Requests and `/readyz` probes determine the reachability.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ pub struct Reachability {
     pub state: ReachabilityState,
     /// Start time of the state.
     pub since: Instant,
-    /// Time of the last received bytes before `since`; `None` if there were none.
+    /// Time at which bytes last arrived before `since`. `None` if no bytes had arrived.
     pub heard: Option<Instant>,
-    /// Time of the last 200 response to `/readyz`, if no ready response has come for more than 10 s. The most ready
-    /// endpoint counts for a cluster.
+    /// Time of the last status 200 of `/readyz`. Set only if that time is more than 10 s ago. For a cluster, the most
+    /// recent time of all endpoints counts.
     pub unready_since: Option<Instant>,
-    /// Number of recoveries: the cluster became reachable or ready. Waiting requests may try again when the number
-    /// grows.
+    /// Number of recoveries: the cluster became reachable or ready again. Waiting requests may be tried again when the
+    /// number grows.
     pub recoveries: u64,
 }
 
-/// State of a [`Reachability`].
+/// State of a cluster or endpoint: reachable, unreachable or unknown.
 #[derive(Clone, Debug)]
 pub enum ReachabilityState {
     /// No connection attempt, request or probe has ended yet.

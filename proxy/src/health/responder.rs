@@ -1,5 +1,4 @@
-//! The server that sent a response, according to the status code: the cluster itself, or a server in front of the
-//! cluster.
+//! The server that sent a response, judged by the status code: the cluster itself, or a server in front of the cluster.
 
 use http::StatusCode;
 
@@ -9,9 +8,9 @@ pub(crate) enum Responder {
     Member,
     /// The member, or a server behind the member, which rejects the credentials.
     Rejecting,
-    /// Perhaps a load balancer without a backend (RFC 9110 §15.6.3 to §15.6.5), so the response says nothing about the
-    /// cluster. A kube-apiserver sends such a status if an aggregated server or etcd fails. Its other responses, at
-    /// least to `/livez/ping`, then show that it is alive.
+    /// Perhaps a load balancer without a backend (RFC 9110 §15.6.3 to §15.6.5), so the response does not prove that the
+    /// cluster is alive. A kube-apiserver also sends such a status if an aggregated server or etcd fails. Its other
+    /// responses, at least to `/livez/ping`, then show that it is alive.
     Intermediary,
 }
 

@@ -1,4 +1,4 @@
-//! Settings of the probes of endpoints (`probing.rs`) with their thresholds, and of the circuit breaker.
+//! Settings of the endpoint probes (`probing.rs`) with their thresholds, and of the circuit breaker.
 
 use http::uri::PathAndQuery;
 use http::{StatusCode, Uri};
@@ -9,25 +9,25 @@ const READYZ: &str = "/readyz";
 /// Interval of probes. With the time limit of a probe, a silent endpoint is detected within 9 s.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time limit of a probe. Without a response or other received bytes, the endpoint is silent. 4 s: a kube-apiserver
-/// answers `/readyz` in milliseconds, and a handshake with a server on another continent takes a second.
+/// Time limit of a probe. If neither a response nor other bytes arrive by then, the endpoint is silent. 4 s: a
+/// kube-apiserver answers `/readyz` in milliseconds, and a handshake with a server on another continent takes a second.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
 /// Time without a response to `/readyz` after which `/livez/ping` is requested in addition. 2 s: kube-apiserver waits
 /// for etcd for 2 s in each of two consecutive checks (`pkg/server/options/etcd.go` in kubernetes/apiserver).
 const PING_AFTER: Duration = Duration::from_secs(2);
 
-/// Settings of the probe of each endpoint. `Probe::default()` requests `/readyz` every 5 s, with a time limit of 4 s;
-/// each single result counts.
+/// Settings of the probe of each endpoint. `Probe::default()` requests `/readyz` every 5 s, with a time limit of 4 s. A
+/// single success or failure changes the health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Path of the probe, a GET request. 200 means ready. For `/readyz`, every status below 500 means ready, because a
     /// cluster may forbid the request.
     pub path: PathAndQuery,
-    /// Interval while the endpoint is healthy; otherwise the interval is one second. At least 250 ms, the precision of
-    /// the interval.
+    /// Interval while the endpoint is healthy. An unhealthy endpoint is probed every second. Minimum: 250 ms, the
+    /// precision of the interval.
     pub interval: Duration,
-    /// Time limit of a response.
+    /// Time limit of the response to a probe.
     pub answer_within: Duration,
     /// Number of consecutive successes that make an endpoint healthy. 0 counts as 1.
     pub success_threshold: u32,
@@ -53,12 +53,14 @@ impl Probe {
         Uri::from(self.path.clone())
     }
 
-    /// Returns the time without a response after which the probe requests `/livez/ping`, a check without dependencies.
+    /// Returns the time after which the probe also requests `/livez/ping`, a check without dependencies, if the first
+    /// request has no response yet.
     pub(crate) fn ping_after(&self) -> Duration {
         PING_AFTER.min(self.answer_within / 2)
     }
 
-    /// Returns whether only 200 means ready. For a configured path, a 404 must not count as healthy.
+    /// Returns whether only status 200 means ready. True for a configured path, because a 404 must not count as
+    /// healthy.
     pub(crate) fn is_strict(&self) -> bool {
         self.path.as_str() != READYZ
     }
@@ -68,23 +70,23 @@ impl Probe {
     }
 }
 
-/// Settings of the circuit breaker. `BreakerTuning::default()` opens after five consecutive failures for one second,
-/// without a limit of requests in flight.
+/// Settings of the circuit breaker. With `BreakerTuning::default()`, five consecutive failures open the circuit breaker
+/// for one second, and requests in flight have no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerTuning {
     /// Number of consecutive failures that open the circuit breaker. 0 counts as 1.
     pub consecutive_failures: u32,
-    /// Time until a trial request, and between two trial requests without success.
+    /// Time from the opening until a trial request, and from a failed trial request to the next.
     pub open_for: Duration,
-    /// Limit of short requests in flight at the member, over all endpoints.
+    /// Limit of short requests in flight at the member, summed over all endpoints.
     pub max_in_flight: Option<usize>,
     /// Limit of short requests in flight at each endpoint.
     pub max_in_flight_per_endpoint: Option<usize>,
 }
 
 impl Default for BreakerTuning {
-    /// Five failures: one or two failures may be a lost packet, or a restart that another endpoint covers. One second,
-    /// as often as an unreachable endpoint is probed.
+    /// Five failures: one or two failures may be a lost packet, or a restart while another endpoint serves. One second:
+    /// an unreachable endpoint is probed as often.
     fn default() -> Self {
         Self {
             consecutive_failures: 5,
@@ -95,7 +97,7 @@ impl Default for BreakerTuning {
     }
 }
 
-/// Number of consecutive equal probe results.
+/// Number of consecutive probes with the same result, success or failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Streak {
     is_success: bool,
@@ -103,8 +105,7 @@ pub(crate) struct Streak {
 }
 
 impl Streak {
-    /// Counts a probe result. Returns whether enough consecutive results are equal to change the health of the
-    /// endpoint.
+    /// Counts a probe result. Returns whether the last results are equal and as many as the threshold requires.
     pub(crate) fn believes(&mut self, is_success: bool, probe: &Probe) -> bool {
         if self.is_success != is_success {
             *self = Self { is_success, length: 0 };
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probe_results_count_after_the_configured_number_in_a_row() {
+    fn endpoint_health_changes_after_the_configured_number_of_equal_probes() {
         let of = |success_threshold, failure_threshold, answers: &[(bool, bool)]| {
             let probe = Probe { success_threshold, failure_threshold, ..Probe::default() };
             let mut streak = Streak::default();

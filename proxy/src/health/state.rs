@@ -1,4 +1,5 @@
-//! State of an endpoint, and its transitions. Pure functions of events and of the caller's time.
+//! State of an endpoint, and its transitions. The functions are pure: they depend only on events and on the time that
+//! the caller passes.
 //!
 //! ```text
 //! ready ── it is not ready ──▶ reachable ── it is ready ──▶ on probation ── 10 s ──▶ ready
@@ -16,17 +17,18 @@ use tokio::time::{Duration, Instant};
 
 use crate::health::settings::BreakerTuning;
 
-/// Number of consecutive successes of Tributary's own request that end an ejection for errors. 2, because one of
-/// several servers behind one address may be healthy.
+/// Number of consecutive successes of Tributary's own request that end an ejection. 2: if several servers share one
+/// address, a single success may come from a healthy server.
 const GOOD_ANSWERS: u32 = 2;
 
 /// Duration of the probation. 10 s: a kube-apiserver fills its watch caches in this time after its start.
 const PROBATION: Duration = Duration::from_secs(10);
 
-/// Number of steps in which the share of an endpoint on probation grows, from a tenth to the full share.
+/// Number of steps in which an endpoint on probation gets its full share of requests. The first step is a tenth.
 const STEPS: u32 = 10;
 
-/// Number of consecutive requests that an endpoint on probation skips or accepts. 7: more than a cluster has endpoints.
+/// Number of consecutive requests for which an endpoint on probation is skipped, or accepted. 7: more than a cluster
+/// has endpoints.
 const TURNS_IN_A_ROW: u128 = 7;
 
 /// State of an endpoint, which determines its share of the requests.
@@ -34,7 +36,7 @@ const TURNS_IN_A_ROW: u128 = 7;
 pub(crate) enum State {
     /// The endpoint gets its full share of the requests.
     Ready,
-    /// The endpoint has been on probation since this time, and gets a growing part of its share.
+    /// The endpoint has been on probation since this time, and gets a growing part of its share of the requests.
     Probation { since: Instant },
     /// The endpoint answers, but is not ready. It gets requests only if no better endpoint is left.
     Reachable,
@@ -51,15 +53,16 @@ pub(crate) enum Ejection {
     Unreachable,
     /// The endpoint fails Tributary's own requests. It gets requests only if no better endpoint is left.
     Faulty {
-        /// Number of consecutive successes since the last failure.
+        /// Number of consecutive successful requests by Tributary since the last failure.
         good_answers: u32,
     },
 }
 
 impl State {
-    /// Returns the endpoint's rank for the request number `rotation`; 0 is the best rank, `None` excludes the endpoint.
+    /// Returns the endpoint's rank for the request with the number `rotation`. 0 is the best rank, and `None` excludes
+    /// the endpoint.
     ///
-    /// An endpoint on probation has no requests in flight, so a choice by load would send every new watch there.
+    /// An endpoint on probation has no requests in flight, so a choice by load would send every new watch to it.
     /// Therefore the endpoint skips most requests at first. It skips several consecutive numbers, because the choice
     /// between equal endpoints also depends on `rotation`.
     pub(crate) fn rank(self, rotation: usize, now: Instant) -> Option<u8> {
@@ -88,20 +91,20 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Answer,
-    /// Received bytes that are not a response of the member: a part of a body, or a 401.
+    /// Bytes arrived that are not a response of the member itself: a part of a body, or a 401.
     Sign,
     /// The endpoint has reported whether it is ready.
     Ready(bool),
     /// No connection was established, or the endpoint is silent.
     Loss,
-    /// A failure that is the endpoint's fault.
+    /// A request failed, and the endpoint is at fault.
     Failure,
     /// Result of Tributary's own request.
     Judgment {
         /// Whether the request was successful.
         is_good: bool,
     },
-    /// The endpoint is new in the list, or no longer drained.
+    /// The endpoint was added to the list, or its drain has ended.
     Start,
 }
 
@@ -119,7 +122,7 @@ pub(crate) struct Machine {
 }
 
 impl Default for Machine {
-    /// Ready before the first event, so that no endpoint is restricted at the start of the process.
+    /// An endpoint is ready before its first event. So the start of the process restricts no endpoint.
     fn default() -> Self {
         Self { state: State::Ready, is_ready: true, failures: 0, retry_at: None, ejections: 0, openings: 0 }
     }
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn ejected_endpoint_that_answers_unready_becomes_reachable() {
+    fn ejected_endpoint_that_is_not_ready_becomes_reachable_when_it_answers() {
         for state in [UNREACHABLE, faulty(1)] {
             let mut machine = Machine { state, is_ready: false, ..Machine::default() };
             let input = if state == UNREACHABLE { Input::Answer } else { GOOD };
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_an_endpoint_on_probation_grows() {
+    fn share_of_requests_grows_for_an_endpoint_on_probation() {
         let since = Instant::now();
         let taken = |state: State, seconds| {
             let now = since + Duration::from_secs(seconds);
@@ -323,7 +326,7 @@ mod tests {
         let mut admitted = Vec::new();
         for second in 0..=30 {
             let now = opened_at + Duration::from_secs(second);
-            // Failures during the interval do not postpone the next trial request.
+            // Failures during the interval do not postpone the next trial request to the endpoint.
             machine.apply(Input::Failure, &tuning, now);
             admitted.extend((0..3).filter(|_| machine.admit(&tuning, now)).map(|_| second));
         }

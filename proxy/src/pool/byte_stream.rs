@@ -18,17 +18,17 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// A boxed byte stream of any kind.
 pub type BoxIo = Box<dyn Io>;
 
-/// Byte streams to one endpoint. A cut does not affect later streams.
+/// All byte streams to one endpoint. A cut closes all of them, but does not affect later streams.
 #[derive(Debug, Default)]
 pub(crate) struct ByteStreams {
     cut: Mutex<CancellationToken>,
 }
 
 impl ByteStreams {
-    /// Wraps a byte stream, which the next cut closes.
+    /// Wraps a byte stream. The next cut closes the wrapped stream.
     pub(crate) fn attach(&self, stream: BoxIo) -> BoxIo {
         let cut = Box::pin(self.cut.lock().clone().cancelled_owned());
-        // Only reads detect a cut, because every writer also reads.
+        // Only the read side checks for a cut. This suffices, because every stream with a writer is also read.
         Box::new(ReadThrough { stream, reading: AbortableStream { cut, is_cut: false } })
     }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn closed_streams_end_pending_reads_and_spare_later_streams() {
+    async fn cutting_byte_streams_fails_pending_reads_and_spares_later_streams() {
         let byte_streams = ByteStreams::default();
         let (mut near, _far) = {
             let (near, far) = tokio::io::duplex(64);

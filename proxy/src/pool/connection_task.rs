@@ -1,4 +1,4 @@
-//! A single task for all parts of an HTTP/2 connection to a cluster.
+//! Runs all parts of an HTTP/2 connection to a cluster in a single task.
 //!
 //! hyper divides a connection among tasks. One task reads and writes the socket, one accepts requests, and one task per
 //! request waits for the response head. Each request and each response wakes several tasks. tokio may run one of two
@@ -15,11 +15,11 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tributary_apimachinery::{PollRound, PollSide};
 
-/// A future that hyper spawns for a connection.
+/// A future that hyper spawns for an HTTP/2 connection.
 type ConnectionPart = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Maximal number of rounds in which parts wake each other in one poll. Then other tasks of the thread may run. A
-/// request with its response needs three rounds.
+/// Maximal number of rounds in one poll. In a round, parts of the connection may wake each other. After the last round,
+/// other tasks of the thread may run. 8: a request with its response needs three rounds.
 const ROUNDS_MAX: usize = 8;
 
 /// Executor for the futures that hyper spawns for a connection. Clones belong to the same connection.
@@ -82,7 +82,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         self.connection.as_ref()
     }
 
-    /// Polls woken futures until no future has woken another. Ready after the connection stops accepting requests.
+    /// Polls woken futures until no future has woken another. Ready when the connection has stopped accepting requests.
     pub(crate) fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<C::Output> {
         self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
@@ -101,7 +101,7 @@ impl<C: Future + Unpin> ConnectionTask<C> {
                 return Poll::Pending;
             }
         }
-        // Futures that are woken from now on are polled in the next poll of the task.
+        // After this line, woken futures wait for the next poll of the task.
         self.round.leave();
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -119,10 +119,10 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         }
     }
 
-    /// Polls the remaining futures after the connection stops accepting requests.
+    /// Polls the remaining futures. Called after the connection has stopped accepting requests.
     pub(crate) async fn finish(mut self) {
         std::future::poll_fn(|cx| {
-            // Without a connection, only the futures are polled.
+            // The connection was dropped, so only the spawned futures are polled.
             let _pending = self.poll_connection(cx);
             if self.parts.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_is_not_polled_when_only_its_futures_wake() {
+    fn connection_is_not_polled_when_only_its_spawned_futures_wake() {
         let polls = Arc::new(AtomicUsize::new(0));
         let own = Arc::clone(&polls);
         let (mut task, starter, woken) = task(std::future::poll_fn(move |_| {

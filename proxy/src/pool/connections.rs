@@ -1,5 +1,4 @@
-//! HTTP/2 connections of a pool for one kind of request: search for a free stream, and the attempt to open the next
-//! connection.
+//! HTTP/2 connections of a pool for one kind of request: searches for a free stream, and opens the next connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,16 +17,17 @@ use crate::error::ForwardError;
 use crate::pool::stream_counts::StreamCounts;
 use crate::pool::watch_connection::WatchSender;
 
-/// Time after the start of a failed connection attempt in which requests with an existing connection start no new
-/// attempt. Otherwise every request would start an attempt, and each failure would make the cluster unreachable
-/// although existing connections work. 30 s: the longest pause between two attempts for an unreachable endpoint.
+/// Time after the start of a failed connection attempt. During this time, a request that can use an existing connection
+/// starts no new attempt. Otherwise every request would start an attempt, and each failure would make the cluster
+/// unreachable although existing connections work. 30 s: the longest pause between two attempts for an unreachable
+/// endpoint.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// Number of streams per connection from which requests spread over several connections. Eight streams: a core encrypts
-/// and frames eight streams without delay. With fewer streams, one connection suffices and others would be idle.
+/// Number of streams per connection above which requests spread over several connections. 8: one core encrypts and
+/// frames eight streams without delay. With fewer streams, one connection suffices.
 const SPREAD_FROM: usize = 8;
 
-/// An HTTP/2 connection. It closes after its removal from the pool and the end of its last request.
+/// An HTTP/2 connection. The connection closes after its removal from the pool, when its last request ends.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) id: u64,
@@ -77,7 +77,7 @@ impl Drop for StreamPermit {
 }
 
 impl Slot {
-    /// Reserves a stream if fewer than `share` percent of the allowed streams are in use.
+    /// Reserves a stream on this connection, if fewer than `share` percent of its allowed streams are in use.
     pub(crate) fn reserve(self: &Arc<Self>, share: usize) -> Option<StreamPermit> {
         let allowed = self.allowed();
         let limit = if share >= 100 { allowed } else { (allowed.saturating_mul(share) / 100).max(allowed.min(1)) };
@@ -108,7 +108,7 @@ impl Slot {
         self.counts.have_many_resets()
     }
 
-    /// Returns whether the connection has too many resets and no open stream.
+    /// Returns whether too many streams of this connection were reset and none is open.
     fn is_exhausted(&self) -> bool {
         self.has_many_resets() && self.streams() == 0
     }
@@ -116,7 +116,7 @@ impl Slot {
 
 pub(crate) type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
 
-/// HTTP/2 connections for the same kind of request.
+/// HTTP/2 connections of an endpoint for one kind of request.
 #[derive(Default)]
 pub(crate) struct Connections {
     slots: ArcSwap<Vec<Arc<Slot>>>,
@@ -133,7 +133,8 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Returns the result of an ended attempt. Polls the attempt, because perhaps no request waits for it.
+    /// Returns the result of a connection attempt; `None` while it runs. Polls the attempt, because perhaps no request
+    /// waits for it.
     pub(crate) fn outcome(&self) -> Option<Result<(), ForwardError>> {
         self.ended.clone().now_or_never()
     }
@@ -141,8 +142,8 @@ impl Dial {
 
 pub(crate) enum Pick {
     Free(StreamPermit),
-    /// A free stream, but a new connection should be opened: few streams are free, another runtime drives the
-    /// connection, or too many of its streams were reset.
+    /// A free stream, although a new connection should be opened for later requests. Reasons: few streams are free,
+    /// another runtime drives the connection, or too many of its streams were reset.
     NearlyFull(StreamPermit),
     Full,
 }
@@ -161,8 +162,8 @@ impl Connections {
     }
 
     /// Like [`pick`](Self::pick), but streams spread over `over` connections before the first connection is full. One
-    /// core encrypts and frames all streams of a connection, and a lost packet delays all of its streams. Above
-    /// [`SPREAD_FROM`] streams per connection, the connection with the fewest streams is used.
+    /// core encrypts and frames all streams of a connection, and a lost packet delays all of its streams. If each
+    /// connection has more than [`SPREAD_FROM`] streams, the connection with the fewest streams is used.
     pub(crate) fn pick_spread(&self, version: u64, here: runtime::Id, over: usize) -> Pick {
         if over <= 1 {
             return self.pick(version, here);
@@ -182,8 +183,8 @@ impl Connections {
         }
     }
 
-    /// Reserves a stream on the first connection with a free stream. Connections fill one after the other, so that
-    /// there are few connections. Returns [`Pick::NearlyFull`] if a new connection should be opened for later requests.
+    /// Reserves a stream on the first connection with a free stream. Connections fill one after the other, which keeps
+    /// their number small. Returns [`Pick::NearlyFull`] if a new connection should be opened for later requests.
     pub(crate) fn pick_first(&self, version: u64) -> Pick {
         let slots = self.slots.load();
         match fresh(&slots, version)
@@ -196,7 +197,7 @@ impl Connections {
         }
     }
 
-    /// Returns whether all connections together have free streams for a fifth of a connection.
+    /// Returns whether the free streams of all connections together are at least a fifth of one connection's streams.
     pub(crate) fn has_spare(&self, version: u64) -> bool {
         let slots = self.slots.load();
         let fresh = || fresh(&slots, version);
@@ -204,8 +205,8 @@ impl Connections {
         fresh().next_back().is_some_and(|last| free_streams >= (last.allowed() / 5).max(1))
     }
 
-    /// Reserves a stream on a connection of this runtime without open streams, if all its responses were read to the
-    /// end.
+    /// Reserves a stream on an idle connection of this runtime: no stream is open, and all responses were read to their
+    /// ends.
     pub(crate) fn reserve_idle(&self, version: u64, here: runtime::Id) -> Option<StreamPermit> {
         let slots = self.slots.load();
         let usable = slots.iter().filter(|slot| slot.is_usable(version) && slot.runtime == here);
@@ -250,13 +251,13 @@ impl Connections {
         }
     }
 
-    /// Like [`join_dial`](Self::join_dial), for connections that fill one after the other. `None` if an attempt that
-    /// has just ended brought enough free streams.
+    /// Like [`join_dial`](Self::join_dial), for connections that fill one after the other. `None` if a connection
+    /// attempt that has just ended added enough free streams.
     pub(crate) fn join_needed_dial(&self, version: u64, begin: impl FnOnce() -> SharedDial) -> Option<Dial> {
         let mut dial = self.dial.lock();
         match under_way(&dial, version) {
             Some(dial) => Some(dial),
-            // Checked under the lock, because an attempt adds its connection before it ends.
+            // The check needs the lock, because a connection attempt adds its connection before the attempt ends.
             None if self.has_spare(version) => None,
             None => Some(begin_dial(&mut dial, version, begin)),
         }
@@ -269,9 +270,9 @@ impl Connections {
         dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
     }
 
-    /// Adds a connection. Removes connections that accept no more requests: closed connections, connections with too
-    /// many resets and no open stream, and connections with older credentials. A request that started with older
-    /// credentials may still add a connection, which does not replace newer connections.
+    /// Adds a connection to the pool. Removes connections that get no more requests: closed connections, connections
+    /// with too many resets and no open stream, and connections with older credentials. A request that started with
+    /// older credentials may still add a connection, which does not replace newer connections.
     pub(crate) fn push(&self, slot: Arc<Slot>) {
         let stays =
             |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_exhausted();
@@ -286,8 +287,8 @@ impl Connections {
         self.slots.rcu(|slots| slots.iter().filter(|slot| slot.id != id).cloned().collect::<Vec<_>>());
     }
 
-    /// Removes connections without a request since the last call. A request that uses such a connection at this moment
-    /// keeps it open.
+    /// Removes connections that had no request since the last call. If a request is just starting on such a connection,
+    /// the connection stays open for that request.
     pub(crate) fn reap(&self) {
         let is_unused = |slot: &Arc<Slot>| !slot.counts.used.swap(false, Ordering::Relaxed) || slot.has_many_resets();
         let idle = |slot: &Arc<Slot>| slot.streams() == 0 && is_unused(slot);
@@ -297,7 +298,7 @@ impl Connections {
         }
     }
 
-    /// Returns the number of streams of a connection; `None` without a connection.
+    /// Returns the number of streams that one connection allows. `None` without a connection.
     pub(crate) fn streams_of_one(&self) -> Option<usize> {
         self.slots.load().last().map(|slot| slot.allowed())
     }
@@ -313,8 +314,9 @@ fn fresh(slots: &[Arc<Slot>], version: u64) -> impl DoubleEndedIterator<Item = &
     slots.iter().filter(move |slot| slot.is_usable(version) && !slot.has_many_resets())
 }
 
-/// Reserves a stream on the connection with the fewest resets, if all others are full. Otherwise one client that resets
-/// many streams could exhaust each new connection, and other clients would wait for ever.
+/// Reserves a stream on the connection with the fewest resets. Called when all connections with few resets are full.
+/// Otherwise one client that resets many streams could exhaust each new connection, and other clients would wait for
+/// ever.
 fn reserve_fewest_resets(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
     let has_capacity = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
     let best = slots.iter().filter(has_capacity).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
@@ -368,7 +370,8 @@ mod tests {
     async fn unsent_requests_do_not_count_as_reset_streams() {
         let (connections, here) = connections(64).await;
         for _ in 0..2 * BROKEN_OFF_MAX {
-            // Two cases without a reset: a reserved stream without a request, and a request that was returned unsent.
+            // Neither of these two streams is reset: the first carries no request, and the request of the second was
+            // returned unsent.
             drop(free_streams(connections.pick(1, here)).expect("room"));
             let came_back = free_streams(connections.pick(1, here)).expect("room");
             SentStream::on(&came_back.slot().counts).complete();
@@ -381,7 +384,7 @@ mod tests {
         assert!(matches!(connections.pick(1, here), Pick::NearlyFull(_)), "it is to be replaced");
     }
 
-    /// Each case has the number of connections with their open streams. The test expects the connection of the next
+    /// Each case has the number of open streams on each connection. The test checks which connection gets the next
     /// request, and whether a new connection should be opened.
     #[tokio::test]
     async fn streams_spread_over_connections_before_one_is_full() {
@@ -425,7 +428,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_with_many_resets_counts_while_it_has_a_stream() {
+    async fn connection_with_many_resets_counts_while_a_stream_is_open() {
         let (connections, here) = connections(64).await;
         let kept = free_streams(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -437,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn next_connection_opens_while_a_fifth_of_streams_is_free() {
+    async fn next_connection_opens_when_80_percent_of_streams_are_used() {
         let (connections, _) = connections(100).await;
         let mut taken = Vec::new();
         for place in 1..=100 {

@@ -32,8 +32,8 @@ use crate::pool::watch_connection::{self, Setup, WatchConnection, WatchSender};
 use crate::target::ServerUrl;
 use crate::tuning::{ClientTuning, Windows};
 
-/// TCP keep-alive: three probes 10 s apart, after 15 s without data. HTTP/2 connections send pings, but only TCP
-/// keep-alive detects a silent peer of an upgraded or HTTP/1.1 connection.
+/// Idle time before the first TCP keep-alive probe: 15 s without data. Three probes follow, 10 s apart. HTTP/2
+/// connections send pings, but only TCP keep-alive detects a silent peer of an upgraded or HTTP/1.1 connection.
 const TCP_KEEP_ALIVE_TIME: Duration = Duration::from_secs(15);
 const TCP_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const TCP_KEEP_ALIVE_RETRIES: u32 = 3;
@@ -42,11 +42,11 @@ const TCP_KEEP_ALIVE_RETRIES: u32 = 3;
 /// Warnings.
 const MAX_HTTP1_HEADERS: usize = 512;
 
-/// Longest frame that a cluster may send, in bytes. 64 KiB, one read of the socket. A long response has a quarter of
-/// the frames compared with HTTP/2's default of 16 KiB.
+/// Longest frame that a cluster may send, in bytes. 64 KiB, one read of the socket. With HTTP/2's default of 16 KiB, a
+/// long response would have four times as many frames.
 const MAX_FRAME_BYTES: u32 = 64 << 10;
 
-/// Interval of checks for the cluster's SETTINGS frame, because hyper does not report the frame.
+/// Interval of checks whether the cluster's SETTINGS frame has arrived, because hyper does not report the frame.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
 /// Default port of a SOCKS proxy (RFC 1928).
@@ -59,7 +59,7 @@ pub(crate) type Http1Connection = http1::Connection<TokioIo<BoxIo>, Body>;
 pub(crate) type Http2Connection = ConnectionTask<http2::Connection<TokioIo<BoxIo>, Body, Starter>>;
 pub(crate) type WatchesConnection = ConnectionTask<WatchConnection>;
 
-/// An HTTP/2 connection, of hyper or of this crate's watch connections.
+/// An HTTP/2 connection. hyper's connections and this crate's watch connections implement this trait.
 pub(crate) trait Streams: Future<Output = Result<(), Self::Error>> + Unpin {
     type Error: std::error::Error + Send + Sync + 'static;
 
@@ -94,11 +94,11 @@ impl Streams for WatchConnection {
     }
 }
 
-/// Purpose of an HTTP/2 connection, with its flow-control windows.
+/// Purpose of an HTTP/2 connection. The purpose determines the flow-control windows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Http2Use {
     Any(Windows),
-    /// Only for watches of clients.
+    /// A connection for clients' watches only.
     Watches(Windows),
 }
 
@@ -112,7 +112,8 @@ pub(crate) enum Dialed {
 pub(crate) struct Dialer {
     cluster: ClusterName,
     target: Arc<ServerUrl>,
-    /// Host of the TCP connection: the proxy's or the target's host, without the brackets of an IPv6 address.
+    /// Host to which the TCP connection is opened: the proxy's or the target's host, without the brackets of an IPv6
+    /// address.
     first_hop: Box<str>,
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
@@ -137,7 +138,7 @@ enum Plain {
 
 pub(crate) struct Route<'a> {
     pub(crate) proxy: Option<&'a Uri>,
-    /// Replaces TCP and the proxy. Without TLS, the server must accept HTTP/2 without negotiation.
+    /// Opens byte streams instead of TCP and the proxy. Without TLS, the server must accept HTTP/2 without negotiation.
     pub(crate) connector: Option<Connector>,
 }
 
@@ -194,8 +195,8 @@ impl Dialer {
         checked.map_err(|source| ConnectError::Tls { cluster: self.cluster.clone(), source })
     }
 
-    /// Opens a connection. [`ClientTuning::connect_timeout`] limits all steps together. `http2` is the purpose of an
-    /// HTTP/2 connection.
+    /// Opens a connection. [`ClientTuning::connect_timeout`] limits the duration of all steps together. `http2` is the
+    /// purpose of the connection if the server chooses HTTP/2.
     ///
     /// # Errors
     /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or `CredentialsExhausted` for an
@@ -248,8 +249,8 @@ impl Dialer {
         }
     }
 
-    /// Returns the error of a missing byte stream. Distinguishes a fault of the endpoint from a lack of resources on
-    /// this machine.
+    /// Returns the error of a failed attempt to open a byte stream. Distinguishes a fault of the endpoint from a lack
+    /// of resources on this machine.
     async fn not_connected(&self, error: BoxError, deadline: Instant) -> ForwardError {
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
         let said = Exhaustion::from_error(&*error, try_socket);
@@ -309,7 +310,7 @@ impl Dialer {
             .timer(TokioTimer::new())
             .max_frame_size(MAX_FRAME_BYTES)
             .max_header_list_size(self.max_header_list_size)
-            // Zero means that the limit is unknown; see `settings`.
+            // Zero marks the limit of streams as unknown; see `settings`.
             .initial_max_send_streams(0)
             .keep_alive_interval(self.keep_alive_interval)
             .keep_alive_timeout(self.keep_alive_timeout)
@@ -379,7 +380,8 @@ async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Resu
     Ok(())
 }
 
-/// Returns the error for an unusable client certificate. For unreadable files, the error has the system's cause.
+/// Returns the error for an unusable client certificate. If its files are unreadable, the error contains the system's
+/// cause.
 fn without_certificate(cluster: &ClusterName, error: &(dyn std::error::Error + 'static)) -> ForwardError {
     let message = format!("the client certificate cannot be used: {error}");
     Exhaustion::without_credentials(Exhaustion::from_error(error, || Ok(())), cluster, message)
@@ -404,7 +406,7 @@ impl std::error::Error for OneLine {}
 #[error(transparent)]
 struct NotResolved(io::Error);
 
-/// Returns a connector through the proxy, or a direct connector without a proxy.
+/// Returns a connector through the proxy. Without a proxy, the connector connects directly.
 fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
     let mut tcp = HttpConnector::new_with_resolver(MapErr::new(GaiResolver::new(), NotResolved));
     tcp.enforce_http(false);
@@ -524,7 +526,7 @@ mod tests {
 
     #[tokio::test]
     async fn test_socket_distinguishes_unknown_hosts_from_missing_file_descriptors() {
-        // The name is longer than any valid host name, so no resolver is contacted.
+        // The name is longer than any valid host name, so the resolver sends no query.
         let name = "a".repeat(300);
         let (direct, proxy) = (format!("http://{name}"), format!("http://{name}:3128"));
         let through: Uri = proxy.parse().unwrap();

@@ -1,4 +1,5 @@
-//! Connections to clusters with HTTP/1.1 only: one request at a time on each connection. Idle connections are kept.
+//! Connections to clusters that support only HTTP/1.1: one request at a time on each connection. Idle connections are
+//! kept.
 //!
 //! Each request in flight occupies a connection, and a watch occupies it for its whole duration.
 //! [`crate::ClientTuning::max_http1_requests`] limits short requests and long-running requests separately, so that
@@ -13,7 +14,7 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::Body;
 
-/// Maximal number of idle connections. More idle connections remain only after a burst.
+/// Maximal number of idle connections. 64: more connections are idle only after a burst of requests.
 const MAX_IDLE: usize = 64;
 
 #[derive(Debug)]
@@ -38,17 +39,17 @@ pub(crate) struct Checkout {
     sender: Option<SendRequest<Body>>,
     version: u64,
     runtime: runtime::Id,
-    /// Permit for the request; `None` for a connection that was opened without a request.
+    /// Permit for the request. `None` if the connection was opened before any request used it.
     permit: Option<Permit>,
     home: Arc<IdleConnections>,
 }
 
 impl IdleConnections {
-    /// Takes an open idle connection with credentials of this version. Prefers connections of this runtime, then the
-    /// last used connection.
+    /// Takes an idle connection with credentials of this version. Prefers connections of this runtime, and among these
+    /// the last used connection.
     pub(crate) fn reuse_connection(self: &Arc<Self>, version: u64, here: runtime::Id) -> Option<Checkout> {
         let mut idle = self.idle.lock();
-        // Connections with older credentials are closed. Connections with newer credentials belong to other requests.
+        // Connections with older credentials are closed. Connections with newer credentials stay for other requests.
         idle.retain(|idle| idle.version >= version && !idle.sender.is_closed());
         let last_of = |wanted: &dyn Fn(&IdleConnection) -> bool| {
             idle.iter().rposition(|idle| idle.version == version && wanted(idle))

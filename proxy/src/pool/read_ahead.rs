@@ -12,14 +12,15 @@ use tokio_util::io::poll_read_buf;
 
 use crate::pool::read_through::{ReadThrough, Reading};
 
-/// Size of one read in bytes. 64 KiB, four full TLS records. With larger reads, the cost of copying and decryption
-/// exceeds that of the system calls.
+/// Size of one read in bytes. 64 KiB, four full TLS records. With larger reads, copying and decryption cost more than
+/// the system calls do.
 const AT_ONCE_BYTES: usize = 64 << 10;
 
-/// Reads ahead from a byte stream. A stream without data has no buffer, because there are thousands of connections.
+/// Reads ahead from a byte stream. While no data is waiting, the stream has no buffer, because there are thousands of
+/// connections.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// Data that was read from the socket and not requested yet.
+    /// Data that was read from the socket before rustls requested it.
     read_buffer: BytesMut,
 }
 

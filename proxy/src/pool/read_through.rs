@@ -1,4 +1,4 @@
-//! A byte stream with a replaced read function. Writes are unchanged.
+//! A byte stream whose reads go through a replaced read function. Writes are unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A replacement of a stream's read function.
+/// Replaces the read function of a byte stream.
 pub(crate) trait Reading<S>: Unpin {
     /// Like [`AsyncRead::poll_read`], with the inner stream as an argument.
     fn poll_read(

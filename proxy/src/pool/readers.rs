@@ -17,22 +17,23 @@ use tokio::time::Instant;
 use crate::peer::Peer;
 use crate::pool::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, SharedDial, Slot, StreamPermit};
 
-/// Maximal number of requests on one connection, which all break if the client leaves one unread. 16: a dashboard
-/// follows about as many logs at once.
+/// Maximal number of requests on one connection. If the client does not read one of the responses, all requests on the
+/// connection may break. 16: a dashboard follows about as many logs at once.
 pub(crate) const STREAMS: usize = 16;
 
-/// Ratio of these connections to the connections for Tributary's own requests: 96 to 32. With 16 requests each, they
-/// carry as many requests as 24 connections with 64 requests each. Below the maximum, no two clients share a
-/// connection. A client with more than a dozen streams has several connections.
+/// Ratio of these connections to the connections for Tributary's own requests. 3: 96 instead of 32 connections. With 16
+/// requests each, they carry as many requests as 24 connections with 64 requests each. Below the maximum, no two
+/// clients share a connection. A client with more than a dozen streams has several connections.
 pub(crate) const CONNECTIONS_FOR_EACH: usize = 3;
 
-/// Reader of a response: the client's connection. `None` for all clients without a known connection.
+/// Reader of a response, identified by the client's connection. `None` stands for all clients without a known
+/// connection.
 pub(crate) type Reader = Option<Peer>;
 
 #[derive(Default)]
 pub(crate) struct Readers {
     by_reader: Mutex<HashMap<Reader, Arc<Connections>>>,
-    /// Result of the connection attempt that started last, of those that have ended.
+    /// Result of a connection attempt. Of all ended attempts, the attempt with the latest start counts.
     last_dial: Mutex<Option<LastDial>>,
 }
 
@@ -60,8 +61,10 @@ impl Readers {
 
     /// Takes over an idle connection of another reader, with credentials of this version and driven by this runtime.
     /// All responses on the connection must have been read to the end. So consecutive `kubectl logs` commands, each on
-    /// a new client connection, do not wait for a connection attempt. A connection with unread data has spent a part of
-    /// h2's budget, which h2 returns late or never (`ignore_data` in `proto/streams/recv.rs`).
+    /// a new client connection, do not wait for a connection attempt.
+    ///
+    /// A connection with unread data is not taken over. Unread data has spent a part of h2's budget, which h2 returns
+    /// late or never (`ignore_data` in `proto/streams/recv.rs`).
     pub(crate) fn adopt(&self, reader: Reader, version: u64, here: runtime::Id) -> Option<StreamPermit> {
         let mut by_reader = self.by_reader.lock();
         let reserve =
@@ -75,7 +78,7 @@ impl Readers {
         Some(permit)
     }
 
-    /// Reserves a stream on any reader's connection with the most free streams. Used when the maximal number of
+    /// Reserves a stream on the connection with the most free streams, of any reader. Called when the maximal number of
     /// connections is reached.
     pub(crate) fn borrow(&self, version: u64) -> Option<StreamPermit> {
         let by_reader = self.by_reader.lock();
@@ -98,7 +101,7 @@ impl Readers {
         self.by_reader.lock().values().find_map(|of| of.dial_under_way(version))
     }
 
-    /// Closes an idle connection. Returns whether there was one.
+    /// Closes one idle connection. Returns whether an idle connection existed.
     pub(crate) fn close_idle(&self) -> bool {
         let mut by_reader = self.by_reader.lock();
         let Some((of, id)) = by_reader.iter().find_map(|(of, connections)| Some((*of, connections.idle()?))) else {
@@ -122,8 +125,8 @@ impl Readers {
         forget_without(&mut self.by_reader.lock(), reader);
     }
 
-    /// Returns whether a recent connection attempt has failed. Otherwise each client would start an attempt, and each
-    /// failure would make the member unreachable.
+    /// Returns whether a recent connection attempt of any reader has failed. If so, no new attempt is started.
+    /// Otherwise each client would start an attempt, and each failure would make the member unreachable.
     pub(crate) fn has_just_failed(&self) -> bool {
         let last = *self.last_dial.lock();
         last.is_some_and(|last| !last.is_success && last.begun.elapsed() < PAUSE_AFTER_FAILURE)
@@ -144,7 +147,7 @@ impl Readers {
         });
     }
 
-    /// Returns the number of streams of a connection; `None` without a connection.
+    /// Returns the number of streams that one connection allows. `None` without a connection.
     pub(crate) fn streams_of_one(&self) -> Option<usize> {
         self.by_reader.lock().values().find_map(|of| of.streams_of_one())
     }
@@ -156,7 +159,7 @@ impl Readers {
     }
 }
 
-/// Removes a reader without a connection or a connection attempt.
+/// Removes a reader that has neither a connection nor a connection attempt.
 fn forget_without(by_reader: &mut HashMap<Reader, Arc<Connections>>, reader: Reader) {
     if by_reader.get(&reader).is_some_and(|of| of.is_unused()) {
         by_reader.remove(&reader);

@@ -22,11 +22,11 @@ pub fn received(request: Request<Incoming>) -> Request<Body> {
 
 struct AnswerState {
     incoming: Incoming,
-    /// Whether the end of the body must be the end of the stream.
+    /// Whether the body must end with the end of the stream.
     is_http2: bool,
 }
 
-/// Error: the stream was reset before its end.
+/// Error: the stream of a client's request was reset before the end of the body.
 #[derive(Debug, thiserror::Error)]
 #[error("the client reset the stream before the end of the request's body")]
 struct AnswerCutShort;

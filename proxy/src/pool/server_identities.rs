@@ -24,11 +24,13 @@ pub struct ServerIdentities {
 #[derive(Clone, Debug, Default)]
 struct Addresses {
     all: BTreeSet<ServerAddress>,
-    /// Whether an address has a path. Then a gateway may serve several clusters with its own certificate.
+    /// Whether an address has a path. A server with a path may be a gateway, which uses its own certificate for several
+    /// clusters.
     is_behind_front: bool,
 }
 
-/// Target of requests: server URL and proxy. Behind another proxy, the same address may lead to a different server.
+/// Address of a server: its URL and the proxy to it. The same URL may lead to a different server behind a different
+/// proxy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ServerAddress {
     server: String,
@@ -62,7 +64,7 @@ impl ServerIdentities {
 
     /// Returns whether two members share a server: a common address, or a common certificate of checked handshakes.
     pub fn share_server(&self, other: &Self) -> bool {
-        // The locks are never held at once, so that two concurrent comparisons cannot deadlock.
+        // The two locks are never held at once, so that two concurrent comparisons cannot deadlock.
         let addresses = self.addresses.lock().clone();
         {
             let others = other.addresses.lock();
@@ -106,7 +108,7 @@ mod tests {
             (server_identities(&[a, b], &[]), server_identities(&[b], &[]), true),
             (server_identities(&[a], &[]), server_identities(&[b], &[]), false),
             (server_identities(&[a], &[]), server_identities(&[("http://a:6443", None)], &[]), false),
-            // Behind a proxy, the same address may belong to another network.
+            // Behind a proxy, the same address may belong to another network and so to another server.
             (
                 server_identities(&[a], &[]),
                 server_identities(&[("https://a:6443", Some("http://proxy:1"))], &[]),

@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Number of aborted streams after which a new connection replaces the connection. 128, plus at most 64 open streams of
-/// clients. A kube-apiserver closes a connection at 500 handlers of reset streams. Envoy checks after 500 streams
-/// whether most were reset.
+/// Number of streams that may be aborted on a connection before a new connection replaces it. 128: at most 64 open
+/// streams of clients come in addition. A kube-apiserver closes a connection at 500 handlers of reset streams. Envoy
+/// checks after 500 streams whether most were reset.
 pub(crate) const BROKEN_OFF_MAX: usize = 128;
 
-/// Counters that the connection's task and its requests share.
+/// Counters that a connection's task shares with the requests on the connection.
 #[derive(Debug)]
 pub(crate) struct StreamCounts {
     pub(crate) open: AtomicUsize,
     pub(crate) allowed: AtomicUsize,
-    /// Number of streams that ended before their responses. Most were reset because the client disconnected.
+    /// Number of streams that ended before their responses were complete. Most were reset because the client
+    /// disconnected.
     pub(crate) broken_off: AtomicUsize,
-    /// Set by requests. The task that closes idle connections clears the flag.
+    /// Whether a request has used the connection. Requests set the flag, and the task that closes idle connections
+    /// clears it.
     pub(crate) used: AtomicBool,
 }
 
@@ -30,7 +32,7 @@ impl StreamCounts {
     }
 
     /// Returns whether so many streams were reset that the server may soon close the connection. Such a connection gets
-    /// requests only while all others are full and no new connection exists.
+    /// requests only while all other connections are full and no new connection exists.
     pub(crate) fn have_many_resets(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
     }

@@ -16,8 +16,8 @@ use crate::error::{ConnectError, SharedError};
 use crate::failure_class::FailureClass;
 use crate::target::ServerUrl;
 
-/// Age at which files of the client certificate are read again before a connection attempt. A renewed certificate is
-/// usually on disk long before the old certificate expires.
+/// Minimal time between two reads of the client certificate's files. The files are read again before a connection
+/// attempt. A renewed certificate is usually on disk long before the old certificate expires.
 const FILES_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Protocols that TLS (ALPN) negotiates.
@@ -33,7 +33,7 @@ struct TlsConfigs {
     http1: Arc<ClientConfig>,
     built: Instant,
     certificate: Certificate,
-    /// Version of the credentials in these configurations.
+    /// Version of the credentials in these TLS configurations.
     version: u64,
 }
 
@@ -65,7 +65,7 @@ impl TlsSource {
             problem: "the host, or tls-server-name, is neither a DNS name nor an IP address",
         })?;
         let mut config = config.clone();
-        // If the user had a plugin, kube would run the plugin for each new TLS configuration.
+        // The user is removed, because kube would run the user's plugin for each new TLS configuration.
         config.auth_info = AuthInfo::default();
         let tls_error = |source| ConnectError::Tls { cluster: cluster.clone(), source };
         if config.root_cert.is_none() && !config.accept_invalid_certs {
@@ -91,9 +91,9 @@ impl TlsSource {
         self.server_name.clone()
     }
 
-    /// Returns the TLS configuration for the next connection. Reloads certificates if the credentials have a new
-    /// version, or if the certificates are in files that were read a minute ago. Unreadable files keep their last
-    /// content.
+    /// Returns the TLS configuration for the next connection. Reloads the client certificate if the credentials have a
+    /// new version, or if its files were last read a minute ago. If the files are unreadable, their last content
+    /// remains in use.
     ///
     /// # Errors
     /// The problem with the client certificate. The previous certificate is not used instead.
@@ -180,7 +180,8 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
         Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
             "the server's certificate is not valid yet, or the clock here is wrong"
         }
-        // The error is webpki's own. rustls returns webpki's error without a public type.
+        // This error is webpki's own. rustls returns it without a public type, so only the error's text can be
+        // compared.
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string().contains("CaUsedAsEndEntity") =>
         {
@@ -199,7 +200,7 @@ pub(crate) fn handshake_failure_class(error: &std::io::Error) -> FailureClass {
         Some(Error::InvalidCertificate(_)) => FailureClass::Trust,
         Some(Error::InvalidMessage(_)) => FailureClass::Protocol,
         Some(Error::AlertReceived(alert)) => alert_failure_class(&format!("{ALERT}{alert:?}")),
-        // A connection that ends during the handshake does not prove another protocol.
+        // If the connection ends during the handshake, the server may still speak TLS.
         _ => FailureClass::Network,
     }
 }
@@ -208,7 +209,7 @@ const ALERT: &str = "received fatal alert: ";
 const OTHER: &str = "check the server URL and what lies between";
 
 /// Returns the remedy for a TLS alert in an error text. In TLS 1.3, a server checks the client certificate after the
-/// handshake. So the alert arrives as an HTTP error, and the HTTP/2 library keeps only its text.
+/// handshake. So the alert arrives as an HTTP error, and the HTTP/2 library keeps only the alert's text.
 pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     Some(match alert_name(text)? {
         "CertificateRequired" => {
@@ -222,7 +223,7 @@ pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the class of a TLS alert in an error text.
+/// Returns the class of failure for a TLS alert in an error text.
 pub(crate) fn alert_failure_class(text: &str) -> FailureClass {
     match alert_name(text) {
         Some(
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handshake_failure_class_distinguishes_trust_and_rejection() {
+    fn tls_failure_class_distinguishes_untrusted_servers_from_rejections() {
         use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
         let of = |error| handshake_failure_class(&std::io::Error::new(std::io::ErrorKind::InvalidData, error));
         assert_eq!(of(Error::InvalidCertificate(CertificateError::UnknownIssuer)), FailureClass::Trust);

@@ -29,7 +29,7 @@ use crate::target::ServerUrl;
 
 const PATH: &str = "/api/v1/namespaces/kube-system";
 
-/// Maximal length of a response body, in bytes. 2 MiB, more than etcd's limit of an object.
+/// Maximal length of the response to the uid request, in bytes. 2 MiB, more than etcd's limit of an object.
 const RESPONSE_BYTES_MAX: usize = 2 << 20;
 
 /// Reads the uid of the cluster on each new connection to an endpoint.
@@ -42,7 +42,7 @@ pub(crate) struct UidRequest {
     pub(crate) timeout: Duration,
 }
 
-/// State of a connection after the uid request.
+/// State of a connection after the request for the uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
     Open,
@@ -67,7 +67,7 @@ struct NamespaceMetadata {
 }
 
 impl UidRequest {
-    /// Reads the uid on a new connection. A server without a uid is accepted only if no cluster is expected yet.
+    /// Reads the uid on a new connection. A server that reports no uid is accepted only if no cluster is expected yet.
     ///
     /// # Errors
     /// `AnotherCluster`; `Unauthorized` or `UnknownSender` for a 401; `ClusterUnconfirmed` for a missing uid if a
@@ -96,7 +96,7 @@ impl UidRequest {
             Err(_) => format!("no answer within {:?}", self.timeout),
         };
         self.unconfirmed(problem, false)?;
-        // Over HTTP/1.1, the unfinished response still occupies the connection.
+        // The response to the uid request may be unfinished. Over HTTP/1.1, it then still occupies the connection.
         Ok(if is_http1 { ConnectionState::Closed } else { ConnectionState::Open })
     }
 
@@ -117,7 +117,7 @@ impl UidRequest {
     ) -> Result<ConnectionState, ForwardError> {
         match answer.status {
             StatusCode::OK => self.compare(answer),
-            // A kube-apiserver may close the connection of an unauthenticated client.
+            // A kube-apiserver may close the connection after a 401, so the connection is not used.
             StatusCode::UNAUTHORIZED => Err(self.rejected(credentials).await),
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 self.known.record_withheld();
@@ -158,7 +158,7 @@ impl UidRequest {
         ForwardError::ClusterUnconfirmed { cluster, address, problem, is_answered: false }
     }
 
-    /// Refuses a connection without a reported uid, if a cluster is expected.
+    /// Refuses a connection whose server reported no uid, if a cluster is expected.
     fn unconfirmed(&self, problem: String, is_answered: bool) -> Result<(), ForwardError> {
         if self.known.is_open_to_any() {
             return Ok(());
@@ -262,7 +262,7 @@ async fn drive<T, E: Into<BoxError>>(
     let (mut asked, mut connection) = (pin!(asked), pin!(connection));
     poll_fn(|cx| {
         let ended = connection.as_mut().poll(cx);
-        // Bytes that arrived before the end of the connection are still readable.
+        // The result is read first, because bytes that arrived before the end of the connection are still readable.
         match (asked.as_mut().poll(cx), ended) {
             (Poll::Ready(result), ended) => {
                 let end = if ended.is_ready() { ConnectionEnd::Yes } else { ConnectionEnd::No };

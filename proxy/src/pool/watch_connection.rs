@@ -47,8 +47,8 @@ pub(crate) fn windows() -> Windows {
 /// only their bytes are kept.
 const FRAMES_BUDGET: usize = usize::MAX / 2;
 
-/// Number of reset streams that h2 remembers while data for them may arrive. About as many as the clients of a
-/// connection abandon in one round trip.
+/// Number of reset streams that h2 remembers, because data for them may still arrive. 256: about as many as the clients
+/// of a connection abandon in one round trip.
 const RESET_STREAMS: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -62,10 +62,10 @@ pub(crate) struct Setup {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
-    /// No bytes arrived within the time limit after a ping.
+    /// No bytes arrived within the time limit of a ping.
     #[error("keep-alive timed out")]
     Silent,
-    /// HTTP/2 failed with this error.
+    /// The HTTP/2 connection failed with this error.
     #[error(transparent)]
     Broke(h2::Error),
 }
@@ -75,7 +75,7 @@ type KeepAlive = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A connection for watches. Polling makes progress; ready after the end of the connection.
 pub(crate) struct WatchConnection {
     connection: Connection<ReadThrough<BoxIo, YieldingReads>, Bytes>,
-    /// Resolves when the member is silent.
+    /// Resolves when the member is silent: no bytes arrived after a ping.
     keep_alive: KeepAlive,
     waker: Arc<AtomicWaker>,
 }
@@ -99,9 +99,9 @@ impl Future for WatchConnection {
     }
 }
 
-/// Sends requests on a connection. After the sender is dropped, the connection closes with its last request.
+/// Sends requests on a connection. After the sender is dropped, the connection closes when its last request ends.
 pub(crate) struct WatchSender {
-    // Dropped first, because the woken connection checks whether a sender exists.
+    // Dropped before the field that wakes the connection: the woken connection checks whether a sender still exists.
     requests: Mutex<SendRequest<Bytes>>,
     starter: Starter,
     wake: WakeOnDrop,
@@ -135,10 +135,10 @@ impl WatchSender {
     /// Sends a request without a body. Dropping the returned value, or the response body, abandons the request.
     ///
     /// # Errors
-    /// The request was not sent.
+    /// h2 did not accept the request, so it was not sent.
     pub(crate) fn send(&self, request: Request<()>, asked: WatchResources) -> Result<PendingResponse, h2::Error> {
-        // A clone for each request. While the last request of a clone waits for a free stream, h2 sends nothing more
-        // from this clone.
+        // Each request uses a separate clone of the sender. While the last request of a clone waits for a free stream,
+        // h2 sends nothing more from this clone.
         let mut requests = self.requests.lock().clone();
         let answer = match requests.send_request(request, true) {
             Ok((answer, _)) => answer,
@@ -175,7 +175,8 @@ pub(crate) async fn start(
         .initial_connection_window_size(windows.connection)
         .data_frame_budget(FRAMES_BUDGET)
         .max_concurrent_reset_streams(RESET_STREAMS)
-        // Data for older reset streams is not a fault of the connection.
+        // h2's limit of such reset streams is switched off, because data for older reset streams is not a fault of the
+        // connection.
         .max_local_error_reset_streams(None);
     let (requests, mut connection) = builder.handshake(YieldingReads::wrap(stream, heard.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
@@ -189,7 +190,7 @@ pub(crate) async fn start(
     Ok((sender, ConnectionTask::new(WatchConnection { connection, keep_alive, waker }, starter)))
 }
 
-/// Pings a server that sends no data. Returns if no bytes arrive after a ping.
+/// Pings a server that has sent no data for the keep-alive interval. Returns when no bytes arrive after a ping.
 async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
     loop {
         heard.store(false, Ordering::Relaxed);
@@ -201,9 +202,10 @@ async fn silence(mut pings: PingPong, heard: Arc<AtomicBool>, setup: Setup) {
         loop {
             match timeout(setup.keep_alive_timeout, pong.as_mut()).await {
                 Ok(Ok(_)) => break,
-                // The connection itself reports the cause.
+                // The ping failed with the connection. The connection itself reports the cause.
                 Ok(Err(_)) => return std::future::pending().await,
-                // On a slow network, the response to the ping waits behind other data.
+                // Other bytes arrived before the response to the ping. On a slow network, the response waits behind
+                // other data.
                 Err(_) if heard.swap(false, Ordering::Relaxed) => {}
                 Err(_) => return,
             }

@@ -1,8 +1,8 @@
 //! One watch on a shared connection.
 //!
 //! Received data is taken out of the HTTP/2 stream at once, and stored for the client as plain bytes. The stream's
-//! window is extended only by data that the client has read. So a client that does not read occupies at most one
-//! window, and only its own watch waits.
+//! window is extended only when the client has read data. So a client that does not read occupies at most one window,
+//! and only its own watch waits.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -24,9 +24,9 @@ use crate::pool::stream_counts::SentStream;
 /// Resources of a watch, and the minimal age of its stream before a reset.
 pub(crate) struct WatchResources {
     pub(crate) sent: SentStream,
-    /// Permits, which are freed after the stream has ended and the client has finished reading.
+    /// Permits that are freed when the stream has ended and the client has finished reading.
     pub(crate) permit: RequestPermit,
-    /// Age below which a stream is not reset, because proxies count early resets and close the connection.
+    /// Minimal age of a stream at its reset, because proxies count early resets and close the connection.
     pub(crate) abandoned_read_time: Duration,
 }
 
@@ -44,14 +44,14 @@ pub(crate) async fn follow(
         answered = &mut answer => answered,
         () = told.closed() => match timeout_at(reset_from, &mut answer).await {
             Ok(answered) => answered,
-            // The watch is abandoned before the response head. The member may still be processing the request.
+            // The client abandoned the watch before the response head. The member may still be processing the request.
             Err(_) => {
                 drop(answer);
                 return drop((sent, permit));
             }
         },
     };
-    // The stream ends before it is counted as free.
+    // The stream must end before it is counted as free.
     drop(answer);
     sent.complete();
     match answered {
@@ -61,7 +61,7 @@ pub(crate) async fn follow(
             let buffer = Arc::new(WatchBuffer::from_stream(&mut stream));
             let body = WatchBody { buffer: buffer.clone() };
             let _end = EndOnDrop(buffer.clone());
-            // If the client has disconnected, the body is dropped here, which abandons the watch.
+            // If the client has disconnected, nobody receives the body. It is dropped here, which abandons the watch.
             drop(told.send(Ok(Response::from_parts(head, body))));
             if poll_fn(|cx| buffer.poll_follow(&mut stream, cx)).await == FollowOutcome::GivenUp {
                 // The window is not extended, so at most one window of data arrives.
@@ -73,7 +73,7 @@ pub(crate) async fn follow(
     drop(permit);
 }
 
-/// Ends the body when dropped, so that the reader gets an error if the connection's task is dropped.
+/// Marks the end of the body when dropped. So the reader gets an error if the connection's task is dropped.
 struct EndOnDrop(Arc<WatchBuffer>);
 
 impl Drop for EndOnDrop {
@@ -94,10 +94,10 @@ struct WatchBuffer(Mutex<StreamState>);
 
 #[derive(Default)]
 struct StreamState {
-    /// At most the stream's window.
+    /// Received data that the client has not read; at most as long as the stream's window.
     bytes: BytesMut,
     trailers: Option<HeaderMap>,
-    /// The result at the end of the stream.
+    /// The result of the stream, set at its end: success or an error.
     end: Option<Result<(), h2::Error>>,
     /// Flow control of the stream, which keeps the stream open. `None` after the client has dropped the body.
     flow: Option<FlowControl>,
@@ -172,7 +172,8 @@ impl HttpBody for WatchBody {
         if !state.bytes.is_empty() {
             // Moves the buffer out of the state, so that consumed data takes no memory.
             let bytes = std::mem::take(&mut state.bytes).freeze();
-            // An error after the end of the stream is ignored, because the end itself is reported.
+            // A failed extension of the window is ignored. The stream has ended then, and its end is reported
+            // separately.
             let _ended = state.flow.as_mut().map(|flow| flow.release_capacity(bytes.len()));
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }

@@ -1,7 +1,7 @@
 //! Limits the bytes that are read from a connection at a time, so that they are processed before the next read.
 //!
-//! h2 reads as long as a socket has data. With a fast server, one poll could read the windows of all streams. A frame
-//! of one byte takes hundreds of bytes of memory until its stream is read.
+//! h2 reads as long as a socket has data. If the server is fast, one poll could read as many bytes as the windows of
+//! all streams allow. A frame of one byte takes hundreds of bytes of memory until its stream is read.
 
 use std::io;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::pool::read_through::{ReadThrough, Reading};
 
-/// Maximal number of bytes between two pauses. 64 KiB, one read of the socket. As frames of one byte (ten with the
-/// frame header), these are 6,500 frames with less than 2 MiB of memory.
+/// Maximal number of bytes that are read between two pauses. 64 KiB, one read of the socket. A frame of one byte has
+/// ten bytes with its header. So 64 KiB contain at most 6,500 frames, which take less than 2 MiB of memory.
 pub(crate) const YIELD_BYTES: usize = 64 << 10;
 
-/// Pauses after [`YIELD_BYTES`]: returns `Pending` once, and wakes the reader.
+/// A read function that pauses after [`YIELD_BYTES`]: it returns `Pending` once, and wakes the reader.
 pub(crate) struct YieldingReads {
     /// Number of bytes since the last pause.
     taken: usize,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn reader_yields_to_other_tasks_after_64_kib() {
+    async fn connection_read_yields_to_other_tasks_after_64_kib() {
         let (near, mut far) = tokio::io::duplex(4 * YIELD_BYTES);
         far.write_all(&vec![7; 3 * YIELD_BYTES]).await.unwrap();
         let heard = Arc::new(AtomicBool::new(false));

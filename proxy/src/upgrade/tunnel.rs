@@ -1,4 +1,4 @@
-//! Copies the bytes of an upgraded connection in both directions, and reports which connection broke.
+//! Copies the bytes of an upgraded connection in both directions, and reports whether the member's connection broke.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::endpoints::endpoint::Endpoint;
 /// Buffer size of each direction, in bytes. Larger buffers gain little for bulk transfers such as `kubectl cp`.
 const BUFFER: usize = 32 << 10;
 
-/// Copies in both directions until both connections have ended or one breaks. Returns the cause if the member's
+/// Copies bytes in both directions until both connections have ended or one breaks. Returns the cause if the member's
 /// connection broke. A disconnected client is not a fault of the member.
 pub(crate) async fn copy_both_ways(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<Endpoint>) -> Option<String> {
     // The client's future resolves after the 101 was written, or fails if the client has disconnected.
@@ -39,7 +39,8 @@ pub(crate) async fn copy_both_ways(client: OnUpgrade, member: OnUpgrade, endpoin
 struct MemberSide<S> {
     stream: S,
     endpoint: Arc<Endpoint>,
-    /// Whether the last read was pending; see [`MemberBody`](crate::forward::member_body::MemberBody).
+    /// Whether the last read was pending, so that the next bytes are new; see
+    /// [`MemberBody`](crate::forward::member_body::MemberBody).
     is_waiting: bool,
     broken: Option<String>,
 }

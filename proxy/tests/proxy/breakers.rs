@@ -22,7 +22,7 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client_with};
 use crate::member::{self, Member, Options, SOON, Seen, SendRequest, eventually, full, get, text};
 
-/// A client of one endpoint that can refuse connections, with a counter of connection attempts.
+/// A client of one endpoint. The test can make the endpoint refuse connections, and counts the connection attempts.
 struct Scene {
     client: ClusterClient,
     dials: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ impl Scene {
         Self::failing(breaker, "http://member.example", || BoxError::from("connection refused")).await
     }
 
-    /// Like [`new`](Self::new), with this URL. All connection attempts fail with `failure`.
+    /// Like [`new`](Self::new), for the endpoint with this URL. All connection attempts fail with the error `failure`.
     async fn failing(breaker: BreakerTuning, url: &str, failure: fn() -> BoxError) -> Self {
         let (dials, refuses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
         let (counted, refusing) = (dials.clone(), refuses.clone());
@@ -42,7 +42,7 @@ impl Scene {
             counted.fetch_add(1, Ordering::SeqCst);
             let refused = refusing.load(Ordering::SeqCst);
             async move {
-                // The attempt takes some time, so that concurrent requests share it.
+                // The connection attempt takes some time, so that concurrent requests share the attempt.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 if refused {
                     return Err(failure());
@@ -91,7 +91,7 @@ fn three_failures() -> BreakerTuning {
 }
 
 #[tokio::test(start_paused = true)]
-async fn open_breaker_stops_connection_attempts_until_a_trial_request() {
+async fn open_circuit_breaker_stops_connection_attempts_until_a_trial_request() {
     let scene = Scene::new(three_failures()).await;
     for failures in 1..=3 {
         assert_eq!(scene.ask().await.unwrap_err().status_code(), StatusCode::SERVICE_UNAVAILABLE);
@@ -118,16 +118,17 @@ async fn open_breaker_stops_connection_attempts_until_a_trial_request() {
     assert_eq!((scene.openings(), scene.client.endpoints()[0].left_out.clone()), (1, None));
 }
 
-/// If this machine lacks free ports or file descriptors, requests to a healthy member must continue.
+/// If this machine lacks free ports or file descriptors, clients' requests to a healthy member must not be blocked by a
+/// circuit breaker.
 #[tokio::test(start_paused = true)]
-async fn lack_of_local_resources_opens_no_circuit_breaker() {
+async fn resource_shortage_of_this_machine_opens_no_circuit_breaker() {
     type Failure = fn() -> BoxError;
     let failures: [(Failure, [&str; 2]); 2] = [
         (
             || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into(),
             ["this machine has no free local port for it", "net.ipv4.ip_local_port_range"],
         ),
-        // The error EMFILE of Linux.
+        // The error EMFILE of Linux: too many open files.
         (
             || std::io::Error::from_raw_os_error(24).into(),
             ["this process has as many files open as it may", "ulimit -n"],
@@ -151,10 +152,10 @@ async fn lack_of_local_resources_opens_no_circuit_breaker() {
     }
 }
 
-/// Linux reports the same error if this machine has no source address for the member's address, for example without
-/// IPv6.
+/// Linux reports the error of missing local ports also if this machine has no source address for the member's address,
+/// for example without IPv6.
 #[tokio::test(start_paused = true)]
-async fn address_without_a_local_route_counts_as_a_failure() {
+async fn missing_source_address_counts_as_a_failure_of_the_endpoint() {
     // A link-local address without an interface name is unreachable from every machine.
     let failure: fn() -> BoxError = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into();
     let scene = Scene::failing(three_failures(), "http://[fe80::1]", failure).await;
@@ -171,7 +172,7 @@ async fn address_without_a_local_route_counts_as_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_requests_pass_an_open_breaker_and_their_success_closes_it() {
+async fn tributarys_own_request_passes_and_closes_an_open_circuit_breaker() {
     let scene = Scene::new(three_failures()).await;
     let transport = scene.client.transport();
     for _ in 0..5 {
@@ -200,7 +201,7 @@ async fn cancelled_trial_request_is_followed_by_a_new_trial() {
 }
 
 #[tokio::test]
-async fn refusal_names_each_endpoint_if_all_breakers_are_open() {
+async fn error_names_each_endpoint_if_all_circuit_breakers_are_open() {
     let member = Member::echo().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     for gate in &mut gates {
@@ -280,9 +281,10 @@ async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body:
     text(StatusCode::OK, seen.uri.path().to_owned())
 }
 
-/// While a circuit breaker is open, the endpoint gets only trial requests. A trial request may never be answered.
+/// While a circuit breaker is open, the endpoint gets only trial requests. A trial request may stay unanswered for
+/// ever.
 #[tokio::test]
-async fn unanswered_trial_request_blocks_for_one_interval_only() {
+async fn unanswered_trial_request_delays_the_next_trial_by_one_interval() {
     let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
     let mut gate = Gate::to(&member).await;
     let mut config = member.config();

@@ -125,7 +125,7 @@ async fn rejected_static_token_is_reported_as_a_configuration_error() {
     let fields = "users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster";
     assert!(error.to_string().ends_with(&format!("(401 Unauthorized); renew {fields}")), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
-    // The member rejects these requests before it forwards them to a workload or kubelet.
+    // The member itself rejects the credentials of these requests, although a workload or kubelet would answer them.
     for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {
         let error = client.send_request(get(path), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
@@ -139,7 +139,8 @@ pub(crate) const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","m
 /// `registry/generic/rest`).
 const KUBELET_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server has asked for the client to provide credentials ( pods/log p)","reason":"Unauthorized","details":{"name":"p","kind":"pods/log"},"code":401}"#;
 
-/// Returns the 401 body of the kubelet, workload or aggregated API server behind the member, by path.
+/// Returns the body of the 401 response that the server behind the member sends for this path: a kubelet, a workload or
+/// an aggregated API server.
 fn said_behind(path: &str) -> &'static str {
     match path {
         _ if path.ends_with("/log") => KUBELET_401,
@@ -281,7 +282,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     let member = Member::start(Options::default(), move |seen, _| {
         let file = file.clone();
         async move {
-            // The member accepts Tributary's own requests, which may arrive before the replacement of the token.
+            // Some of Tributary's own requests may arrive before the replacement of the token. The member accepts them.
             if seen.all("authorization") == ["Bearer new"] || !seen.uri.path().starts_with("/api/v1/") {
                 return text(StatusCode::OK, "welcome".to_owned());
             }
@@ -296,7 +297,8 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     let client = member::connect(config.clone(), tuning.clone()).await;
     let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    // The proxy does not retry a request with a body. The client gets no 401, because its own credentials are valid.
+    // The proxy does not retry a request with a body. The client gets 503 instead of the 401, because the client's own
+    // credentials are valid.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config.clone(), tuning.clone()).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
@@ -305,7 +307,7 @@ async fn request_with_a_replaced_token_is_resent_if_that_is_safe() {
     assert!(matches!(error, ForwardError::UnknownSender { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(client.reachability().borrow().is_reachable());
-    // An exec request gets 503 for the same reason.
+    // An exec request gets 503 for the same reason: the client's own credentials are valid.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
     assert_eq!(client.send_request(get("/version"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
@@ -338,7 +340,7 @@ async fn workload_401_reaches_the_client_after_a_token_replacement() {
     let refused = client.send_request(post, RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 1));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
-    // A read may be retried. The client gets the second 401.
+    // A read is retried once. The client gets the 401 of the retry.
     let refused = client.send_request(get(path), RequestIdentity::Member).await.unwrap();
     assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 3));
     assert_eq!(member::read(refused).await, KUBERNETES_401);
@@ -422,14 +424,14 @@ async fn member_that_rejects_half_of_the_requests_gets_few_retries() {
         }
     }
     assert!(for_now > 0);
-    // Half of the retry budget: a tenth of the requests, and 10 more (`retry_budget.rs`). Retries count as requests.
-    // Without the budget there would be 150 retries.
+    // The budget for retries after a 401 is half of the retry budget: a tenth of the requests, and 10 more
+    // (`retry_budget.rs`). Retries count as requests. Without the budget there would be 150 retries.
     let again = requests.load(Ordering::SeqCst) - 300;
     assert!((1..=50).contains(&again), "{again} of 300 were sent again");
 }
 
-/// kube-apiserver authenticates before all other steps: for custom resources, reviews, discovery and logs. So does an
-/// aggregated API server that does not trust the cluster.
+/// kube-apiserver authenticates a request before all other steps, also for custom resources, reviews, discovery and
+/// logs. An aggregated API server that does not trust the cluster does the same.
 #[tokio::test]
 async fn api_server_401_never_reaches_the_client_whatever_the_request() {
     let rejections = Arc::new(AtomicU16::new(0));
@@ -496,7 +498,7 @@ echo "{\"kind\":\"ExecCredential\",\"apiVersion\":\"client.authentication.k8s.io
 #[tokio::test]
 async fn expiring_plugin_tokens_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    // `date` truncates fractions of a second. Credentials that have expired when the plugin returns are an error.
+    // `date` truncates fractions of a second. If credentials have expired when the plugin returns, the request fails.
     let script = r#"at=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
 echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":\"token-$n\",\"expirationTimestamp\":\"$at\"}}""#;
     let exec = plugin(folder.path(), script);
@@ -513,7 +515,7 @@ echo "{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":{\"token\":
 }
 
 #[tokio::test]
-async fn failing_plugin_error_has_the_cause_and_plugin_pauses() {
+async fn failing_plugin_pauses_and_its_error_contains_the_cause() {
     let folder = tempfile::tempdir().unwrap();
     let script = "echo 'not signed in: token=abcdef' >&2; echo secret-output; exit 3";
     let exec = plugin(folder.path(), script);
@@ -609,7 +611,7 @@ async fn renewed_client_certificate_of_a_plugin_replaces_the_connections() {
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[0].der));
     client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member.last().certificate.as_deref(), Some(&*leaves[1].der));
-    // One connection is for the check whether the 401 concerns Tributary's credentials.
+    // One of the three connections is for the check whether the member rejects Tributary's credentials.
     assert_eq!((runs(&exec), member.connections()), (2, 3));
 }
 

@@ -12,7 +12,7 @@ use tributary_proxy::{
 use crate::endpoints::{Gate, client};
 use crate::member::{Body, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
-/// A member whose watches stay open. The response to a short request is its path.
+/// A member whose watches stay open. It answers any other request with the request's path.
 async fn watchable() -> Member {
     Member::start(Options::default(), |seen, _| async move {
         if !seen.uri.query().is_some_and(|query| query.contains("watch")) {
@@ -26,7 +26,7 @@ async fn watchable() -> Member {
     .await
 }
 
-/// Sets the client's endpoints to these addresses of the member.
+/// Replaces the client's endpoints by the addresses of these gates to the member.
 async fn move_to(client: &ClusterClient, member: &Member, gates: &[&Gate]) -> bool {
     let mut config = member.config();
     config.cluster_url = gates[0].url();
@@ -65,7 +65,7 @@ async fn removed_endpoint_finishes_its_requests_and_gets_no_new_requests() {
     assert_eq!(format!("https://{}/", leaving[0].address), gates[0].url().to_string());
     assert_eq!(leaving[0].left_out.as_ref().unwrap().reason, LeftOutReason::Drain);
     let sent_before = leaving[0].requests;
-    // Among 80 requests, the new endpoint gets some requests in spite of its slow start.
+    // The new endpoint gets some of the 80 requests in spite of its slow start.
     for _ in 0..40 {
         assert_eq!(read(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
         let post = Request::post("/api").body(full("{}")).unwrap();
@@ -76,7 +76,7 @@ async fn removed_endpoint_finishes_its_requests_and_gets_no_new_requests() {
     let new = member.seen().iter().filter(is_at_new).count();
     assert!((1..=60).contains(&new), "{new} of 80");
     assert_eq!(client.leaving_endpoints()[0].requests, sent_before, "nothing new");
-    // Both watches continue. The watch at the remaining endpoint keeps its connection.
+    // Both watches continue. The watch at the endpoint that remains keeps its connection.
     assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
     assert_eq!(client.renewals(), renewals);
     eventually("it is asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
@@ -108,7 +108,7 @@ async fn answers_of_a_removed_endpoint_do_not_make_the_member_reachable() {
     ask("/a").await.unwrap().unwrap();
     let last = ask("/abc");
     eventually("it is under way", || member.seen().len() == 2).await;
-    // The client has detected the loss of the remaining endpoint.
+    // The client has detected that the remaining endpoint is unreachable.
     for _ in 0..2 {
         ask("/a").await.unwrap().unwrap();
     }
@@ -152,7 +152,7 @@ async fn waiting_request_avoids_an_endpoint_removed_during_the_wait() {
 }
 
 #[tokio::test]
-async fn added_endpoint_has_slow_start_and_single_endpoint_gets_all() {
+async fn added_endpoint_has_slow_start_and_a_removed_endpoint_gets_nothing() {
     let member = watchable().await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
@@ -162,7 +162,8 @@ async fn added_endpoint_has_slow_start_and_single_endpoint_gets_all() {
     }
     assert_eq!(client.endpoints()[0].requests, 5);
     assert!(move_to(&client, &member, &[&gates[0], &gates[1]]).await);
-    // In slow start, at least seven of seventy requests compare the endpoint with another (`slow_start.rs`).
+    // In slow start, for at least seven of seventy requests the client compares the endpoint with another endpoint
+    // (`slow_start.rs`).
     for _ in 0..70 {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
     }
@@ -314,8 +315,8 @@ async fn request_waiting_for_a_drained_endpoint_uses_another_endpoint() {
     assert_eq!(member.last().uri.authority(), gate.url().authority());
 }
 
-/// A graceful shutdown in two steps (RFC 9113 §6.8): new requests use another connection, and requests in flight end on
-/// the old connection.
+/// A graceful shutdown with two GOAWAY frames (RFC 9113 §6.8): new requests use another connection, and requests in
+/// flight end on the old connection.
 #[tokio::test]
 async fn requests_in_flight_end_normally_after_goaway() {
     let (sender, release) = tokio::sync::watch::channel(false);

@@ -20,11 +20,11 @@ use tributary_proxy::{
 
 use crate::member::{self, Member, Options, Port, SOON, Seen, SendRequest, channel, eventually, full, get, read, text};
 
-/// An endpoint address that forwards connections to a member while the gate is open.
+/// An endpoint address. While the gate is open, it forwards connections to a member.
 pub(crate) struct Gate {
     port: Port,
     to: SocketAddr,
-    /// Delay of a connection. Depends on the connection's number (from 0) and the client's first bytes.
+    /// Returns the delay of a connection from the connection's number (from 0) and the client's first bytes.
     delay: Option<Delay>,
     task: Option<JoinHandle<()>>,
 }
@@ -134,7 +134,7 @@ async fn requests_are_spread_over_the_endpoints() {
     }
     let outstanding = || client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect::<Vec<_>>();
     assert_eq!(outstanding(), [5, 5]);
-    // All watches of one endpoint end. New watches go to this endpoint.
+    // All watches of one endpoint end, so that endpoint has no watches. New watches go to this endpoint.
     let mut ended = false;
     watches.retain(|_| {
         ended = !ended;
@@ -178,7 +178,7 @@ async fn unreachable_endpoint_gets_no_requests_until_its_recovery() {
     assert!((1..=40).contains(&first), "{first} of 70");
 }
 
-/// Discovery sends such requests to one endpoint, to read each server's configuration.
+/// Discovery sends such requests, each to one endpoint, to read facts that differ between servers.
 #[tokio::test]
 async fn request_to_one_unreachable_endpoint_does_not_blame_the_member() {
     let member = busy_member().await;
@@ -233,7 +233,7 @@ async fn lost_endpoint_under_load_breaks_only_writes_and_watches() {
     for write in writes {
         match write.await.unwrap() {
             Ok(response) => assert_eq!(response.status(), StatusCode::OK),
-            // The member may have processed the write, so the proxy must not retry.
+            // The member may have processed a write before its connection broke, so the proxy must not retry the write.
             Err(error) => {
                 assert!(matches!(error, ForwardError::Send { sent: tributary_proxy::Sent::Maybe, .. }), "{error}");
                 broken += 1;
@@ -241,7 +241,7 @@ async fn lost_endpoint_under_load_breaks_only_writes_and_watches() {
         }
     }
     assert_eq!(broken, 20, "the writes of the endpoint that was cut");
-    // One watch has ended. A new watch goes to the endpoint without a watch.
+    // One watch has ended, so one endpoint has no watch. A new watch goes to this endpoint.
     let ended = futures::future::select_all(watches.iter_mut().map(|watch| watch.frame()));
     let (frame, over, _) = tokio::time::timeout(SOON, ended).await.expect("a watch that is over");
     assert!(frame.unwrap().is_err());
@@ -339,7 +339,7 @@ async fn http1_endpoint_stays_reachable_if_another_connection_succeeds() {
     };
     let mut held = vec![slow(), slow()];
     tokio::time::sleep(Duration::from_millis(500)).await;
-    // The third request also chooses the first endpoint, and gets no connection within a second.
+    // The third request also chooses the first endpoint, and gets no connection from it within a second.
     held.push(slow());
     eventually("all three are being answered", || member.seen().len() == 3).await;
     assert!(!client.endpoints().iter().any(is_lost), "{:?}", client.endpoints());

@@ -1,5 +1,5 @@
-//! Property tests with random faults of a member's connections. The member processes each write at most once and
-//! completely. The client gets no response that contradicts the processing.
+//! Property tests with random faults of a member's connections. The member processes each write at most once, and never
+//! an incomplete body. The client gets no response that contradicts the processing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity, Sent}
 use crate::member::SendRequest;
 use crate::member::channel;
 
-/// Processed requests: the lengths of all received bodies, by the number in the body.
+/// The requests that the member has processed: for each number in a body, the lengths of all bodies with this number.
 type CarriedOut = Arc<Mutex<BTreeMap<usize, Vec<usize>>>>;
 
 /// Accepts requests, and applies a random fault to each request or its connection.
@@ -30,7 +30,7 @@ async fn serve(io: DuplexStream, seed: u64, carried_out: CarriedOut) {
     let Ok(mut connection) = h2::server::handshake(io).await else { return };
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         let carried_out = carried_out.clone();
-        // Most faults end all streams of the connection.
+        // Most random faults end all streams of the connection.
         let fault = random.random_range(0..100);
         let reason = [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR][fault % 3];
         match fault {
@@ -87,7 +87,8 @@ async fn write_is_processed_at_most_once_under_random_faults() {
             let client = client.clone();
             async move {
                 let mut random = StdRng::seed_from_u64(number as u64);
-                // Some bodies are longer than the proxy's retry buffer and longer than a stream's window.
+                // Some bodies are longer than the part that the proxy keeps for a retry, and longer than a stream's
+                // window.
                 let pieces = random.random_range(0..4) * random.random_range(0..12);
                 let (sender, body) = channel();
                 let begin = Bytes::from(format!("{number} "));

@@ -26,7 +26,7 @@ use tributary_proxy::{ClientTuning, ClientUpgrade, ClusterClient, ForwardContext
 /// Time limit of a wait for an event. The limit only ends a test whose event never comes.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A reserved port. The port refuses connections unless a test listens on it. No other process gets the port.
+/// A reserved port, which no other process gets. The port refuses connections unless a test listens on it.
 pub(crate) struct Port {
     address: SocketAddr,
     _socket: TcpSocket,
@@ -35,7 +35,7 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn reserve() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        // Allows tokio's listener, which sets the same option, as a second socket on the port.
+        // With this option, tokio's listener can open a second socket on the port. The listener sets the same option.
         socket.set_reuseaddr(true).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         Self { address: socket.local_addr().unwrap(), _socket: socket }
@@ -324,7 +324,7 @@ pub(crate) fn text(status: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-/// Returns a GET with the request class that the router adds.
+/// Returns a GET request with the request class that the router would add.
 pub(crate) fn get(path: &str) -> Request<Body> {
     let mut request = Request::get(path).body(empty()).unwrap();
     let info = RequestInfo::parse("GET", request.uri().path(), request.uri().query());
@@ -363,7 +363,7 @@ pub(crate) async fn read(response: Response<Body>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// Returns a body with one frame per item of the channel.
+/// Returns the sender of a channel, and a body with one frame for each item of the channel.
 pub(crate) fn channel() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
     let stream = futures::stream::unfold(receiver, |mut receiver| async move {

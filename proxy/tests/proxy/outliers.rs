@@ -1,5 +1,5 @@
-//! Tests of outlier detection. Only an endpoint's own errors eject the endpoint, and a single endpoint is never
-//! ejected.
+//! Tests of outlier detection. Only an endpoint's own errors eject the endpoint, and the only endpoint of a member is
+//! never ejected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ enum Fault {
     Slow,
 }
 
-/// Faults by the authority of the endpoint's URL.
+/// The fault of each endpoint, by the authority of the endpoint's URL.
 type Broken = Arc<Mutex<BTreeMap<String, Fault>>>;
 
-/// A member with two endpoints whose faults the test sets, and the task that probes.
+/// A member with two endpoints, and the task that probes them. The test sets the fault of each endpoint.
 struct Scene {
     member: Member,
     gates: [Gate; 2],
@@ -64,7 +64,7 @@ impl Scene {
         ejected.try_into().unwrap()
     }
 
-    /// Returns the number of requests of [`load`](Self::load) at each endpoint. Tributary's own requests have other
+    /// Returns how many requests of [`load`](Self::load) each endpoint has got. Tributary's own requests have other
     /// paths.
     fn loaded(&self) -> [usize; 2] {
         let seen = self.member.seen();
@@ -105,12 +105,13 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
     };
     match of_request {
         Some(Fault::Errors) => return text(StatusCode::INTERNAL_SERVER_ERROR, "broken".to_owned()),
-        // A panic resets the stream, as a panic in a Go handler does.
+        // A panic resets the stream of the request, as a panic in a Go handler does.
         Some(Fault::BreaksOff) => std::panic::resume_unwind(Box::new(())),
         Some(Fault::Slow) => sleep(Duration::from_secs(1)).await,
         None => {}
     }
-    // A healthy endpoint answers slowly, so that the faulty endpoint has the fewest requests in flight.
+    // The healthy endpoint answers slowly. So the faulty endpoint has the fewest requests in flight, and would attract
+    // the requests.
     if path == "/api/v1/pods" {
         sleep(Duration::from_millis(10)).await;
     }
@@ -121,7 +122,8 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
 async fn endpoint_with_fast_500s_is_ejected_and_recovers_slowly() {
     let scene = Scene::new().await;
     scene.close_connections(0, Fault::Errors);
-    // One of these requests gets the first 500. After 3 s, the faulty endpoint gets almost no requests.
+    // One of these requests gets the first 500. From the end of these 3 s on, the faulty endpoint gets almost no
+    // requests.
     scene.load(Duration::from_secs(3)).await;
     assert_eq!(scene.ejected(), [true, false]);
     let [broken, sound] = scene.load(Duration::from_secs(2)).await;
@@ -144,7 +146,7 @@ async fn errors_of_one_resource_eject_no_endpoint() {
         assert_eq!(scene.ejected(), [false, false]);
     }
     let asked = scene.member.seen().iter().filter(|seen| seen.uri.path() == "/api/v1/namespaces/default").count();
-    // Each endpoint is checked at once, and then once per second.
+    // Tributary checks each endpoint at once, and then once per second.
     assert!((2..=6).contains(&asked), "{asked} questions");
 }
 

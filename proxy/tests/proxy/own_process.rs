@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Runs one test with `command`, which starts the test program with additional arguments.
+/// Runs one test in a separate process. `command` starts the test program, with additional arguments.
 pub(crate) fn run(command: &mut Command, test: &str) {
     let output = command.args(["--exact", test, "--nocapture"]).output().unwrap();
     let [told, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));

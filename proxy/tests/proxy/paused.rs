@@ -1,4 +1,5 @@
-//! Tests under paused time, with endpoints in the test's process. In real time they would take seconds or an hour.
+//! Tests under paused time, with endpoints in the test's process. In real time these tests would take seconds or an
+//! hour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +29,9 @@ pub(crate) const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
 /// Behavior of an endpoint towards new connections.
 #[derive(Clone)]
 pub(crate) enum Takes {
-    /// Accepts HTTP/2 without TLS, without delay.
+    /// Accepts HTTP/2 connections without TLS, without delay.
     Plain,
-    /// Accepts HTTP/1.1 with one request per connection, after a TLS handshake of this duration.
+    /// Accepts HTTP/1.1 connections, with one request per connection, after a TLS handshake of this duration.
     Http1(TlsAcceptor, Duration),
     Refuses,
 }
@@ -67,7 +68,7 @@ async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: 
     client_of(scheme, authority, &Arc::new(Mutex::new(takes)), tuning).await
 }
 
-/// A client of endpoints whose behaviors the test can change between connections.
+/// A client of two endpoints. The test can change the behavior of each endpoint between connections.
 pub(crate) async fn client_of(
     scheme: &str,
     authority: &Authority,
@@ -77,7 +78,7 @@ pub(crate) async fn client_of(
     client_at(ENDPOINTS.map(|host| format!("{scheme}://{host}")), authority, takes, tuning).await
 }
 
-/// Like [`client_of`], with these URLs, whose hosts are [`ENDPOINTS`].
+/// Like [`client_of`], for endpoints with these URLs. Their hosts are [`ENDPOINTS`].
 async fn client_at(
     addresses: [String; 2],
     authority: &Authority,
@@ -188,7 +189,7 @@ async fn endpoint_undrained_within_the_hour_keeps_its_requests() {
     client.set_drained(&EndpointSubset::default());
     sleep(HOUR).await;
     assert_eq!(under_way(&mut watches), 2);
-    // The second drain gets a full hour again.
+    // The second drain lasts a full hour again.
     client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
     sleep(HOUR - Duration::from_secs(2)).await;
     assert_eq!(under_way(&mut watches), 2);
@@ -234,7 +235,7 @@ async fn client_of_one_that_never_switches(path: &str) -> ClusterClient {
     client_at(addresses, &authority, &takes, ClientTuning::default()).await
 }
 
-/// After a 403, kubectl sends each exec twice: with WebSocket and with SPDY.
+/// kubectl sends each exec twice if the first attempt gets a 403: with WebSocket and with SPDY.
 #[tokio::test(start_paused = true)]
 async fn denied_exec_and_proxy_upgrades_are_not_limited() {
     // Rancher's server URL of a cluster has a path, which requests of clients do not contain.

@@ -1,4 +1,4 @@
-//! Tests of credential plugins as processes: concurrent runs, shared runs, and failures.
+//! Tests that run credential plugins as processes: concurrent runs, shared runs, and failures.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
 use crate::credentials::{plugin, quick, runs};
 use crate::member::{self, Member, SendRequest, get};
 
-/// Script of a plugin with a token that never expires.
+/// Script of a plugin that returns a token without expiry.
 pub(crate) const TOKEN: &str = r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'"#;
 
-/// A client of the member with a plugin. Clients with equal tuning share plugins.
+/// A client of the member with a credential plugin. Clients with the same tuning share one run of equal plugins.
 async fn client(member: &Member, exec: &ExecConfig, tuning: &ClientTuning) -> ClusterClient {
     let mut config = member.config();
     config.auth_info.exec = Some(exec.clone());
@@ -66,7 +66,7 @@ async fn users_of_one_plugin_share_its_run() {
         answer.unwrap();
     }
     assert_eq!(runs(&exec), 1);
-    // A plugin that gets information about the cluster runs once for each cluster.
+    // A plugin whose input contains the cluster runs once for each cluster.
     let cluster = serde_json::from_value(serde_json::json!({"server": "https://127.0.0.1"})).unwrap();
     let told = ExecConfig { provide_cluster_info: true, cluster: Some(cluster), ..exec.clone() };
     for _ in 0..2 {
@@ -85,7 +85,7 @@ async fn failing_plugin_runs_with_growing_pauses() {
     let client = client(&member, &exec, &tuning).await;
     assert_eq!(client.credentials_problem(), None);
     let begun = Instant::now();
-    // With a constant pause, the plugin would run a hundred times.
+    // If the pause did not grow, the plugin would run a hundred times.
     while begun.elapsed() < Duration::from_secs(2) {
         client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -114,8 +114,8 @@ async fn plugin_with_rejected_credentials_runs_with_growing_pauses() {
     assert!((2..=9).contains(&runs(&exec)), "{}", runs(&exec));
 }
 
-/// A plugin that returns a numbered token per run. A token is valid for an hour, or for two to three seconds if
-/// `folder` has a file `short`. The plugin fails if `folder` has a file `fail`.
+/// A plugin that returns a token with the number of the run. The token is valid for an hour, or for two to three
+/// seconds if `folder` has a file `short`. The plugin fails if `folder` has a file `fail`.
 fn numbering_plugin(folder: &Path) -> ExecConfig {
     let folder_text = folder.display();
     let script = format!(
@@ -134,7 +134,7 @@ async fn rejecting() -> Member {
     .await
 }
 
-/// Returns the run number in the last token that the member received.
+/// Returns the number of the plugin run whose token the member received last.
 fn last_run(member: &Member) -> u32 {
     member.last().all("authorization")[0].strip_prefix("Bearer ").unwrap().parse().unwrap()
 }
@@ -146,8 +146,8 @@ async fn member_that_rejects_credentials_does_not_block_shared_plugins() {
     let (hostile, member) = (rejecting().await, Member::echo().await);
     let tuning = ClientTuning { credential_retry_interval: Duration::from_millis(200), ..quick() };
     let (rejected, other) = (client(&hostile, &exec, &tuning).await, client(&member, &exec, &tuning).await);
-    // If pauses belonged to the plugin, pauses of 0.2 s to 3.2 s would have passed, and a pause of 6.4 s would have
-    // begun.
+    // If both clusters shared the pauses of the plugin, pauses of 0.2 s to 3.2 s would have passed, and a pause of 6.4
+    // s would have begun.
     let reject_until = async |count: u32| {
         while runs(&exec) < count {
             rejected.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Tests of connection pools: number of connections, new connection attempts, and lost connections.
+//! Tests of connection pools: the number of connections, attempts to open connections, and lost connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ async fn watchable(options: Options) -> Member {
     Member::start(options, |seen, _| async move {
         if seen.uri.query() == Some("watch=true") {
             let (sender, body) = channel();
-            // Keeps the sender until the receiver of the body is dropped.
+            // The sender is kept until the receiver of the body is dropped.
             tokio::spawn(async move { sender.closed().await });
             Response::new(body)
         } else {
@@ -64,7 +64,7 @@ async fn new_connection_opens_before_the_last_connection_is_full() {
         for _ in 0..5 {
             watches.push(client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap());
         }
-        // No request waits for the connection attempt.
+        // The request does not wait for the attempt to open another connection.
         let next = || client.pool_statistics().long_connections == round + 1;
         eventually(&format!("connection {} is there before it is needed", round + 1), next).await;
     }
@@ -107,8 +107,8 @@ async fn concurrent_first_requests_share_one_connection_attempt() {
     assert_eq!(member.connections(), 1);
 }
 
-/// Sends requests in sequence, with and without spreading over several connections, and measures the share of each
-/// connection.
+/// Sends requests with and without spreading over several connections, and measures each connection's share of the
+/// requests.
 #[tokio::test]
 async fn many_short_requests_spread_over_several_connections() {
     for (over, expected) in [(1, 1), (3, 3)] {
@@ -171,7 +171,7 @@ async fn http1_watches_leave_connections_for_reads() {
     assert!(member.connections() <= 3, "nothing is dialed for what is refused: {}", member.connections());
     let response = client.send_request(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(member::read(response).await, "short");
-    // The permit is free after the connection of the dropped watch has ended.
+    // When the connection of the dropped watch has ended, its permit is free.
     watches.pop();
     while let Err(error) = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await {
         assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
@@ -179,7 +179,7 @@ async fn http1_watches_leave_connections_for_reads() {
     }
 }
 
-/// Calls `open` until it fails. Returns the successful results and the error.
+/// Calls `open` until a call fails. Returns the successful results and the error.
 async fn until_refused<F, T, E>(open: impl Fn() -> F) -> (Vec<T>, E)
 where
     F: Future<Output = Result<T, E>>,
@@ -197,8 +197,9 @@ where
 async fn clients_leave_connections_for_tributarys_own_requests() {
     let http1 = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let http2 = Options { max_streams: Some(2), ..Options::default() };
-    // Over HTTP/1.1, all origins share eight connections. Over HTTP/2 with two streams per connection, Tributary's own
-    // requests have four connections, cachers of single namespaces three, and clients' watches three.
+    // Over HTTP/1.1, all origins of requests share eight connections. Over HTTP/2 with two streams per connection,
+    // Tributary's own requests have four connections, cachers of single namespaces have three, and clients' watches
+    // have three.
     for (options, shared, [of_clients, of_namespaces, of_ours]) in [(http1, true, [4, 2, 2]), (http2, false, [6, 6, 8])]
     {
         let member = watchable(options).await;
@@ -218,8 +219,8 @@ async fn clients_leave_connections_for_tributarys_own_requests() {
         let (mut own, error) = until_refused(|| client.transport().oneshot(watch())).await;
         assert!(error.to_string().contains("connections to it are in use"), "{error}");
         assert_eq!((own.len(), carried()), (of_ours, of_clients));
-        // Over HTTP/1.1, any origin may take connections that clients have freed. Clients never take the reserve of
-        // Tributary's own requests.
+        // Over HTTP/1.1, any origin of requests may take connections that clients have freed. Clients never take the
+        // reserve of Tributary's own requests.
         watches.clear();
         if !shared {
             let taken = of_clients + of_namespaces + of_ours;
@@ -244,10 +245,10 @@ async fn clients_leave_connections_for_tributarys_own_requests() {
     }
 }
 
-/// Unread bytes of one stream reduce the window of the whole connection (RFC 9113 §5.2). Even so, a client that does
-/// not read must not affect other clients.
+/// Unread bytes of one stream reduce the window of the whole connection (RFC 9113 §5.2). A client that does not read
+/// must not delay other clients in spite of this.
 #[tokio::test]
-async fn unread_responses_leave_a_window_to_other_clients() {
+async fn unread_responses_of_one_client_do_not_block_other_clients() {
     let member = Member::start(Options::default(), |seen, _| async move {
         let large = seen.uri.path() == "/large";
         text(StatusCode::OK, if large { "x".repeat(1 << 20) } else { "short".to_owned() })
@@ -258,7 +259,7 @@ async fn unread_responses_leave_a_window_to_other_clients() {
         ClientTuning { client_windows, own_windows: client_windows, max_connections: 4, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     let ask = |path| client.send_request(get(path), RequestIdentity::Member);
-    // Eleven unread responses take all but one of twelve streams: three connections with four streams each.
+    // Twelve streams exist: three connections with four streams each. Eleven unread responses leave one stream free.
     let mut unread = Vec::new();
     for _ in 0..11 {
         unread.push(ask("/large").await.unwrap());
@@ -306,7 +307,7 @@ async fn goaway_moves_requests_to_another_connection() {
     let client = member.client().await;
     let watch = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap();
     for round in 0..20 {
-        // Requests receive the GOAWAY at various stages.
+        // When the GOAWAY arrives, the requests are at various stages.
         member.goaway();
         let request = Request::post("/api/v1/pods").body(full(format!("round {round}"))).unwrap();
         let (get, post) = tokio::join!(

@@ -16,8 +16,9 @@ use crate::member::{self, Member, Options, SOON, SendRequest, empty, get, text};
 use crate::proxies::connect_proxy;
 use crate::upgrades::{RawMember, WEBSOCKET, ask, front, read_head};
 
-/// Sends an upgrade request that the member refuses with `answer`, and then a second request on the same connection.
-/// Tributary's own server must answer the second request. None of its bytes may reach the member as part of a tunnel.
+/// Sends an upgrade request, which the member refuses with `answer`, and then a second request on the same client
+/// connection. Tributary's own server must answer the second request. None of its bytes may reach the member as part of
+/// a tunnel.
 async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     let member = RawMember::start(answer).await;
     let tuning = ClientTuning::default();
@@ -29,7 +30,7 @@ async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     read_body(&mut tcp, &head).await;
     let smuggled = "GET /api/v1/secrets HTTP/1.1\r\nhost: front\r\nimpersonate-user: root\r\n\r\n";
     tcp.write_all(smuggled.as_bytes()).await.unwrap();
-    // After the response of Tributary's own server, no more bytes are sent to the member.
+    // After Tributary's own server has answered, no more bytes are sent to the member.
     let second = tokio::time::timeout(SOON, read_head(&mut tcp)).await.expect("our own server answers");
     assert!(second.starts_with("HTTP/1.1 "), "{second}");
     assert!(member.after.lock().unwrap().is_empty(), "{answer}");
@@ -39,7 +40,7 @@ async fn nothing_is_spliced(answer: &'static str, expected: &str) {
     }
 }
 
-/// Reads a body with a Content-Length.
+/// Reads the body of a response with a Content-Length.
 async fn read_body(tcp: &mut TcpStream, head: &str) {
     let head = head.to_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
@@ -60,7 +61,7 @@ async fn cve_2018_1002105_after_a_refused_upgrade_no_byte_reaches_the_member() {
 }
 
 #[tokio::test]
-async fn cve_2020_8559_an_upgrade_that_is_answered_by_200_or_a_redirect_is_not_relayed() {
+async fn cve_2020_8559_upgrade_answered_with_200_or_a_redirect_opens_no_tunnel() {
     for (answer, expected) in [
         ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "HTTP/1.1 200"),
         ("HTTP/1.1 200 OK\r\nconnection: Upgrade\r\nupgrade: websocket\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 200"),
@@ -71,7 +72,7 @@ async fn cve_2020_8559_an_upgrade_that_is_answered_by_200_or_a_redirect_is_not_r
 }
 
 #[tokio::test]
-async fn kubernetes_72112_other_protocols_are_refused_before_the_member() {
+async fn kubernetes_72112_upgrade_to_an_unknown_protocol_never_reaches_the_member() {
     let member = RawMember::start("HTTP/1.1 200 OK\r\n\r\n").await;
     let address = front(member::connect(member.config.clone(), ClientTuning::default()).await).await;
     for headers in [
@@ -87,7 +88,7 @@ async fn kubernetes_72112_other_protocols_are_refused_before_the_member() {
 }
 
 #[tokio::test]
-async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_is_neither_followed_nor_passed_on() {
+async fn cve_2018_1002102_and_cve_2022_3172_redirect_is_neither_followed_nor_forwarded() {
     let elsewhere = Member::echo().await;
     let location = format!("https://{}/stolen", elsewhere.address);
     let member = Member::start(Options::default(), move |seen, _| {
@@ -136,7 +137,7 @@ fn forged(connection: &str) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_set() {
+async fn cve_2021_31999_headers_named_by_connection_are_removed_before_identity_headers_are_set() {
     let member = Member::echo().await;
     let mut config = member.config();
     config.auth_info.token = Some("member-token".to_owned().into());
@@ -146,7 +147,7 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         "Impersonate-User,AUTHORIZATION,X-Hop",
         "close, x-hop, impersonate-group",
     ] {
-        // The identity is the kubeconfig's user.
+        // The identity of the request is the kubeconfig's user.
         let mut request = forged(connection);
         request.extensions_mut().insert(Peer("10.1.2.3:40000".parse().unwrap()));
         let response = client.send_request(request, RequestIdentity::Member).await.unwrap();
@@ -158,8 +159,8 @@ async fn cve_2021_31999_headers_that_connection_names_go_before_the_identity_is_
         assert_eq!(names(&seen.headers), ["accept", "authorization", "te", "user-agent", "x-forwarded-for"]);
         assert_eq!(seen.all("authorization"), ["Bearer member-token"]);
         assert_eq!(seen.all("x-forwarded-for"), ["10.1.2.3"]);
-        // The identity is another user. The member must see the impersonated user, and never only the kubeconfig's
-        // user.
+        // The identity of the request is another user. The member must see the impersonated user, and never the
+        // kubeconfig's user alone.
         let caller = Impersonation::new("alice", ["dev"], None, []).unwrap();
         client.send_request(forged(connection), RequestIdentity::Impersonate(caller)).await.unwrap();
         let seen = member.last();
@@ -231,7 +232,7 @@ async fn front_proxy_headers_of_a_client_never_reach_a_member() {
 }
 
 #[tokio::test]
-async fn cve_2021_25320_credentials_and_users_of_two_clusters_never_cross() {
+async fn cve_2021_25320_credentials_and_users_of_one_cluster_never_reach_another() {
     const CLUSTERS: [&str; 2] = ["one", "two"];
     let mut members = Vec::new();
     let mut clients = Vec::new();

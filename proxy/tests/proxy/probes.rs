@@ -15,8 +15,8 @@ use crate::member::{Member, Options, SendRequest, eventually, get, text};
 
 const PATH: &str = "/healthz";
 
-/// A member with two endpoints, and the task that probes. The test decides each response to the first endpoint's probe.
-/// The member never answers `/livez/ping`.
+/// A member with two endpoints, and the task that probes them. The test decides the response to each probe of the first
+/// endpoint. The member never answers `/livez/ping`.
 struct Scene {
     member: Member,
     gates: [Gate; 2],
@@ -61,8 +61,8 @@ impl Scene {
         seen.iter().filter(|seen| seen.uri.path() == PATH && seen.uri.authority() == Some(&authority)).count()
     }
 
-    /// Answers the first endpoint's next probe. Waits for the following probe, which shows that the response was
-    /// processed. Returns whether the endpoint is ready.
+    /// Answers the next probe of the first endpoint with this status. Waits for the probe after it, which shows that
+    /// the client has processed the response. Returns whether the endpoint is ready.
     async fn after(&self, status: u16) -> bool {
         eventually("it is asked", || self.asked() > 0).await;
         let before = self.asked();
@@ -79,8 +79,8 @@ impl Scene {
         }
     }
 
-    /// Sends ten concurrent requests. Returns the number at each endpoint. The open probe counts as a request in flight
-    /// at the first endpoint.
+    /// Sends ten concurrent requests. Returns how many each endpoint got. The unanswered probe counts as a request in
+    /// flight at the first endpoint.
     async fn ten(&self) -> [u64; 2] {
         let before = requests(&self.client);
         let asking = (0..10).map(|_| self.client.send_request(get("/api"), RequestIdentity::Member));
@@ -100,14 +100,14 @@ fn probe() -> Probe {
     Probe {
         path: PathAndQuery::from_static(PATH),
         interval: Duration::from_millis(250),
-        // Longer than the test needs to answer.
+        // The test answers each probe within this time.
         answer_within: Duration::from_secs(60),
         ..Probe::default()
     }
 }
 
 #[tokio::test]
-async fn endpoint_leaves_after_one_failed_probe_and_returns_after_one_success() {
+async fn endpoint_gets_no_requests_between_a_failed_and_a_successful_probe() {
     let scene = Scene::new(probe()).await;
     assert!(scene.after(200).await);
     assert!(!scene.after(500).await);
@@ -115,13 +115,13 @@ async fn endpoint_leaves_after_one_failed_probe_and_returns_after_one_success() 
     // The number of requests includes probes of the second endpoint.
     assert!(first == 0 && second >= 10, "{first} and {second}");
     assert!(scene.after(200).await);
-    // In slow start, at least seven of seventy requests compare the endpoint with another.
+    // In slow start, for at least seven of seventy requests the client compares the endpoint with the other endpoint.
     let mut first = 0;
     for _ in 0..7 {
         first += scene.ten().await[0];
     }
     assert!(first > 0);
-    // For a configured path, 404 is a failure.
+    // For a configured probe path, status 404 is a failure.
     assert!(!scene.after(404).await);
 }
 
@@ -148,13 +148,13 @@ async fn probe_thresholds_count_consecutive_responses() {
 }
 
 #[tokio::test]
-async fn probe_successes_before_a_loss_do_not_count() {
+async fn probe_successes_before_an_unreachable_period_do_not_count() {
     let interval = Duration::from_secs(2);
     let mut scene = Scene::new(Probe { success_threshold: 2, interval, ..probe() }).await;
     eventually("it is asked", || scene.asked() > 0).await;
     scene.answers.send(StatusCode::OK).unwrap();
     sleep(Duration::from_millis(200)).await;
-    // A client's request detects the loss of the endpoint between two probes.
+    // A client's request, between two probes, detects that the endpoint is unreachable.
     scene.gates[0].close().await;
     while scene.reason().is_none() {
         scene.ten().await;

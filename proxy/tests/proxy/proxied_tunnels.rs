@@ -1,5 +1,5 @@
-//! Tests of tunnels through each kind of proxy. Each side may close its half of the connection, and an idle tunnel
-//! stays open.
+//! Tests of tunnels through each kind of proxy. The client or the member may close its half of the connection, and an
+//! idle tunnel stays open.
 //!
 //! Each test runs in a separate process, because an environment variable sets the root certificates that verify the TLS
 //! proxy.
@@ -25,14 +25,14 @@ const IS_OWN: &str = "TRIBUTARY_TEST_PROXIED_TUNNELS";
 /// Environment variable with the path of the system's root certificates.
 const ROOTS: &str = "SSL_CERT_FILE";
 
-/// Size of the last message, in bytes. Many times larger than a tunnel's buffers, so the message arrives only if its
+/// Size of the last message, in bytes. 2 MiB, many times a tunnel's buffers, so the message arrives only if its
 /// receiver reads.
 const LONG_BYTES: usize = 2 << 20;
 
 /// Time for which the tunnel is idle.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Step in which the idle time advances. Longer than each idle timeout, so that each timeout expires repeatedly.
+/// Step in which the idle time advances. Longer than each idle timeout, so that each timeout expires in every step.
 const LEAP: Duration = Duration::from_secs(30 * 60);
 
 struct Tunnel {
@@ -59,7 +59,7 @@ impl Tunnel {
     }
 }
 
-/// Calls `show` with a tunnel through each kind of proxy. Runs the test in a separate process.
+/// Calls `show` with a tunnel through each kind of proxy, in a separate process.
 fn through_each(test: &str, show: impl AsyncFn(Tunnel)) {
     if std::env::var_os(IS_OWN).is_none() {
         let folder = tempfile::tempdir().unwrap();
@@ -72,14 +72,14 @@ fn through_each(test: &str, show: impl AsyncFn(Tunnel)) {
         let authority = Authority::new();
         std::fs::write(std::env::var_os(ROOTS).unwrap(), &authority.pem).unwrap();
         for (proxy, mut asked) in proxies::of_each_kind(&authority).await {
-            // Printed if the test fails.
+            // The output shows which proxy was used when the test fails.
             println!("through {proxy}");
             show(Tunnel::open(&proxy, &mut asked).await).await;
         }
     });
 }
 
-/// Waits for an event that occurs without an advance of the paused time.
+/// Waits for an event. The paused time must not advance before the event.
 async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(SOON, coming).await.expect("it does not come")
 }
@@ -92,7 +92,7 @@ async fn silence() {
     }
 }
 
-/// Sends bytes from `responder`. `hearer` must receive them without delay.
+/// Sends bytes from `responder`. `hearer`, at the other end of the tunnel, must receive the bytes without delay.
 async fn says(responder: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     responder.write_all(words).await.unwrap();
     responder.flush().await.unwrap();
@@ -101,8 +101,8 @@ async fn says(responder: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl Asyn
     assert_eq!(heard, words);
 }
 
-/// Sends the last bytes of `responder` and closes its half of the connection. `hearer` must receive the bytes and the
-/// end.
+/// Sends the last bytes of `responder` and closes its half of the connection. `hearer`, at the other end of the tunnel,
+/// must receive the bytes and the end.
 async fn finishes(responder: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
     let speaks = async {
         responder.write_all(words).await.unwrap();
@@ -144,7 +144,8 @@ fn proxied_tunnel_carries_client_bytes_a_day_after_the_member_finished() {
     });
 }
 
-/// One side closes its half of the connection, and the other side a day later. The tunnel ends after the second close.
+/// One end of the tunnel closes its half of the connection, and the other end closes its half a day later. The tunnel
+/// ends after the second close.
 async fn finish_a_day_apart(
     first: &mut (impl AsyncRead + AsyncWrite + Unpin),
     last: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -156,6 +157,6 @@ async fn finish_a_day_apart(
     assert_eq!(tuning.tunnels.len(), 1, "one half is open");
     says(last, first, b"well,").await;
     finishes(last, first, &long()).await;
-    // The tunnel ends although both sockets are still open.
+    // The tunnel ends although both of its sockets are still open.
     eventually("the tunnel ends with both halves", || tuning.tunnels.is_empty()).await;
 }

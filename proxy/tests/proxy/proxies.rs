@@ -10,8 +10,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::member::{Authority, Options, server_config};
 use crate::upgrades::read_head;
 
-/// Returns the URL of a proxy of each kind, with a channel of the requests that the proxy received. `authority` signs
-/// the TLS proxy's certificate.
+/// Returns the URL of a proxy of each kind. For each proxy, also returns a channel with the requests that the proxy
+/// received. `authority` signs the TLS proxy's certificate.
 pub(crate) async fn of_each_kind(authority: &Authority) -> [(String, UnboundedReceiver<String>); 3] {
     let (http, asked_of_http) = connect_proxy().await;
     let (https, asked_of_https) = connect_proxy_over_tls(authority).await;
@@ -23,14 +23,14 @@ pub(crate) async fn of_each_kind(authority: &Authority) -> [(String, UnboundedRe
     ]
 }
 
-/// An HTTP proxy that supports only CONNECT. The channel receives the request heads.
+/// An HTTP proxy that supports only CONNECT. The returned channel receives the head of each request.
 pub(crate) async fn connect_proxy() -> (SocketAddr, UnboundedReceiver<String>) {
     let (sender, receiver) = unbounded_channel();
     let address = listen(move |near| connect(near, sender.clone())).await;
     (address, receiver)
 }
 
-/// Like [`connect_proxy`], over TLS.
+/// Like [`connect_proxy`], with TLS between client and proxy.
 async fn connect_proxy_over_tls(authority: &Authority) -> (SocketAddr, UnboundedReceiver<String>) {
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
     let acceptor = TlsAcceptor::from(server_config(authority, &options));
@@ -42,8 +42,8 @@ async fn connect_proxy_over_tls(authority: &Authority) -> (SocketAddr, Unbounded
     (address.await, receiver)
 }
 
-/// A SOCKS5 proxy with user name and password that supports only CONNECT to IPv4 addresses. The channel receives the
-/// addresses.
+/// A SOCKS5 proxy that requires a user name and a password. It supports only CONNECT to IPv4 addresses. The returned
+/// channel receives these addresses.
 pub(crate) async fn socks_proxy() -> (SocketAddr, UnboundedReceiver<String>) {
     let (sender, receiver) = unbounded_channel();
     let address = listen(move |near| socks(near, sender.clone())).await;
@@ -94,7 +94,7 @@ async fn socks(mut near: TcpStream, asked: UnboundedSender<String>) {
     join(near, far).await;
 }
 
-/// Copies in both directions. The end of one direction leaves the other direction open.
+/// Copies bytes in both directions. If one direction ends, the other direction stays open.
 async fn join(mut near: impl AsyncRead + AsyncWrite + Unpin, mut far: TcpStream) {
     let _ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
 }

@@ -1,4 +1,5 @@
-//! Tests of logs and proxied requests to workloads: unread bytes of one client do not affect other clients.
+//! Tests of clients' logs and of requests to workloads through `proxy`: unread bytes of one client do not affect other
+//! clients.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,11 +18,11 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, Reque
 
 use crate::member::{self, Body, Member, Options, SOON, SendRequest, eventually, get, text};
 
-/// Number of frames of one byte that exceeds h2's budget of unread frames per connection.
+/// Number of one-byte frames that exceeds h2's budget for unread frames of a connection.
 const TOO_MANY: usize = 40_000;
 
-/// A member with three kinds of responses. `/chatty/`: frames of one byte without end. `/short/`: one frame and the
-/// end. Other paths: one event after `happens`.
+/// A member with three kinds of responses. `/chatty/`: one-byte frames without end. `/short/`: one frame and the end.
+/// Other paths: one event, after the test has signalled `happens`.
 struct Chatty {
     member: Member,
     happens: Arc<Notify>,
@@ -128,7 +129,7 @@ async fn idle_connection_is_reused_for_another_client() {
     let Chatty { member, .. } = Chatty::start().await;
     let client = member.client().await;
     for port in 0..20 {
-        // Reads as hyper's server does, which does not poll a body again after `is_end_stream`.
+        // Reads the body as hyper's server does, which does not poll a body again after `is_end_stream`.
         let mut body = open(&client, "short", peer(port)).await.into_body();
         let frame = body.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), "all");
@@ -137,7 +138,7 @@ async fn idle_connection_is_reused_for_another_client() {
     assert_eq!(member.connections(), 1, "each kubectl logs is a connection of its own");
 }
 
-/// Frames that are in flight when a client disconnects permanently reduce the connection's budget.
+/// A client disconnects while frames are in flight to it. Such frames permanently reduce the connection's budget.
 #[tokio::test]
 async fn connection_with_unread_bytes_is_not_reused_for_another_client() {
     let Chatty { member, .. } = Chatty::start().await;
@@ -150,12 +151,12 @@ async fn connection_with_unread_bytes_is_not_reused_for_another_client() {
 }
 
 #[tokio::test]
-async fn clients_share_connections_beyond_the_maximum() {
+async fn clients_share_connections_when_the_maximum_is_reached() {
     let Chatty { member, .. } = Chatty::start().await;
     let tuning = ClientTuning { max_connections: 2, ..ClientTuning::default() };
     let client = member::connect(member.config(), tuning).await;
     assert_eq!(client.long_running_for_clients(), 96);
-    // The requests are concurrent, so most arrive during the connection attempts.
+    // The requests are concurrent, so most of them arrive while connections are still being opened.
     let logs = futures::future::join_all((0..40).map(|port| open(&client, "quiet", peer(port)))).await;
     let statistics = client.pool_statistics();
     assert_eq!((statistics.long_connections, statistics.long_streams), (6, 40), "{statistics:?}");
@@ -173,7 +174,7 @@ async fn clients_share_connections_beyond_the_maximum() {
 enum Way {
     Leads,
     Fails,
-    /// The connection attempt waits until the test lets it fail.
+    /// The connection attempt stays open until the test lets it fail.
     Hangs,
 }
 

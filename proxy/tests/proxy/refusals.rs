@@ -1,5 +1,5 @@
-//! Tests under paused time of an endpoint that refuses requests fast, while the other endpoint answers slowly. Fast
-//! refusals must neither attract nor repel requests.
+//! Tests under paused time of an endpoint that refuses requests fast, while the other endpoint answers slowly. The
+//! refusals must not give the endpoint more or fewer requests than its share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tributary_proxy::{Address, BoxIo, ClientTuning, ClusterClient, Connector, En
 use crate::member::{Body, SendRequest, channel, get, text};
 use crate::paused::ENDPOINTS;
 
-/// A path that the first endpoint refuses and the second endpoint answers.
+/// A path whose requests the first endpoint refuses and the second endpoint answers.
 const REFUSED: &str = "/api/v1/secrets";
 
 const ANSWERED: &str = "/api/v1/pods";
@@ -29,20 +29,20 @@ const ANSWERED: &str = "/api/v1/pods";
 /// Duration of a refusal.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// Usual duration of a response.
+/// Usual duration of the second endpoint's responses.
 const USUAL: Duration = Duration::from_millis(10);
 
 /// Time after which the proxy ignores the latency of an endpoint's last response.
 const FORGOTTEN: Duration = Duration::from_secs(11);
 
-/// Duration of a measurement: thousands of requests.
+/// Duration of a measurement. In this time the clients send thousands of requests.
 const MEASURED: Duration = Duration::from_secs(1);
 
 /// A client of two endpoints. The first endpoint refuses some requests fast, and the second endpoint answers them
 /// slowly.
 struct Scene {
     client: ClusterClient,
-    /// Endpoint index and path of each request.
+    /// For each request, the index of the endpoint and the path.
     seen: Arc<Mutex<Vec<(usize, String)>>>,
 }
 
@@ -72,7 +72,8 @@ impl Scene {
         let (config, tuning) = (kube::Config::new(first), ClientTuning::default());
         let client = ClusterClient::connect_to_all_through(connector, name, config, &further, tuning).await.unwrap();
         let scene = Self { client, seen };
-        // After these requests, the proxy knows the latency of both endpoints. Equal endpoints are used alternately.
+        // After these requests, the proxy has measured the latency of both endpoints. Equally fast endpoints are used
+        // alternately.
         for _ in 0..4 {
             assert_eq!(scene.send(get(ANSWERED)).await, StatusCode::OK);
         }
@@ -86,7 +87,7 @@ impl Scene {
         status
     }
 
-    /// Runs `readers` parallel sequences of GETs for a path.
+    /// Runs `readers` parallel sequences of GETs for a path, for the duration of a measurement.
     async fn read(&self, readers: usize, path: &str) {
         self.read_for(MEASURED, readers, path).await;
     }
@@ -149,16 +150,16 @@ async fn endpoint_with_fast_refusals_gets_at_most_half_of_the_requests() {
         let scene = Scene::new(error).await;
         scene.read(16, REFUSED).await;
         let part = scene.part(REFUSED);
-        // By the number of requests in flight alone, the share would be 90 %. A read that gets 429 is retried at the
-        // second endpoint, and counts for that endpoint, too.
+        // If only the number of requests in flight counted, the share would be 90 %. A read that gets 429 is retried at
+        // the second endpoint, and counts for that endpoint, too.
         assert!((25..=53).contains(&part), "{part} % of what is answered {error}");
     }
 }
 
-/// Before the refusals, the first endpoint is faster than the second endpoint, which is in another zone. The proxy
-/// forgets the earlier latency.
+/// Before the refusals begin, the first endpoint is faster than the second endpoint, which is in another zone. The
+/// proxy forgets this latency.
 #[tokio::test(start_paused = true)]
-async fn faster_endpoint_that_starts_to_refuse_gets_half() {
+async fn fast_endpoint_that_starts_to_refuse_gets_half_of_the_requests() {
     let usual = [Duration::from_millis(2), USUAL];
     let scene = Scene::of(Behavior { error: StatusCode::FORBIDDEN, usual }).await;
     scene.read_for(FORGOTTEN, 1, REFUSED).await;
@@ -182,7 +183,7 @@ async fn endpoint_that_refuses_one_resource_gets_half_of_all_requests() {
 /// One client makes the first endpoint refuse a thousand requests per second. A policy restricts this client to the
 /// first endpoint.
 #[tokio::test(start_paused = true)]
-async fn refusals_of_one_client_do_not_move_other_clients() {
+async fn refusals_of_one_client_do_not_move_others_to_another_endpoint() {
     let scene = Scene::new(StatusCode::FORBIDDEN).await;
     let until = Instant::now() + MEASURED;
     let first = EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]);
@@ -196,7 +197,8 @@ async fn refusals_of_one_client_do_not_move_other_clients() {
     tokio::join!(hostile, scene.read(16, ANSWERED));
     let refused = scene.seen.lock().iter().filter(|(_, path)| path == REFUSED).count();
     assert!(refused > 300, "{refused}");
-    // The hostile client always has one request in flight at the first endpoint. Its earlier refusals do not count.
+    // The hostile client always has one request in flight at the first endpoint. That request counts for the load, and
+    // the refusals before it do not.
     let part = scene.part(ANSWERED);
     assert!((40..=60).contains(&part), "{part} %");
 }
@@ -231,8 +233,8 @@ async fn slow_endpoint_gets_few_requests() {
     scene.seen.lock().clear();
     scene.read_for(Duration::from_secs(3), 16, ANSWERED).await;
     let (part, all) = (scene.part(ANSWERED), scene.seen.lock().len());
-    // By requests in flight alone, half of the readers would always wait for the slow endpoint, with 2,400 requests in
-    // total.
+    // If only requests in flight counted, half of the readers would always wait for the slow endpoint. They would send
+    // 2,400 requests in total.
     assert!(part >= 99 && all > 4_000, "{part} % of {all}");
 }
 
@@ -253,7 +255,7 @@ async fn endpoint_that_refuses_watches_does_not_get_every_new_watch() {
         sleep(Duration::from_secs(1)).await;
     }
     assert!((45..=55).contains(&scene.part(REFUSED)), "{} %", scene.part(REFUSED));
-    // After some time without refusals, the endpoint gets new watches until both endpoints have the same number.
+    // After ten seconds without refusals, the endpoint gets new watches until both endpoints have the same number.
     sleep(Duration::from_secs(10)).await;
     for _ in 0..20 {
         watches.push(watch(ANSWERED).await.into_body());

@@ -148,7 +148,7 @@ async fn request_resent_for_a_new_user_differs_only_in_the_user() {
 }
 
 #[tokio::test]
-async fn invalid_new_user_leaves_the_previous_user() {
+async fn invalid_new_user_does_not_replace_the_previous_user() {
     let users = Authority::new();
     let leaves = [users.leaf("one"), users.leaf("two")];
     let member = Member::echo().await;
@@ -178,7 +178,7 @@ async fn new_user_never_presents_the_previous_users_certificate() {
 }
 
 #[tokio::test]
-async fn certificate_renewal_during_a_connection_attempt_costs_one_connection() {
+async fn certificate_expiry_during_a_connection_attempt_replaces_the_connection_once() {
     let folder = tempfile::tempdir().unwrap();
     let users = Authority::new();
     for number in 1..=64 {
@@ -193,7 +193,7 @@ async fn certificate_renewal_during_a_connection_attempt_costs_one_connection() 
     let exec = plugin(folder.path(), &format!("{script} {}/$n", folder.path().display()));
     let options = Options { client_authority: Some(users.der.clone()), ..Options::default() };
     let member = Member::start(options, |_, _| async { text(StatusCode::OK, String::new()) }).await;
-    // The certificate expires during the connection attempt. The next request gets a new certificate.
+    // The certificate expires while the connection is being opened. The next request uses a new certificate.
     let address = member.address;
     let connector = BoxCloneSyncService::new(service_fn(move |_| async move {
         tokio::time::sleep(Duration::from_millis(6100)).await;

@@ -1,4 +1,4 @@
-//! Tests of connections that clients share: cancelled requests of one client do not affect other clients.
+//! Tests of connections that clients share. Cancelled requests of one client must not affect other clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::member::{self, Authority, Body, Member, Options, SOON, SendRequest, e
 /// `secure_serving.go`).
 const STREAMS: usize = 100;
 
-/// Number of frames in the response to `/large`. Together they fit into a stream's window.
+/// Number of frames in the response to `/large`. All frames together fit into a stream's window.
 const LARGE_FRAMES: usize = 800;
 
 /// Time that the member needs for `/slow`, even after a reset.
@@ -41,7 +41,7 @@ struct GoMember {
 #[derive(Default)]
 struct Counts {
     connections: AtomicUsize,
-    /// Number of connections that the member closed because of resets.
+    /// Number of connections that the member closed because of too many resets.
     calmed: AtomicUsize,
     slow: AtomicUsize,
     held: AtomicUsize,
@@ -84,7 +84,7 @@ async fn serve(acceptor: tokio_rustls::TlsAcceptor, tcp: TcpStream, counts: Arc<
     let Ok(tls) = acceptor.accept(tcp).await else { return };
     let most = u32::try_from(STREAMS).unwrap();
     let mut builder = h2::server::Builder::new();
-    // h2's own limits are high, because the test is about the limits of Go's server.
+    // h2's own limits are set high, so that the test meets only the limits of Go's server.
     builder.max_concurrent_streams(most).max_concurrent_reset_streams(10_000).max_pending_accept_reset_streams(10_000);
     let Ok(mut connection) = builder.handshake::<_, Bytes>(tls).await else { return };
     counts.connections.fetch_add(1, Ordering::SeqCst);
@@ -130,7 +130,7 @@ async fn handle(path: &str, mut respond: h2::server::SendResponse<Bytes>, counts
     }
 }
 
-/// Returns a request of the client with port `of`. The request keeps one of the client's permits.
+/// Returns a request of the client with port `of`. The request occupies one of the client's permits (`places`).
 async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Body> {
     let mut request = get(path);
     let place = places.clone().acquire_owned().await.unwrap();
@@ -139,8 +139,8 @@ async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Bo
     request
 }
 
-/// Sends many parallel requests for `/slow` and cancels each after 2 ms, until the member has received `requests`
-/// requests.
+/// Sends many parallel requests for `/slow` and cancels each request after 2 ms. Ends when the member has received
+/// `requests` requests.
 async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: usize) {
     let places = Arc::new(Semaphore::new(128));
     let one = async || {
@@ -156,7 +156,8 @@ async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: us
 #[tokio::test]
 async fn resets_of_one_client_close_no_shared_connection() {
     let member = GoMember::start().await;
-    // The patience is shorter than the time for `/slow`, so the proxy resets every stream.
+    // The proxy waits less for an abandoned response than the member needs for `/slow`. So the proxy resets every
+    // stream.
     let client = member.client(Duration::from_millis(20)).await;
     let over = AtomicBool::new(false);
     let asked_by = async |of: u16, path: &'static str| {
@@ -249,7 +250,8 @@ async fn late_bytes_of_reset_streams_do_not_end_other_streams() {
     assert_eq!(member::read(answer.unwrap()).await, "answer");
 }
 
-/// The pool replaces a connection after many resets, but the old connection stays open until its last stream ends.
+/// The pool replaces a connection after many resets. The old connection stays open until its last stream ends, and
+/// still counts.
 #[tokio::test]
 async fn connections_with_many_resets_count_towards_the_maximum() {
     let member = GoMember::start().await;
@@ -268,7 +270,7 @@ async fn connections_with_many_resets_count_towards_the_maximum() {
             () = eventually("it is asked", || Counts::of(&member.counts.held) == connections) => {}
         }
         kept.push(held);
-        // On a busy machine, some requests are cancelled before they are sent, and cause no reset.
+        // On a busy machine, some requests are cancelled before they are sent. Such requests cause no reset.
         let expected = (connections + 1).min(2);
         let mut given_up = 0;
         while given_up < 130 || Counts::of(&member.counts.connections) < expected {
@@ -285,7 +287,7 @@ async fn connections_with_many_resets_count_towards_the_maximum() {
     }
     let statistics = client.pool_statistics();
     assert_eq!((Counts::of(&member.counts.connections), statistics.short_connections), (2, 2), "{statistics:?}");
-    // After its last stream, each old connection is removed from the limit.
+    // After its last stream has ended, each old connection no longer counts towards the maximum.
     member.counts.released.send_replace(3);
     for held in kept {
         assert_eq!(member::read(held.await.unwrap()).await, "answer");
@@ -303,7 +305,7 @@ async fn short_requests_of_5000_clients_share_a_few_connections() {
     const CLIENTS: u16 = 5_000;
     const AT_ONCE: usize = 640;
     let member = Member::start(Options::default(), |_, _| async {
-        // Long enough for all parallel requests to overlap.
+        // All parallel requests overlap within this time.
         tokio::time::sleep(Duration::from_millis(20)).await;
         text(StatusCode::OK, "short".to_owned())
     })

@@ -1,5 +1,5 @@
-//! Tests of retries, within a budget. Retries cover requests that the member certainly has not processed, including
-//! their bodies, and reads that an overloaded endpoint refused.
+//! Tests of retries and of their budget. The proxy retries requests, including their bodies, that the member has
+//! certainly not processed. It also retries reads that an overloaded endpoint refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,9 +24,9 @@ use crate::member::{Member, Options, SendRequest, eventually, full, get, read, t
 /// How a server refuses a request after its head and a part of its body.
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
-    /// A GOAWAY frame: streams up to `last` were processed.
+    /// The member sends a GOAWAY frame: streams up to `last` were processed.
     GoAway { last: u32, code: u32 },
-    /// A RST_STREAM frame for the request's stream.
+    /// The member sends a RST_STREAM frame for the request's stream.
     Reset { code: u32 },
 }
 
@@ -147,7 +147,7 @@ async fn unprocessed_write_is_resent_with_its_body() {
     ] {
         let scene = Refusing::first(1, refusal).await;
         if let Refusal::Reset { .. } = refusal {
-            // The connection stays open and refuses the retry, too.
+            // The connection stays open. It refuses the retry, too.
             let error = scene.send(post()).await.unwrap_err();
             assert_eq!((error.sent(), error.status_code()), (Sent::No, StatusCode::SERVICE_UNAVAILABLE), "{refusal:?}");
             assert_eq!((scene.refused(), scene.processed().len()), (3, 0), "twice more, {refusal:?}");
@@ -161,7 +161,7 @@ async fn unprocessed_write_is_resent_with_its_body() {
 }
 
 #[tokio::test]
-async fn possibly_processed_write_is_not_resent_and_a_read_is() {
+async fn possibly_processed_read_is_resent_and_such_a_write_is_not() {
     for refusal in [
         Refusal::GoAway { last: 1, code: NO_ERROR },
         Refusal::GoAway { last: 1, code: INTERNAL_ERROR },
@@ -181,20 +181,21 @@ async fn possibly_processed_write_is_not_resent_and_a_read_is() {
 }
 
 #[tokio::test]
-async fn member_that_refuses_all_requests_gets_a_fifth_more() {
+async fn member_that_refuses_all_requests_gets_few_retries() {
     let scene = Refusing::first(usize::MAX, Refusal::Reset { code: REFUSED_STREAM }).await;
     for _ in 0..200 {
         assert_eq!(scene.send(get("/api")).await.unwrap_err().sent(), Sent::No);
     }
     let again = scene.refused() - 200;
-    // The budget counts requests of the last 10 s. On a busy machine, the test may take longer than 10 s.
+    // The budget depends on the requests of the last 10 s. On a busy machine, the test may take longer than 10 s.
     assert!((40..=120).contains(&again), "{again} were sent again");
     let retries = scene.client.retries();
     assert_eq!(retries.retries, again as u64);
     assert!(retries.refused > 0, "{retries:?}");
 }
 
-/// A member that answers with this status and a Retry-After at the given authorities, and with 200 elsewhere.
+/// A member that answers with this status and a Retry-After if the request's authority is in the list, and otherwise
+/// with 200.
 async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> Member {
     Member::start(Options::default(), move |seen, _| {
         let is_limited = authorities.lock().iter().any(|limited| seen.uri.authority().unwrap().as_str() == limited);
@@ -212,7 +213,7 @@ async fn limiting(status: StatusCode, authorities: Arc<Mutex<Vec<String>>>) -> M
 
 #[tokio::test]
 async fn read_refused_by_a_busy_endpoint_uses_another_endpoint() {
-    // Status codes of API priority and fairness (429), and of a kube-apiserver during its shutdown (503).
+    // The status code of API Priority and Fairness (429), and that of a kube-apiserver during its shutdown (503).
     for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
         reads_are_asked_of_another(status).await;
     }
@@ -230,7 +231,8 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     }
     let [first, second] = requests(&client);
     assert!(first > 0 && second == 10, "{first} and {second}");
-    // The endpoint may have processed a part of a write, so the proxy leaves the retry to the client.
+    // The endpoint may have processed a part of a write. So the proxy does not retry the write, and the client can
+    // retry it.
     let mut refused = 0;
     for _ in 0..20 {
         let answer = client.send_request(post(), RequestIdentity::Member).await.unwrap();
@@ -294,7 +296,7 @@ async fn busy_response_reaches_the_client_if_no_endpoint_answers_better() {
             Other::Gone => gates[1].close().await,
             Other::BreaksOff => {}
         }
-        // If the second endpoint is full, the first endpoint always gets the request.
+        // The second endpoint is at its limit, so the first endpoint gets every request.
         let answer = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap();
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS, "{other:?}");
         assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7", "{other:?}");
@@ -329,12 +331,12 @@ async fn read_is_sent_at_most_three_times() {
 }
 
 #[tokio::test]
-async fn retry_sends_the_same_request() {
+async fn retry_sends_the_request_unchanged() {
     let path = "/api/v1/pods?labelSelector=a%3Db";
     for is_busy in [false, true] {
         let asked = AtomicUsize::new(0);
         let member = Member::start(Options::default(), move |seen, _| {
-            // Tributary's own requests after a reset have other paths.
+            // After a reset, Tributary sends its own requests, which have other paths.
             let is_first = seen.uri.path() == "/api/v1/pods" && asked.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 match (is_first, is_busy) {
@@ -380,7 +382,8 @@ async fn busy_responses_leave_half_of_the_retry_budget() {
         assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status().as_u16(), 429);
     }
     let retries = client.retries();
-    // The budget is a fifth of the requests, and 20 more. A test of more than 10 s may have a few more retries.
+    // The budget allows retries of a fifth of the requests, and 20 more. If the test takes more than 10 s, a few more
+    // retries are possible.
     assert!((20..=30).contains(&retries.retries), "{retries:?}");
     let before = requests(&client).iter().sum::<u64>();
     client.send_request(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();

@@ -1,5 +1,5 @@
-//! Tests of a process without free file descriptors. Failures to connect, to resolve a name, or to run a plugin do not
-//! count against a member.
+//! Tests of a process without free file descriptors. In such a process, connections, name resolutions and plugin runs
+//! fail. These failures must not count against a member.
 //!
 //! The tests run in a separate process, because other tests need file descriptors.
 
@@ -24,7 +24,7 @@ use crate::plugins::TOKEN;
 /// Environment variable that marks the process without free file descriptors.
 const IS_SHORT: &str = "TRIBUTARY_TEST_WITHOUT_DESCRIPTORS";
 
-/// Sends twice as many requests as the number of failures that opens an endpoint's circuit breaker.
+/// Sends twice as many requests as the number of consecutive failures that opens an endpoint's circuit breaker.
 async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
     let mut errors = Vec::new();
     for _ in 0..2 * BreakerTuning::default().consecutive_failures {
@@ -71,7 +71,8 @@ fn name_resolution_without_file_descriptors_does_not_blame_the_member() {
         let port = Port::reserve();
         let url = || format!("http://localhost:{}", port.address().port()).parse::<Uri>().unwrap();
         let resolving = member::connect(kube::Config::new(url()), ClientTuning::default()).await;
-        // A connector whose error makes the proxy resolve the name again, to search for a source address.
+        // A connector whose error makes the proxy resolve the host name again, because the proxy checks whether this
+        // machine has a source address.
         let without_source = Connector::new(tower::service_fn(|_: Uri| async {
             Err::<BoxIo, BoxError>(io::Error::from(io::ErrorKind::AddrNotAvailable).into())
         }));
@@ -101,14 +102,14 @@ fn plugin_without_file_descriptors_does_not_blame_the_member() {
         let (folder, port) = (tempfile::tempdir().unwrap(), Port::reserve());
         let mut config = kube::Config::new(format!("http://{}", port.address()).parse().unwrap());
         config.auth_info.exec = Some(plugin(folder.path(), TOKEN));
-        // The plugin does not run again within this time.
+        // The plugin does not run again before this interval has passed.
         let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(600), ..ClientTuning::default() };
         let client = member::connect(config, tuning).await;
 
         let held = take_descriptors();
         let errors = ask_often(&client).await;
         drop(held);
-        // The failure remains until the plugin runs again, and does not count against the member.
+        // The failure of the plugin is reported until the plugin runs again. It does not count against the member.
         let later = ask_often(&client).await;
         for errors in [errors, later] {
             let is_short = |error: &ForwardError| matches!(error, ForwardError::CredentialsExhausted { .. });

@@ -1,5 +1,5 @@
 //! Tests under paused time of slow start: a recovered or new endpoint gets a growing share of requests, unless it is
-//! the only endpoint.
+//! the only usable endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use tributary_proxy::{Address, ClientTuning, ClusterClient, EndpointSubset, Requ
 use crate::member::{Authority, SendRequest, get};
 use crate::paused::{ENDPOINTS, Takes, client_of};
 
-/// Number of requests in a round. For each tenth of its share, an endpoint in slow start is compared in seven of
-/// seventy requests.
+/// Number of requests in a round. In each of the ten steps of slow start, an endpoint takes part in the choice for
+/// seven more of seventy requests.
 const ROUND: usize = 70;
 
 /// A client of two endpoints. The test decides whether each endpoint refuses connections.
@@ -47,7 +47,7 @@ impl Scene {
         answer.into_body().collect().await.unwrap();
     }
 
-    /// Sends a round of sequential requests. Returns the number at the first endpoint.
+    /// Sends a round of requests, one after the other. Returns how many the first endpoint got.
     async fn of_a_round(&self) -> u64 {
         let sent = || self.client.endpoints()[0].requests;
         let before = sent();
@@ -57,7 +57,7 @@ impl Scene {
         sent() - before
     }
 
-    /// Makes an endpoint accept connections again, and detects the recovery with a request for `/readyz`.
+    /// Makes an endpoint accept connections again. A request for `/readyz` then detects the recovery.
     async fn is_back(&self, at: usize) {
         self.takes.lock()[at] = Takes::Plain;
         let answer = self.client.transport_to(at).oneshot(get("/readyz")).await.unwrap();
@@ -83,7 +83,8 @@ impl Scene {
         shares.push(self.of_a_round().await);
         sleep(Duration::from_secs(5)).await;
         shares.push(self.of_a_round().await);
-        // The endpoint gets half of these requests: of a tenth, of six tenths, and of all requests.
+        // Slow start lets the endpoint take part in a tenth, in six tenths, and then in all choices. The endpoint gets
+        // half of these requests.
         for (share, expected) in shares.iter().zip([2..=6, 19..=23, 34..=36]) {
             assert!(expected.contains(share), "{how}: {shares:?}");
         }
@@ -108,7 +109,7 @@ async fn new_or_recovered_endpoint_gets_its_share_gradually() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_endpoints_get_their_full_shares_at_once() {
+async fn initial_endpoints_get_their_full_shares_of_requests_at_once() {
     let scene = Scene::new([Takes::Plain, Takes::Plain]).await;
     assert_eq!(scene.of_a_round().await, 35);
 }
@@ -123,7 +124,7 @@ async fn recovered_endpoint_does_not_get_every_new_watch() {
         watches.push(watch.into_body());
     }
     let outstanding: Vec<_> = scene.client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect();
-    // The endpoint has the fewest watches, so it gets a watch whenever it is compared.
+    // The endpoint has the fewest watches. So it gets each watch for which slow start lets it take part in the choice.
     assert!((4..=9).contains(&outstanding[0]), "{outstanding:?}");
     assert_eq!(outstanding.iter().sum::<usize>(), ROUND);
     sleep(Duration::from_secs(10)).await;
@@ -149,7 +150,7 @@ async fn sole_usable_endpoint_has_no_slow_start() {
     scene.is_back(0).await;
     assert_eq!(scene.of_a_round().await, ROUND as u64);
 
-    // Both endpoints recover, and neither is in slow start.
+    // Both endpoints recover one after the other, and then share the requests equally.
     let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
     scene.client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err();
     scene.is_back(0).await;

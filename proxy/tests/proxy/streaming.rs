@@ -21,7 +21,7 @@ impl Drop for Guard {
 }
 
 #[tokio::test]
-async fn bodies_stream_in_both_directions() {
+async fn request_and_response_bodies_are_streamed() {
     for alpn in ["h2", "http/1.1"] {
         let member = Member::start(Options { alpn: vec![alpn], ..Options::default() }, |_, body| async move {
             Response::new(body.map_err(Into::into).boxed_unsync())
@@ -29,7 +29,8 @@ async fn bodies_stream_in_both_directions() {
         .await;
         let client = member.client().await;
         let (sender, body) = channel();
-        // The first frame is sent before the response, because an HTTP/1.1 member answers right after the head.
+        // The first frame must be sent before the response arrives, because an HTTP/1.1 member answers right after the
+        // head.
         sender.send(Bytes::from_static(b"one")).unwrap();
         let request = Request::post("/api/v1/x").body(body).unwrap();
         let response =
@@ -153,7 +154,8 @@ async fn content_encoding_and_body_are_forwarded_unchanged() {
     assert_eq!(member::read(response).await, "\u{1}not really gzip");
 }
 
-/// Measures the latency that forwarding adds to a plain HTTP/2 connection. Run with `--ignored --nocapture`.
+/// Measures the latency that forwarding adds, compared with a plain HTTP/2 connection. Run with `--ignored
+/// --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures"]
 async fn forwarding_latency_is_measured() {
@@ -164,7 +166,7 @@ async fn forwarding_latency_is_measured() {
     let mut bare = bare_connection(&member).await;
     let (mut forwarded, mut direct) = (Vec::new(), Vec::new());
     for _ in 0..5000 {
-        // Alternating requests, so that both measurements have the same noise.
+        // The two kinds of requests alternate, so that both measurements have the same noise.
         let request = listing("/api/v1/namespaces/a/pods/p");
         let start = tokio::time::Instant::now();
         let response = client.send_request(request, RequestIdentity::Member).await.unwrap();

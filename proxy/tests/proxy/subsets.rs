@@ -1,4 +1,5 @@
-//! Tests of a policy's endpoint subset: requests go only to the subset, even if all its endpoints fail.
+//! Tests of policies that allow only a subset of the endpoints: requests go only to the subset, even if all its
+//! endpoints fail.
 
 use http::{Request, StatusCode};
 use tributary_apimachinery::body::Body;
@@ -17,7 +18,7 @@ async fn requests_use_only_the_endpoints_of_their_policy() {
     let member = Member::echo().await;
     let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
     let client = client(&member, [&gates[0], &gates[1]]).await;
-    // URLs without a path, as in the configuration.
+    // The URLs have no path, as the URLs in the configuration.
     let [first, second] = gates.each_ref().map(|gate| gate.url().to_string().trim_end_matches('/').to_owned());
     let second_alone = std::slice::from_ref(&second);
     let ask = |urls: &[String]| client.send_request(only(urls, get("/api")), RequestIdentity::Member);
@@ -31,8 +32,8 @@ async fn requests_use_only_the_endpoints_of_their_policy() {
     let [one, two] = requests(&client);
     assert!(one >= 4 && two >= 14, "{one} and {two}");
 
-    // An endpoint outside of the subset does not replace an unreachable endpoint of the subset, for any kind of
-    // request.
+    // If an endpoint of the subset is unreachable, no endpoint outside of the subset gets the request, whatever the
+    // kind of request.
     gates[1].close().await;
     for request in [get("/api"), get("/api/v1/pods?watch=1"), upgrade()] {
         let error = client.send_request(only(second_alone, request), RequestIdentity::Member).await.unwrap_err();

@@ -27,8 +27,8 @@ pub(crate) const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\
 /// Response head that switches to WebSocket (101).
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// A member without an HTTP library. It answers each request head with `answer`, records all later bytes, and echoes
-/// them in capitals after a 101.
+/// A member without an HTTP library. It answers each request head with `answer` and records all later bytes. After a
+/// 101, it sends these bytes back in capitals.
 pub(crate) struct RawMember {
     pub(crate) config: kube::Config,
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
@@ -85,12 +85,12 @@ pub(crate) async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) 
     String::from_utf8(head).unwrap()
 }
 
-/// A server that forwards every request to one member.
+/// Starts a server that forwards every request to one member.
 pub(crate) async fn front(client: ClusterClient) -> SocketAddr {
     front_that_keeps(client, || ()).await
 }
 
-/// Like [`front`], with a value from `keep` that each tunnel keeps.
+/// Like [`front`]. Each tunnel keeps a value that `keep` returns, until the tunnel ends.
 async fn front_that_keeps<K: Send + 'static>(
     client: ClusterClient,
     keep: impl Fn() -> K + Clone + Send + 'static,
@@ -103,7 +103,7 @@ async fn front_that_keeps<K: Send + 'static>(
     .await
 }
 
-/// Like [`front`], with a change of each request's context.
+/// Like [`front`]. Each request's context is changed before the request is forwarded.
 async fn front_that_adds(
     client: ClusterClient,
     add: impl Fn(&mut ForwardContext) + Clone + Send + 'static,
@@ -194,7 +194,7 @@ async fn tunnel_copies_bytes_in_both_directions_after_101() {
             "{head}"
         );
         assert!(!lower.contains("set-cookie"), "{head}");
-        // The bytes that the member sent immediately after its 101.
+        // The member sent these bytes immediately after its 101.
         let mut hello = [0; 5];
         tcp.read_exact(&mut hello).await.unwrap();
         assert_eq!(&hello, b"hello");
@@ -235,8 +235,8 @@ async fn idle_tunnel_stays_open_for_a_day() {
     assert_eq!(&echo, b"STILL OPEN");
 }
 
-/// Returns the configuration of a member that accepts one connection, switches protocols, and runs `does` on the
-/// connection.
+/// Returns the configuration of a member that accepts one connection, switches protocols, and then calls `does` with
+/// the connection.
 pub(crate) async fn member_that_switches<F>(
     does: impl FnOnce(TlsStream<TcpStream>) -> F + Send + 'static,
 ) -> kube::Config
@@ -296,7 +296,7 @@ async fn tunnel_carries_client_bytes_after_the_member_finished() {
     let mut answer = Vec::new();
     tokio::time::timeout(SOON, tcp.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"that was all");
-    // More bytes than all buffers can store, so the proxy must forward them.
+    // More bytes than all buffers together can store. So the proxy must forward bytes before it has received all.
     let said = b"and I have this to say. ".repeat(50_000);
     tokio::time::timeout(SOON, tcp.write_all(&said)).await.unwrap().unwrap();
     assert_eq!(tuning.tunnels.len(), 1, "one half is open");
@@ -359,7 +359,7 @@ async fn permits_are_freed_at_the_tunnel_end_or_without_101() {
         let kept = Arc::new(());
         let each = Arc::clone(&kept);
         let address = front_that_keeps(client, move || Arc::clone(&each)).await;
-        // The server has one reference, plus one for each accepted connection.
+        // The server has one reference to the value, plus one for each accepted connection.
         let (mut tcp, head) = ask(address, WEBSOCKET).await;
         assert_eq!(head.starts_with("HTTP/1.1 101"), lasts, "{head}");
         if lasts {
@@ -397,7 +397,8 @@ async fn upgrade_401_reaches_the_client_unless_tributarys_credentials_are_reject
     }
 }
 
-/// The member accepts the credentials a moment later. A kubelet's 401 has another text, and a workload's 401 any text.
+/// The member's API server accepts the credentials a moment later. A kubelet's 401 has another text, and a workload's
+/// 401 may have any text.
 #[tokio::test]
 async fn kube_apiserver_401_to_an_upgrade_does_not_reach_the_client() {
     let pod = "/api/v1/namespaces/a/pods/p";
@@ -434,7 +435,7 @@ async fn unrequested_101_does_not_reach_the_client() {
 }
 
 #[tokio::test]
-async fn tunnels_are_limited() {
+async fn number_of_concurrent_tunnels_is_limited() {
     let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning { tunnel_permits: PermitPool::new(2), ..ClientTuning::default() };
     let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;

@@ -1,4 +1,4 @@
-//! Tests of requests during a connection attempt to a member that does not accept connections.
+//! Tests of requests that wait for a connection to a member that does not accept connections.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector, Peer, Reque
 
 use crate::member::{self, SendRequest, get};
 
-/// A client of a member whose first connection works, and whose later connection attempts never end.
+/// A client of a member that accepts one connection. All later connection attempts never end.
 async fn hanging_after_the_first() -> ClusterClient {
     let is_first = std::sync::Arc::new(AtomicBool::new(true));
     let connector = tower::service_fn(move |_: Uri| {
@@ -37,7 +37,7 @@ async fn hanging_after_the_first() -> ClusterClient {
 }
 
 #[tokio::test]
-async fn client_with_a_reusable_connection_does_not_wait() {
+async fn client_reuses_an_idle_connection_while_a_connection_attempt_hangs() {
     let client = hanging_after_the_first().await;
     let log = async |of| {
         let mut request = get("/api/v1/namespaces/a/pods/b/log?follow=true");

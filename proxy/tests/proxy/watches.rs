@@ -1,4 +1,4 @@
-//! Tests of watches of many clients on a few connections. Slow readers, disconnected clients, and thousands of new
+//! Tests of many clients' watches on a few connections. Slow readers, disconnected clients, and thousands of new
 //! clients do not affect other clients.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::member::{self, Body, Member, Options, SOON, SendRequest, channel, eve
 /// Flow-control window of a watch, in bytes (decision 52).
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// A member that sends bytes to a watch on the test's command. The path identifies the watch.
+/// A member that sends bytes to a watch when the test commands it. The path identifies the watch.
 struct Teller {
     member: Member,
     watches: Arc<Mutex<HashMap<String, UnboundedSender<Bytes>>>>,
@@ -57,13 +57,13 @@ impl Teller {
         self.watches.lock().unwrap().remove(&path(watch)).unwrap();
     }
 
-    /// Returns whether the proxy has reset the member's stream of this watch.
+    /// Returns whether the proxy has reset the stream of this watch, as the member sees it.
     fn is_given_up(&self, watch: u16) -> bool {
         self.watches.lock().unwrap()[&path(watch)].is_closed()
     }
 }
 
-/// Returns a path for this client alone.
+/// Returns a watch path that only this client uses.
 fn path(of: u16) -> String {
     format!("/api/v1/namespaces/of-{of}/pods")
 }
@@ -84,7 +84,7 @@ async fn next(watch: &mut Body) -> Option<Bytes> {
     Some(frame.expect("it goes on").into_data().unwrap())
 }
 
-/// Reads at least `length` bytes. Returns the number of bytes.
+/// Reads at least `length` bytes of a watch. Returns the number of bytes that were read.
 async fn read(watch: &mut Body, length: usize) -> usize {
     let mut came = 0;
     while came < length {
@@ -93,7 +93,7 @@ async fn read(watch: &mut Body, length: usize) -> usize {
     came
 }
 
-/// Returns the next clients to open watches: as many as may wait for a connection at once.
+/// Returns the numbers of the next clients that open watches, at most as many as may wait for a connection at once.
 fn left(there: usize, all: u16) -> Option<std::ops::Range<u16>> {
     let next = u16::try_from(there).unwrap();
     (next < all).then(|| next..all.min(next + 1_000))
@@ -126,7 +126,7 @@ async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
     for (of, watch) in all.iter_mut().enumerate() {
         assert_eq!(next(watch).await.unwrap(), format!("event of {of}"));
     }
-    // New watches use the streams of ended watches.
+    // New watches can use the streams of watches that have ended.
     all.truncate(all.len() / 2);
     let kept = all.len();
     eventually("they are given back", || client.pool_statistics().long_streams == kept).await;
@@ -147,7 +147,7 @@ async fn watches_of_five_thousand_clients_share_a_few_connections() {
     few_connections_carry(5_000, ClientTuning { max_connections: 80, ..ClientTuning::default() }).await;
 }
 
-/// A watch with an unfinished request body still counts as a watch, and takes no stream for logs.
+/// A watch whose request body has not ended still counts as a watch, and takes no stream for logs.
 #[tokio::test]
 async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let teller = Teller::start().await;
@@ -155,7 +155,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let client = member::connect(teller.member.config(), tuning).await;
     let all = u16::try_from(client.long_running_for_clients()).unwrap();
     assert_eq!(all, 96);
-    // Three clients together open as many watches as logs are permitted.
+    // Three clients together open as many such watches as logs are permitted.
     let (mut watches, mut bodies) = (Vec::new(), Vec::new());
     for of in 0..all {
         let mut request = asked(&format!("{}?watch=true", path(of)), of % 3);
@@ -170,7 +170,7 @@ async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
     let log = client.send_request(asked("/api/v1/namespaces/a/pods/p/log?follow=true", 3), RequestIdentity::Member);
     let log = tokio::time::timeout(SOON, log).await.expect("an answer").expect("a fourth client's log");
     assert_eq!(log.status(), StatusCode::OK);
-    // The proxy sends no byte of the request bodies to the member.
+    // The proxy sends no byte of the watches' request bodies to the member.
     assert_eq!(teller.bodies.load(Ordering::SeqCst), 0);
     assert!(teller.member.seen().iter().all(|seen| seen.all("content-type").is_empty()));
     drop((watches, bodies));
@@ -187,12 +187,12 @@ async fn unread_watch_does_not_delay_other_watches_of_its_connection() {
     for of in 1..80 {
         teller.tell(of, vec![b'x'; 16 * WINDOW_BYTES]);
     }
-    // The data is many times larger than the windows of all watches together.
+    // The member sends many times more data than the windows of all watches together allow.
     for _ in 0..200 {
         teller.tell(0, vec![b'x'; WINDOW_BYTES]);
         assert_eq!(read(&mut fast, WINDOW_BYTES).await, WINDOW_BYTES);
     }
-    // The watches that were not read before are complete and still open.
+    // The watches that nobody has read so far have lost no data and are still open.
     for slow in &mut slow {
         assert_eq!(read(slow, 16 * WINDOW_BYTES).await, 16 * WINDOW_BYTES);
     }
@@ -206,7 +206,7 @@ async fn unread_watch_buffers_one_window_of_bytes() {
     let client = teller.member.client().await;
     let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
     teller.tell(1, vec![b'x'; 4 * WINDOW_BYTES]);
-    // All bytes in flight before this event have arrived when the event arrives.
+    // Bytes arrive in order. When this event arrives, all bytes that were sent before it have arrived.
     for _ in 0..3 {
         teller.tell(2, vec![b'x'; WINDOW_BYTES]);
         read(&mut fast, WINDOW_BYTES).await;
@@ -225,7 +225,7 @@ async fn unread_tiny_events_break_no_watch() {
     for _ in 0..EVENTS {
         teller.tell(1, Bytes::from_static(b"x"));
     }
-    // More clients cancel watches while the member sends an equal number of events.
+    // In each round, one more client cancels its watch while the member sends events.
     for of in 3..9 {
         let given_up = watch(&client, of).await;
         for _ in 0..EVENTS {
@@ -245,7 +245,7 @@ async fn unread_tiny_events_break_no_watch() {
 }
 
 #[tokio::test]
-async fn watches_end_with_the_member_and_survive_goaway() {
+async fn watches_end_when_the_member_ends_them_and_survive_goaway() {
     let teller = Teller::start().await;
     let client = teller.member.client().await;
     let (mut ended, mut goes_on, mut other) =
@@ -280,7 +280,7 @@ async fn watches_of_a_lost_connection_fail_and_can_be_reopened() {
     let client = member::connect(config, ClientTuning::default()).await;
     let mut watches = join_all((0..50).map(|of| watch(&client, of))).await;
     assert_eq!(client.pool_statistics().long_connections, 1);
-    // The client still gets an event that was sent before.
+    // The client still gets an event that the member sent before the end of the connection.
     teller.tell(0, Bytes::from_static(b"event"));
     teller.tell(1, Bytes::from_static(b"event"));
     assert_eq!(next(&mut watches[1]).await.unwrap(), "event");
@@ -313,7 +313,7 @@ async fn abandoned_new_watch_is_reset_after_a_delay() {
     tokio::time::sleep(patience).await;
     drop(old);
     eventually("it is told at once", || teller.is_given_up(2)).await;
-    // Resets of old watches do not cause a replacement of the connection.
+    // Resets of watches that have lasted some time do not cause a replacement of the connection.
     for of in 0..150 {
         drop(watch(&client, of).await);
     }
@@ -322,7 +322,7 @@ async fn abandoned_new_watch_is_reset_after_a_delay() {
 }
 
 #[tokio::test]
-async fn connection_with_many_unanswered_resets_is_replaced() {
+async fn connection_with_many_watches_reset_before_responses_is_replaced() {
     let asked_for = Arc::new(AtomicUsize::new(0));
     let seen = asked_for.clone();
     let member = Member::start(Options::default(), move |_, _| {

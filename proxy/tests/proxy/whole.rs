@@ -18,16 +18,16 @@ use crate::member::{self, Member, Options, SendRequest, eventually, full, get, t
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// END_STREAM on an empty frame.
+    /// The body ends with END_STREAM on an empty frame.
     Marked,
-    /// END_STREAM, and then a reset, because the member needs no more of the request body.
+    /// The body ends with END_STREAM, and a reset follows, because the member needs no more of the request body.
     EarlyButWhole,
-    /// A reset with `NO_ERROR` after the announced length.
+    /// The stream is reset with `NO_ERROR` after all bytes of the announced length were sent.
     AfterItsLength,
     Reset(h2::Reason),
 }
 
-/// A client of a member whose answers have one frame and this end.
+/// A client of a member whose responses have one frame, and then end in this way.
 async fn member_that_ends(end: End) -> ClusterClient {
     let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
         let (near, far) = tokio::io::duplex(1 << 20);
@@ -86,7 +86,7 @@ async fn reset_response_body_is_an_error_unless_complete() {
     }
 }
 
-/// A member that records the body of each request: `None` if the body is incomplete.
+/// A member that records the body of each request. It records `None` for an incomplete body.
 async fn noting() -> (Member, Arc<Mutex<Vec<Option<Bytes>>>>) {
     let ended = Arc::new(Mutex::new(Vec::new()));
     let noted = ended.clone();
@@ -115,7 +115,7 @@ async fn pass_on(
 }
 
 #[tokio::test]
-async fn request_body_of_a_lost_client_does_not_end_normally() {
+async fn request_body_of_a_disconnected_client_does_not_end_normally() {
     let (member, ended) = noting().await;
     let client = member.client().await;
     let (mut near, far) = tokio::io::duplex(1 << 20);
@@ -125,7 +125,7 @@ async fn request_body_of_a_lost_client_does_not_end_normally() {
     });
     near.write_all(b"POST /api HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\n").await.unwrap();
     eventually("the member has its head", || member.seen().len() == 1).await;
-    // The abort of the server's task closes the client's connection before the end of the body.
+    // The server's task is aborted, which closes the client's connection before the end of the body.
     served.abort();
     eventually("it has ended", || ended.lock().unwrap().len() == 1).await;
     assert_eq!(*ended.lock().unwrap(), [None], "the rest of it is missing");

@@ -122,7 +122,8 @@ enum Begun {
     Longer(Body, Interrupted),
 }
 
-/// Reads a whole answer. `reservation` counts the bytes of the answer as they arrive, and must be kept as long as the answer.
+/// Reads a whole answer. `reservation` counts the bytes of the answer as they arrive, and must be kept as long as the
+/// answer.
 ///
 /// # Errors
 /// [`Interrupted`].

@@ -114,9 +114,9 @@ impl Outgoing {
         Ok((Response::from_parts(head, body.into_body()), taken.map(ReservedCapacity)))
     }
 
-    /// Meters the body of an answer. `taken` is the answer's reservation from [`Self::reserve_answer`]. An answer in memory
-    /// is counted from now on until its end. If a different answer has replaced the original one, the reservation is
-    /// released.
+    /// Meters the body of an answer. `taken` is the answer's reservation from [`Self::reserve_answer`]. An answer in
+    /// memory is counted from now on until its end. If a different answer has replaced the original one, the
+    /// reservation is released.
     pub(super) fn meter(
         &self,
         answer: ServiceAnswer,

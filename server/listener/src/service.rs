@@ -25,9 +25,9 @@ pub trait RequestService: Send + Sync + 'static {
     /// Answers a request; every failure is an HTTP answer. Cancel: the listener drops the future when the client
     /// cancels the request.
     ///
-    /// The service calls `record_outcome` after it has authenticated the request and before it executes the request. A health
-    /// check without credentials is not authenticated, so it needs no call. If `record_outcome` or `answer_capacity` reports that the
-    /// connection has no capacity, the service refuses the request.
+    /// The service calls `record_outcome` after it has authenticated the request and before it executes the request. A
+    /// health check without credentials is not authenticated, so it needs no call. If `record_outcome` or
+    /// `answer_capacity` reports that the connection has no capacity, the service refuses the request.
     fn answer_request(
         &self,
         request: Request<Body>,

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::heads::{AllHeads, ConnectionHeads, CountedHead};
 use crate::settings::UNAUTHENTICATED_DIVISOR;
 
-/// The most unauthenticated connections with a long incomplete head (`byte_counter.rs`). hyper and h2 store at most 2 MiB
-/// of one head, so 64 heads need 128 MiB. A head arrives within a round trip, and few heads are longer than a TCP
+/// The most unauthenticated connections with a long incomplete head (`byte_counter.rs`). hyper and h2 store at most 2
+/// MiB of one head, so 64 heads need 128 MiB. A head arrives within a round trip, and few heads are longer than a TCP
 /// segment. So few heads are incomplete at the same time unless a client floods.
 const LONG_HEADS_MAX: usize = 64;
 

@@ -183,8 +183,8 @@ impl Clusters {
         self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
     }
 
-    /// Refuses a cluster that turned out to be the same cluster as `duplicate_of`. The refusal lasts until one of the two
-    /// descriptions changes.
+    /// Refuses a cluster that turned out to be the same cluster as `duplicate_of`. The refusal lasts until one of the
+    /// two descriptions changes.
     pub fn refuse(&mut self, name: &ClusterName, duplicate_of: &ClusterName, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
             known.setup.client = Err(reason);

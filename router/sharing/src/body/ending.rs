@@ -39,8 +39,8 @@ where
 }
 
 struct LateFailingBody<E> {
-    /// The given body. After the first poll, a body [with an early end](end_early) replaces it, unless the given body is
-    /// already complete.
+    /// The given body. After the first poll, a body [with an early end](end_early) replaces it, unless the given body
+    /// is already complete.
     body: Body,
     /// Time from which the body may fail, and the future of the error. `None` after the first poll.
     late: Option<(Instant, BoxFuture<'static, E>)>,

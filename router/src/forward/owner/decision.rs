@@ -133,7 +133,8 @@ impl Evidence {
     /// Returns the cluster that a ground names by this evidence. `placement` is the cluster in the configuration.
     ///
     /// # Errors
-    /// [`OwnerError::NotFound`] if the ground does not apply: the next ground decides. All other errors refuse the write.
+    /// [`OwnerError::NotFound`] if the ground does not apply: the next ground decides. All other errors refuse the
+    /// write.
     pub(crate) fn owner_by_ground(
         &self,
         ground: Ground,

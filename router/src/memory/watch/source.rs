@@ -115,8 +115,8 @@ impl LogPosition {
         events.clear();
         let view = self.watching.view();
         let log = view.log();
-        // The view is checked under the log's lock: a replacement of the view counts the events that watches have sent. A
-        // watch that waited for the lock may not know yet that its view has ended.
+        // The view is checked under the log's lock: a replacement of the view counts the events that watches have sent.
+        // A watch that waited for the lock may not know yet that its view has ended.
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }

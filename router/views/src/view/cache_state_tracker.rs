@@ -108,8 +108,8 @@ impl CacheStateTracker {
     }
 
     /// Returns the states of the wanted clusters if they suffice to answer a list or watch at once. Otherwise returns
-    /// `None`. Costs as much as [`cache_states`](Self::cache_states). If all clusters are wanted and some must become known
-    /// first, the function builds no list of states.
+    /// `None`. Costs as much as [`cache_states`](Self::cache_states). If all clusters are wanted and some must become
+    /// known first, the function builds no list of states.
     pub(super) fn enough(&self, partial: Partial, wanted: &ClusterSelector) -> Option<Arc<CacheStates>> {
         let cache_states = match self.published.load_full() {
             Some(published) => published,

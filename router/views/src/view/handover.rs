@@ -113,8 +113,9 @@ impl Handovers {
         self.state.lock().senders.entry(namespace.to_owned()).or_default().continued += 1;
     }
 
-    /// Removes a watch registered by [`begin_continued_watch`](Self::begin_continued_watch). The watch may have sent all versions up to
-    /// `sent`. A later view of the namespace starts with a newer state, so the namespace needs no record.
+    /// Removes a watch registered by [`begin_continued_watch`](Self::begin_continued_watch). The watch may have sent
+    /// all versions up to `sent`. A later view of the namespace starts with a newer state, so the namespace needs no
+    /// record.
     pub(super) fn end_continued_watch(&self, namespace: &str, sent: &CompositeResourceVersion) {
         let mut state = self.state.lock();
         if state.senders.get(namespace).is_some_and(|senders| senders.parts > 0) {

@@ -147,8 +147,8 @@ impl ReadYourWrites {
         change(pending);
     }
 
-    /// Returns the writes for which a read of the collection waits, by cluster. With [`WriterSelector::AnyWriter`], each
-    /// writer has separate entries. Costs one lock. Allocates nothing if there are no such writes.
+    /// Returns the writes for which a read of the collection waits, by cluster. With [`WriterSelector::AnyWriter`],
+    /// each writer has separate entries. Costs one lock. Allocates nothing if there are no such writes.
     pub fn pending(&self, by: WriterSelector) -> Vec<AwaitedWrites> {
         let waited = |(cluster, pending): (&ClusterName, &ClusterPendingWrites)| AwaitedWrites {
             cluster: cluster.clone(),
@@ -158,8 +158,8 @@ impl ReadYourWrites {
         self.pending.lock().by(by).map(waited).collect()
     }
 
-    /// Returns the writes for which a read of one object waits, by cluster. With [`WriterSelector::AnyWriter`], each writer
-    /// has separate entries. Costs one lock and a visit of each cluster with such writes.
+    /// Returns the writes for which a read of one object waits, by cluster. With [`WriterSelector::AnyWriter`], each
+    /// writer has separate entries. Costs one lock and a visit of each cluster with such writes.
     pub fn pending_of(&self, by: WriterSelector, key: &str) -> Vec<(ClusterName, PendingWrites)> {
         let of_key = |(cluster, pending): (&ClusterName, &ClusterPendingWrites)| {
             Some((cluster.clone(), pending.pending_writes_of(key)?))

@@ -93,8 +93,8 @@ impl WatchGroup {
     }
 
     /// Compares changes with the crowd's filter. Returns whether some watches must read the log, because a change
-    /// matches or an earlier change may have been missed. If so, [`wake_action`](Self::wake_action) must be used for each watch
-    /// before the next changes.
+    /// matches or an earlier change may have been missed. If so, [`wake_action`](Self::wake_action) must be used for
+    /// each watch before the next changes.
     pub(super) fn match_changes(&self, changes: &NewChanges) -> bool {
         let must_read = self.quiet_ranges.lock().match_changes(changes, &*self.wake_filter);
         self.must_read.store(must_read, Ordering::Relaxed);

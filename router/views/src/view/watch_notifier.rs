@@ -5,10 +5,10 @@
 //! writes. The next connection's watches are woken after the previous connection has written. So Tributary prepares the
 //! next output while the socket and the client process the previous output.
 //!
-//! A watch with a [declared filter](WatchRegistration::set_wake_filter) is not woken for changes that do not match. The watch also
-//! never reads the part of the log that [contains no match](WatchRegistration::passed). Watches with equal filters form a
-//! crowd, whose filter is compared with each change once. Connections are visited only if at least one watch must be
-//! woken.
+//! A watch with a [declared filter](WatchRegistration::set_wake_filter) is not woken for changes that do not match. The
+//! watch also never reads the part of the log that [contains no match](WatchRegistration::passed). Watches with equal
+//! filters form a crowd, whose filter is compared with each change once. Connections are visited only if at least one
+//! watch must be woken.
 //!
 //! ```text
 //! advance ──▶ check crowd by crowd ──▶ no match: idle
@@ -148,8 +148,8 @@ impl WatchRegistration {
         self.seen = self.watch_notifier.advances.load(Ordering::SeqCst);
     }
 
-    /// Declares the filter of a watch that has read the log up to `position`. After this call, only matching changes wake
-    /// the watch. Call this function after each read of the log.
+    /// Declares the filter of a watch that has read the log up to `position`. After this call, only matching changes
+    /// wake the watch. Call this function after each read of the log.
     pub fn set_wake_filter(&self, position: u64, wake_filter: impl FnOnce() -> Arc<dyn WakeFilter>) {
         self.watch_waker.position.fetch_max(position, Ordering::AcqRel);
         self.watch_waker.watch_group.get_or_init(|| self.watch_notifier.watches.lock().gather(wake_filter(), position));

@@ -10,8 +10,8 @@ pub const CONNECTIONS_MAX: usize = 4096;
 pub(crate) const UNAUTHENTICATED_DIVISOR: usize = 4;
 
 /// The default of `--max-unread-bytes`: the unread bytes of answers to all clients together. With 256 MiB, 15
-/// connections that read nothing have `CONNECTION_UNREAD_BYTES_MAX` each, and further connections share the remaining bytes. An
-/// active reader has a few unread frames.
+/// connections that read nothing have `CONNECTION_UNREAD_BYTES_MAX` each, and further connections share the remaining
+/// bytes. An active reader has a few unread frames.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
 /// The limit of unread bytes of one connection. 16 MiB are 1,024 frames of 16 KiB, or 16 large objects. An active

@@ -281,8 +281,8 @@ impl Drop for Trail {
     }
 }
 
-/// Passes a complete body to `add_body`. Passes [`AuditBody::TooLong`] for a body above the size limit, and nothing for an
-/// incomplete body.
+/// Passes a complete body to `add_body`. Passes [`AuditBody::TooLong`] for a body above the size limit, and nothing for
+/// an incomplete body.
 fn with_body(observed: &ObservedBytes, form: &BodyForm, add_body: impl FnOnce(&AuditBody<'_>)) {
     if observed.is_too_long() {
         add_body(&AuditBody::TooLong);

@@ -80,8 +80,9 @@ impl TracedRequest {
     }
 
     /// Decides, after authentication, whether the request is sampled. Returns `None` for a request that is not sampled.
-    /// A user for whom `may_choose_trace` is true decides by the `traceparent` header. For all other users, the sampling rate
-    /// decides. Requests that fail authentication have no trace, so that strangers cannot fill the collector.
+    /// A user for whom `may_choose_trace` is true decides by the `traceparent` header. For all other users, the
+    /// sampling rate decides. Requests that fail authentication have no trace, so that strangers cannot fill the
+    /// collector.
     pub fn set_user(mut self: Box<Self>, user: &User) -> Option<Box<Self>> {
         let trace_choice = self.client.filter(|_| may_choose_trace(user));
         if !trace_choice.map_or(self.is_sampled_by_rate, |client| client.is_sampled) {

@@ -11,8 +11,8 @@ pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(500);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Calls `look` until it returns a value, or returns `None` after [`WAIT_TIMEOUT`]. Every [`PROGRESS_INTERVAL`], calls `say`
-/// with `what`.
+/// Calls `look` until it returns a value, or returns `None` after [`WAIT_TIMEOUT`]. Every [`PROGRESS_INTERVAL`], calls
+/// `say` with `what`.
 ///
 /// # Errors
 /// Errors of `look`. Cancel: safe if `look` is.

@@ -92,8 +92,8 @@ pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), Object
 /// Returns the objects of a list, in its order.
 ///
 /// # Errors
-/// [`ObjectSelectionError::Endpoint`] if an object has no cluster annotation, or if the list's resourceVersion belongs to a single
-/// cluster.
+/// [`ObjectSelectionError::Endpoint`] if an object has no cluster annotation, or if the list's resourceVersion belongs
+/// to a single cluster.
 pub(super) fn items(
     wanted: &NamedObject,
     mut list: Value,
