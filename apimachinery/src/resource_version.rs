@@ -10,7 +10,7 @@ pub struct ResourceVersion(pub u64);
 
 /// The error for a text that is not a member's resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a resourceVersion of a member: digits without a leading zero are expected")]
+#[error("{0:?} is not a resourceVersion of a cluster: digits without a leading zero are expected")]
 pub struct InvalidResourceVersion(pub String);
 
 impl ResourceVersion {

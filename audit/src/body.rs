@@ -40,10 +40,10 @@ impl Omitted {
     pub(crate) fn as_annotation(self) -> Option<&'static str> {
         match self {
             Self::Empty => None,
-            Self::TooLong => Some("omitted: it is longer than 3 MiB"),
-            Self::Form => Some("omitted: it is neither JSON nor YAML"),
-            Self::Malformed => Some("omitted: it cannot be read"),
-            Self::Secret => Some("omitted: it holds a Secret or a token"),
+            Self::TooLong => Some("omitted: the body is longer than 3 MiB"),
+            Self::Form => Some("omitted: the body is neither JSON nor YAML"),
+            Self::Malformed => Some("omitted: the body cannot be read"),
+            Self::Secret => Some("omitted: the body has a Secret or a token"),
         }
     }
 }

@@ -9,7 +9,7 @@ use rustls_pki_types::pem::PemObject;
 use serde::Deserialize;
 
 /// The error message for CEL expressions. It also names the alternatives to CEL.
-const NO_EXPRESSIONS: &str = "CEL expressions are not supported here; map a claim, or have the issuer compute one";
+const NO_EXPRESSIONS: &str = "CEL expressions are not supported; map a claim, or have the issuer compute one";
 
 /// The validated contents of the file of `--authentication-config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl AuthenticationConfiguration {
         }
         if let Some(anonymous) = &file.anonymous {
             if anonymous.enabled {
-                problems.forbidden("anonymous.enabled", "this endpoint does not support anonymous users");
+                problems.forbidden("anonymous.enabled", "Tributary does not support anonymous users");
             } else if !anonymous.conditions.is_empty() {
                 let detail = "enabled should be set to true when conditions are defined";
                 problems.invalid("anonymous.conditions", "", detail);
@@ -264,13 +264,13 @@ fn validate_issuer(issuer: &Issuer, field: &str, disallowed: &[String], problems
         if found.peek().is_none() || found.any(|certificate| certificate.is_err()) {
             // The first half is kube-apiserver's message. The second half is a hint: the usual cause is a file name
             // instead of PEM text.
-            let detail = "data does not contain any valid RSA or ECDSA certificates; it holds the PEM text itself, not the name of \
-                          a file";
+            let detail = "data does not contain any valid RSA or ECDSA certificates; the field must have the PEM text \
+                          itself, not the name of a file";
             problems.invalid(format_args!("{field}.certificateAuthority"), "<omitted>", detail);
         }
     }
     if !issuer.egress_selector_type.is_empty() {
-        problems.forbidden(format_args!("{field}.egressSelectorType"), "this endpoint has no egress selectors");
+        problems.forbidden(format_args!("{field}.egressSelectorType"), "Tributary has no egress selectors");
     }
 }
 

@@ -34,13 +34,13 @@ pub struct MemberRules {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotSent {
     /// Another cluster authenticated the user by a TokenReview. Its users are valid only in that cluster.
-    #[error("cluster {0} vouches for the user, so the user is valid only in that cluster")]
+    #[error("cluster {0} authenticated the user, so the user is valid only in this cluster")]
     OfAnotherCluster(ClusterName),
     /// The user's name begins with `system:`. Each cluster has its own meaning for these names.
-    #[error("user {0:?} has a system name, which only its own cluster may be told")]
+    #[error("user {0:?} has a system name, which is sent only to the user's own cluster")]
     SystemName(String),
     /// The user or the group is never sent to any cluster.
-    #[error("{what} {name:?} is never sent to a cluster, so that nobody acts as such through this endpoint")]
+    #[error("{what} {name:?} is never sent to a cluster, because no client may have this identity through Tributary")]
     Never {
         /// The kind of the name that is never sent: `user` or `group`.
         what: &'static str,
@@ -334,7 +334,7 @@ mod tests {
             let error = impersonated_identity(&user("bob", &["dev", group])).unwrap_err();
             assert_eq!(error, NotSent::Never { what: "group", name: group.to_owned() });
             let why = format!(
-                "group {group:?} is never sent to a cluster, so that nobody acts as such through this endpoint"
+                "group {group:?} is never sent to a cluster, because no client may have this identity through Tributary"
             );
             assert_eq!(error.to_string(), why);
             assert!(impersonated_identity(&user(group, &[])).is_err(), "{group}");

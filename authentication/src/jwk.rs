@@ -176,7 +176,7 @@ impl TryFrom<KeyText> for JsonWebKey {
     type Error = &'static str;
 
     fn try_from(text: KeyText) -> Result<Self, Self::Error> {
-        Self::new(text).ok_or("not a supported key for signatures")
+        Self::new(text).ok_or("the type of the key is not supported for signatures")
     }
 }
 

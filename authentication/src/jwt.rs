@@ -109,23 +109,24 @@ impl<'a> Token<'a> {
     /// are malformed.
     pub fn parse(text: &'a str) -> Result<Self, TokenError> {
         if text.len() > MAX_TOKEN {
-            return Err(TokenError::Malformed("it is longer than 32 KiB"));
+            return Err(TokenError::Malformed("the token is longer than 32 KiB"));
         }
-        let three = TokenError::Malformed("it does not have three parts");
+        let three = TokenError::Malformed("the token does not have three parts");
         let (message, signature) = text.rsplit_once('.').ok_or(three.clone())?;
         let (header, payload) = message.split_once('.').ok_or(three.clone())?;
         if payload.contains('.') {
             return Err(three);
         }
-        let decoded =
-            |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed("a part is not base64url"));
+        let decoded = |part: &str| {
+            URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed("a part of the token is not base64url"))
+        };
         let header: Header = serde_json::from_slice(&decoded(header)?)
-            .map_err(|_| TokenError::Malformed("its header is not an object with alg"))?;
+            .map_err(|_| TokenError::Malformed("the header is not an object with alg"))?;
         if header.crit.is_some() || header.b64.is_some() {
-            return Err(TokenError::Malformed("its header has unknown extensions"));
+            return Err(TokenError::Malformed("the header has unknown extensions"));
         }
         let claims = serde_json::from_slice(&decoded(payload)?)
-            .map_err(|_| TokenError::Malformed("its claims are not an object, or contain a duplicate"))?;
+            .map_err(|_| TokenError::Malformed("the claims are not an object, or contain a duplicate"))?;
         Ok(Self {
             algorithm: SigningAlgorithm::parse(&header.alg).ok_or(TokenError::Algorithm)?,
             key_id: header.kid.filter(|id| !id.is_empty()),

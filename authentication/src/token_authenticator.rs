@@ -251,7 +251,11 @@ impl TokenAuthenticator {
             let is_lost = token.update_user(answer.as_ref().map(Option::as_ref));
             if is_lost {
                 let user = &token.user().username;
-                let said = if answer.is_some() { "does not know it" } else { "has not answered for too long" };
+                let said = if answer.is_some() {
+                    "the cluster does not know the token"
+                } else {
+                    "the cluster has not answered for too long"
+                };
                 tracing::info!(%cluster, user, said, "streams end because their token is no longer valid");
             }
             is_lost
@@ -389,7 +393,7 @@ impl TokenAuthenticator {
 /// Returns the text of a token, and rejects tokens that are too long.
 fn token_text(token: &[u8]) -> Result<&str, TokenAuthenticationError> {
     if token.len() > MAX_TOKEN {
-        return Err(TokenError::Malformed("it is longer than 32 KiB").into());
+        return Err(TokenError::Malformed("the token is longer than 32 KiB").into());
     }
     let text = std::str::from_utf8(token).ok().filter(|text| !text.is_empty());
     text.ok_or(TokenAuthenticationError::Unknown)

@@ -18,10 +18,10 @@ use x509_parser::x509::{AlgorithmIdentifier, X509Version};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VersionOneError {
     /// The certificate names another authority as its issuer.
-    #[error("it is of X.509 version 1, and no authority in the bundle issued it itself")]
+    #[error("the certificate is of X.509 version 1, and no authority in the bundle issued it directly")]
     OtherIssuer,
     /// The certificate, or the certificate of its authority, breaks a rule.
-    #[error("it is of X.509 version 1, and {0}")]
+    #[error("the certificate is of X.509 version 1, and {0}")]
     Unusable(&'static str),
 }
 
@@ -95,13 +95,13 @@ pub(crate) fn verify(certificate: &CertificateDer<'_>, signer: &AuthorityKey<'_>
         return Err(OtherIssuer);
     }
     if parsed.subject().as_raw() == signer.subject {
-        return Err(Unusable("is an authority's own"));
+        return Err(Unusable("is the certificate of an authority"));
     }
     if parsed.signature_algorithm != parsed.tbs_certificate.signature {
         return Err(Unusable("names two signature algorithms"));
     }
     if !is_signed(parsed.tbs_certificate.as_ref(), &parsed.signature_algorithm, &parsed.signature_value, signer.key) {
-        return Err(Unusable("its signature is not the authority's, or of an algorithm that is not taken"));
+        return Err(Unusable("its signature is not from the authority, or has an unsupported algorithm"));
     }
     Ok(parsed.validity().not_after.timestamp())
 }

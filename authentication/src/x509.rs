@@ -131,14 +131,16 @@ impl From<webpki::Error> for Refusal {
             webpki::Error::UnknownIssuer => "no authority in the bundle issued it".to_owned(),
             webpki::Error::CertExpired { .. } => "an intermediate certificate has expired".to_owned(),
             webpki::Error::CertNotValidYet { .. } => "an intermediate certificate is not valid yet".to_owned(),
-            webpki::Error::RequiredEkuNotFoundContext(_) => "its extendedKeyUsage lacks clientAuth".to_owned(),
+            webpki::Error::RequiredEkuNotFoundContext(_) => {
+                "the extendedKeyUsage of the certificate lacks clientAuth".to_owned()
+            }
             webpki::Error::PathLenConstraintViolated => {
-                "an authority allows fewer intermediate certificates".to_owned()
+                "the path length of an authority allows fewer intermediate certificates".to_owned()
             }
             // webpki's errors quote bytes of the certificate, tens of kilobytes at worst.
             webpki::Error::UnsupportedSignatureAlgorithmContext(_)
             | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
-                "its signature algorithm is not supported".to_owned()
+                "the signature algorithm of the certificate is not supported".to_owned()
             }
             error => error.to_string().chars().take(WHY_CHARACTERS_MAX).collect(),
         };
@@ -333,7 +335,7 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
         found.push(TrustedAuthority { subject, name, not_before, not_after, unfit, path_length, key, anchor });
     }
     if found.is_empty() {
-        return Err(invalid(&"it holds no certificate"));
+        return Err(invalid(&"the bundle has no certificate"));
     }
     Ok(found)
 }
@@ -372,12 +374,12 @@ pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Result<String, Ce
 
 /// Returns the user in a certificate's subject. The certificate is not verified.
 fn user_of(certificate: &CertificateDer<'_>) -> Result<UserInfo, CertificateError> {
-    let unreadable = CertificateError::Subject("it is not a certificate");
+    let unreadable = CertificateError::Subject("the data is not a certificate");
     let (rest, parsed) = X509Certificate::from_der(certificate).map_err(|_| unreadable.clone())?;
     if !rest.is_empty() {
         return Err(unreadable);
     }
-    let uid_type = Oid::from(&UID).map_err(|_| CertificateError::Subject("its uid has no type"))?;
+    let uid_type = Oid::from(&UID).map_err(|_| CertificateError::Subject("the uid has no type"))?;
     let (mut name, mut groups, mut uids) = (String::new(), Vec::new(), Vec::new());
     for attribute in parsed.subject().iter_attributes() {
         if *attribute.attr_type() == OID_X509_COMMON_NAME {
@@ -392,10 +394,10 @@ fn user_of(certificate: &CertificateDer<'_>) -> Result<UserInfo, CertificateErro
         return Err(CertificateError::NoName);
     }
     if uids.len() > 1 {
-        return Err(CertificateError::Subject("it has more than one uid"));
+        return Err(CertificateError::Subject("the subject has more than one uid"));
     }
     if uids.first().is_some_and(String::is_empty) {
-        return Err(CertificateError::Subject("its uid is empty"));
+        return Err(CertificateError::Subject("the uid is empty"));
     }
     let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![fingerprint(certificate)])]);
     Ok(UserInfo { username: name, uid: uids.pop().unwrap_or_default(), groups, extra })

@@ -28,11 +28,11 @@ pub enum ReviewMismatch {
     EvaluationError,
     /// The review lacks a rule of the RBAC objects that Tributary has read: another authorizer decides, or these
     /// objects are outdated.
-    #[error("the cluster lacks rules that its RBAC objects give")]
+    #[error("the cluster's SelfSubjectRulesReview lacks rules of its RBAC objects")]
     Missing,
     /// The review has a rule that the RBAC objects lack: another authorizer also grants rights, or the objects that
     /// Tributary has read are outdated.
-    #[error("the cluster has rules that its RBAC objects do not give")]
+    #[error("the cluster's SelfSubjectRulesReview has rules that its RBAC objects lack")]
     Additional,
 }
 

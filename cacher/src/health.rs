@@ -180,8 +180,7 @@ impl CacherHealth {
         if let Some(Loss { reason: reason @ StaleReason::Unreachable(_), .. }) = &mut self.lost
             && is_back
         {
-            *reason =
-                StaleReason::Other("the cluster answers again, and the collection is about to be read".to_owned());
+            *reason = StaleReason::Other("the cluster answers again, and the collection will be listed".to_owned());
         }
     }
 
@@ -221,7 +220,9 @@ impl CacherHealth {
             _ => match self.doubted() {
                 Some((since, until)) if now >= until => CacherState::Stale {
                     since,
-                    reason: StaleReason::Other("it says that it is not ready, and nothing has come since".to_owned()),
+                    reason: StaleReason::Other(
+                        "/readyz reports that it is not ready, and no data has arrived since".to_owned(),
+                    ),
                 },
                 _ => CacherState::Synced,
             },

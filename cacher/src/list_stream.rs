@@ -60,7 +60,7 @@ impl RawListMeta {
     fn parse(text: &[u8]) -> serde_json::Result<Self> {
         // serde would accept an array with the values of the fields.
         if text.first().is_some_and(|first| *first != b'{') {
-            return Err(serde::de::Error::custom("it is not an object"));
+            return Err(serde::de::Error::custom("the value is not an object"));
         }
         serde_json::from_slice(text)
     }

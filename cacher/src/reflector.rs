@@ -90,7 +90,7 @@ impl Reflector {
         match std::mem::replace(&mut self.reading, ReflectorStream::Nothing) {
             ReflectorStream::Watch(stream) => self.read_watch(stream).await,
             ReflectorStream::Page(page) => self.read_page(*page).await,
-            ReflectorStream::Nothing => Ok(self.failed(StaleReason::Other("there is nothing to read".to_owned()))),
+            ReflectorStream::Nothing => Ok(self.failed(StaleReason::Other("no watch or list is open".to_owned()))),
         }
     }
 }

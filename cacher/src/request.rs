@@ -252,16 +252,16 @@ pub(crate) fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
 #[derive(Debug, thiserror::Error)]
 pub enum LatestError {
     /// The connection failed, or was closed early.
-    #[error("the member cannot be reached")]
+    #[error("the cluster cannot be reached")]
     Unreachable(#[source] BoxError),
     /// The response took longer than this time.
-    #[error("the member did not answer within {0:?}")]
+    #[error("the cluster did not answer within {0:?}")]
     Timeout(Duration),
     /// The member refused the request.
-    #[error("the member refused the list")]
+    #[error("the cluster refused the list")]
     Refused(#[source] MemberError),
     /// The body of the response is not a list.
-    #[error("the member's list cannot be read")]
+    #[error("the cluster's list cannot be read")]
     Malformed(#[source] ListError),
 }
 
@@ -413,6 +413,6 @@ mod tests {
         let quoting = Quoting(std::io::Error::other("reset"));
         assert_eq!(chain(&quoting), "broke off: reset");
         let error = LatestError::Unreachable(Box::new(quoting));
-        assert_eq!(chain(&error), "the member cannot be reached: broke off: reset");
+        assert_eq!(chain(&error), "the cluster cannot be reached: broke off: reset");
     }
 }

@@ -107,21 +107,23 @@ impl fmt::Display for StaleReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(text) => write!(f, "unreachable: {text}"),
-            Self::Unauthorized => f.write_str("unauthorized: the member does not accept our credentials"),
-            Self::Forbidden => f.write_str("forbidden: we may not list or watch this collection"),
-            Self::NotFound => f.write_str("not found: the member does not serve this resource"),
-            Self::TooManyRequests => f.write_str("too many requests: the member asks us to wait"),
+            Self::Unauthorized => f.write_str("unauthorized: the cluster does not accept Tributary's credentials"),
+            Self::Forbidden => f.write_str("forbidden: Tributary's account may not list or watch this collection"),
+            Self::NotFound => f.write_str("not found: the cluster does not serve this resource"),
+            Self::TooManyRequests => f.write_str("too many requests: the cluster asks Tributary to wait"),
             Self::Expired => f.write_str("expired: the collection is being listed again"),
-            Self::Reset => f.write_str("its revisions went back: the collection is being listed again"),
+            Self::Reset => {
+                f.write_str("the resourceVersions of the cluster went back: the collection is being listed again")
+            }
             Self::TooLarge(most) => write!(f, "the collection is larger than {most} bytes"),
             Self::MemoryLimitReached { bytes, max } => write!(
                 f,
-                "there is no room for {bytes} bytes of the collection: all collections of all clusters together may \
-                 have {max} (--max-total-collection-bytes), and the others keep what they have; give the process more \
-                 memory, or have it hold fewer resources"
+                "there is no memory for {bytes} bytes of the collection: all collections of all clusters together may \
+                 have {max} (--max-total-collection-bytes), and cached collections stay; give the process more \
+                 memory, or cache fewer resources"
             ),
             Self::OpaqueVersions(version) => {
-                write!(f, "its resourceVersion {version:?} is not a number, so the collection cannot be cached")
+                write!(f, "the resourceVersion {version:?} is not a number, so the collection cannot be cached")
             }
             Self::Other(text) => f.write_str(text),
         }

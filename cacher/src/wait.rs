@@ -20,7 +20,7 @@ pub enum NotReached {
     },
     /// The member reported that it has not reached the version, in a response to a request that was sent after the wait
     /// began. The version is from before the member's revisions went back, or from a different cluster.
-    #[error("too large resource version: {wanted}, the member's latest: {latest}")]
+    #[error("too large resource version: {wanted}, the cluster's latest: {latest}")]
     Beyond {
         /// The awaited version.
         wanted: CollectionVersion,

@@ -401,7 +401,7 @@ async fn cacher_state_is_not_synced_after_the_reflector_has_ended() {
     member.sync(&[], 5).await;
     state(
         &cacher,
-        |state| matches!(state.reason(), Some(StaleReason::Other(text)) if text.contains("no longer followed")),
+        |state| matches!(state.reason(), Some(StaleReason::Other(text)) if text.contains("no longer cached")),
     )
     .await;
     assert!(cacher.wait_for(ResourceVersion(5), Duration::from_secs(3)).await.is_err());

@@ -100,7 +100,7 @@ async fn collection_in_each_phase_is_fresh_soon_after_member_recovery() {
             }
             member.asked().await.respond(head, "");
         }
-        expect_fresh_soon(&format!("the member refused with {code}"), &cacher, member).await;
+        expect_fresh_soon(&format!("the cluster refused the request with {code}"), &cacher, member).await;
     }
 
     let (cacher, mut member, _updates, feed) = synced_and_lost().await;

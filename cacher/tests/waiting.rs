@@ -127,7 +127,7 @@ async fn wait_for_a_version_that_the_member_has_not_reached_fails_early() {
         let error = cacher.wait_for(ResourceVersion(1000), THREE_SECONDS).await.unwrap_err();
         let (wanted, latest) = (ResourceVersion(1000), ResourceVersion(20));
         assert_eq!(error, NotReached::Beyond { wanted: wanted.into(), latest });
-        assert_eq!(error.to_string(), "too large resource version: 1000, the member's latest: 20");
+        assert_eq!(error.to_string(), "too large resource version: 1000, the cluster's latest: 20");
         assert!(started.elapsed() < Duration::from_millis(300), "{:?}", started.elapsed());
     };
     tokio::join!(first, script);

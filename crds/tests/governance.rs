@@ -80,7 +80,8 @@ fn dispatch_policies_are_validated_against_endpoints_and_schemas() {
         (format!("dispatchPolicies: [{{rules: [{RULE}], endpoints: ['https://b']}}]"), ""),
         (
             "dispatchPolicies: [{rules: [{verbs: [get], apiGroups: [''], resources: [deployments/*]}]}]".to_owned(),
-            "E spec.dispatchPolicies[0].rules[0].resources[0]: \"deployments/*\" never matches: a subresource is named",
+            "E spec.dispatchPolicies[0].rules[0].resources[0]: \"deployments/*\" never matches: a subresource is not \
+             a pattern",
         ),
         (
             format!("dispatchPolicies: [{{rules: [{RULE}]}}, {{rules: [{RULE}]}}]"),

@@ -25,7 +25,7 @@ pub struct FlowControl {
 
 /// Error: two schemas have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are two flow control schemas of the name \"{name}\"; rename one of them")]
+#[error("two flow control schemas are named \"{name}\"; rename one of them")]
 pub struct DuplicateSchema {
     /// The duplicate name.
     pub name: Arc<str>,

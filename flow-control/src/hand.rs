@@ -27,7 +27,8 @@ pub struct Deck {
 pub enum DeckError {
     /// The hand is empty, larger than the deck, or larger than [`HAND_MAX`].
     #[error(
-        "a hand of {hand} out of {queues} queues: a hand has from one queue to all of them, and at most {HAND_MAX}"
+        "handSize {hand} is invalid with {queues} queues; give at least 1, and at most the number of queues and \
+         {HAND_MAX}"
     )]
     Size {
         /// Number of queues in the deck.
@@ -36,7 +37,7 @@ pub enum DeckError {
         hand: u8,
     },
     /// The number of possible hands is too large for an even selection by a hash of 64 bits.
-    #[error("a hand of {hand} out of {queues} queues: there are more than 2^60 such hands; choose a smaller hand size")]
+    #[error("handSize {hand} with {queues} queues has more than 2^60 combinations; give a lower handSize")]
     Entropy {
         /// Number of queues in the deck.
         queues: u16,

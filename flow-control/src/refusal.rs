@@ -91,13 +91,13 @@ impl fmt::Display for Refused {
         write!(f, "flow control schema \"{}\" ", self.schema)?;
         match self.limit {
             ReachedLimit::MaxRequestsInflight(MaxRequestsInflight { max: 0, .. }) => {
-                return f.write_str("lets no request in");
+                return f.write_str("admits no requests");
             }
             ReachedLimit::MaxRequestsInflight(MaxRequestsInflight { max, .. }) => {
-                write!(f, "lets {} in at once", format_requests(max))?;
+                write!(f, "admits {} in flight", format_requests(max))?;
             }
             ReachedLimit::TokenBucket(TokenBucket { qps, burst }) => {
-                write!(f, "lets {} in each second, and {burst} at once", format_requests(qps.get()))?;
+                write!(f, "admits {} per second, with bursts of {burst}", format_requests(qps.get()))?;
             }
         }
         for (at, dimension) in self.by.iter().enumerate() {
@@ -106,8 +106,10 @@ impl fmt::Display for Refused {
         }
         match self.cause {
             RefusalCause::Closed | RefusalCause::Exceeded => f.write_str("; there were more"),
-            RefusalCause::QueueFull => f.write_str("; there were more, and too many wait already"),
-            RefusalCause::TimedOut(wait) => write!(f, "; there were more, and this one waited for {wait:?} in vain"),
+            RefusalCause::QueueFull => f.write_str("; the limit was reached, and the queue of the request is full"),
+            RefusalCause::TimedOut(wait) => {
+                write!(f, "; the limit was reached, and the request was not admitted within {wait:?}")
+            }
         }
     }
 }

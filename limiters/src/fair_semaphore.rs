@@ -42,8 +42,8 @@ pub struct FairPermit<H: GroupedShareKey> {
 /// Error: a holder requested more than its fair share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "too many {what}: of {}{}, other clients hold {} and this one holds {}; \
-     a client may hold at most half of what others do not hold",
+    "too many {what}: of the limit {}{}, other clients use {} and this client uses {}; a client may use at most half \
+     of the limit that other clients do not use",
     .shortage.max,
     format_group_limit(.shortage),
     .shortage.others,
@@ -55,7 +55,7 @@ pub struct Exceeded {
 }
 
 fn format_group_limit(shortage: &Shortage) -> &'static str {
-    if shortage.is_group_limit { " for all users for whom the same cluster alone vouches" } else { "" }
+    if shortage.is_group_limit { " for all users that only the same cluster authenticates" } else { "" }
 }
 
 impl<H: GroupedShareKey> FairSemaphore<H> {
@@ -242,14 +242,14 @@ mod tests {
         let mut in_use = semaphore.acquire(User(1), 4).unwrap();
         assert_eq!(
             in_use.grow(1).unwrap_err().to_string(),
-            "too many requests in flight: of 10, other clients hold 0 and this one holds 4; \
-             a client may hold at most half of what others do not hold"
+            "too many requests in flight: of the limit 10, other clients use 0 and this client uses 4; a client may \
+             use at most half of the limit that other clients do not use"
         );
         drop(in_use);
         let grouped: Vec<_> = std::iter::from_fn(|| semaphore.acquire(User(100), 1).ok()).collect();
         let refused = semaphore.acquire(User(100), 1).unwrap_err().to_string();
-        let expected = "too many requests in flight: of 3 for all users for whom the same cluster alone vouches, other \
-                        clients hold 0 and this one holds";
+        let expected = "too many requests in flight: of the limit 3 for all users that only the same cluster \
+                        authenticates, other clients use 0 and this client uses";
         assert!(refused.starts_with(expected) && !grouped.is_empty(), "{refused}");
     }
 }

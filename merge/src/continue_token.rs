@@ -56,7 +56,7 @@ pub enum ContinueError {
     Invalid(&'static str),
     /// The token's composite version is not usable in this process. The response is 410, and contains an inconsistent
     /// token for `position`.
-    #[error("the provided continue parameter cannot be honoured here")]
+    #[error("the provided continue parameter cannot be used by this server")]
     Foreign {
         /// The position from which the list would have resumed.
         position: Position,
@@ -114,7 +114,7 @@ impl ContinueToken {
         may_know: impl Fn(&ClusterName) -> bool,
     ) -> Result<Self, ContinueError> {
         if text.len() > TEXT_MAX + 2 * KEY_MAX {
-            return Err(ContinueError::Invalid("it is too long"));
+            return Err(ContinueError::Invalid("the token is too long"));
         }
         let rest = text
             .strip_prefix(PREFIX)
@@ -136,10 +136,11 @@ impl ContinueToken {
 }
 
 fn decode_position(position_text: &str) -> Result<(Position, Option<u64>), ContinueError> {
-    let json =
-        URL_SAFE_NO_PAD.decode(position_text).map_err(|_| ContinueError::Invalid("it is not unpadded base64url"))?;
+    let json = URL_SAFE_NO_PAD
+        .decode(position_text)
+        .map_err(|_| ContinueError::Invalid("the token is not unpadded base64url"))?;
     let text: ContinueTokenFields =
-        serde_json::from_slice(&json).map_err(|_| ContinueError::Invalid("it does not say where to continue"))?;
+        serde_json::from_slice(&json).map_err(|_| ContinueError::Invalid("the token has no start key"))?;
     if text.after.is_empty() {
         return Err(ContinueError::Invalid("encoded start key empty (version v1)"));
     }

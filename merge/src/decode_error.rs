@@ -24,21 +24,21 @@ pub enum Foreign {
     #[error("the resourceVersion is a plain number, which does not identify a cluster")]
     Number,
     /// The version contains this number of unknown clusters. The caller tolerates fewer.
-    #[error("the resourceVersion names more than {0} clusters that are not configured here")]
+    #[error("the resourceVersion names more than {0} clusters that are not configured")]
     Clusters(usize),
     /// The version is the integer form of an object's version, with the index of an unknown cluster.
-    #[error("the resourceVersion has index {0}, which belongs to no cluster here")]
+    #[error("the resourceVersion has index {0}, which belongs to no configured cluster")]
     Index(ClusterIndex),
     /// The version belongs to a single object whose API server uses resourceVersions that are not numbers. Such a
     /// version cannot be compared, and no watch can resume from it.
-    #[error("the resourceVersion belongs to an object whose server does not number its changes")]
+    #[error("the resourceVersion belongs to an object whose API server has resourceVersions that are not numbers")]
     Opaque,
     /// The version has a compact form that a later release introduced.
     #[error("the resourceVersion has a format that this release does not support")]
     Form,
     /// The version has the compact form. It refers to a list of clusters (an epoch, with this number) that this process
     /// does not have.
-    #[error("the resourceVersion belongs to epoch {0:016x}, which is not known here")]
+    #[error("the resourceVersion belongs to the list of clusters {0:016x}, which is unknown to this server")]
     Epoch(u64),
     /// A cluster name in the version now belongs to a different cluster (the kube-system uid differs). The message does
     /// not contain the name, because the client may not be allowed to see the cluster.

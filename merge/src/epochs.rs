@@ -247,13 +247,13 @@ impl Epochs {
             return Err(if is_later_form(text) {
                 Foreign::Form.into()
             } else {
-                VersionDecodeError::Malformed("it has a dot")
+                VersionDecodeError::Malformed("the text has a dot")
             });
         };
         let bytes = URL_SAFE_NO_PAD
             .decode(packed)
-            .map_err(|_| VersionDecodeError::Malformed("it is not unpadded base64url"))?;
-        let (id, mut rest) = bytes.split_first_chunk().ok_or(VersionDecodeError::Malformed("it is cut short"))?;
+            .map_err(|_| VersionDecodeError::Malformed("the text is not unpadded base64url"))?;
+        let (id, mut rest) = bytes.split_first_chunk().ok_or(VersionDecodeError::Malformed("the text is too short"))?;
         let id = u64::from_be_bytes(*id);
         let epoch = self.lists.iter().find(|epoch| epoch.id == id).ok_or(Foreign::Epoch(id))?;
         let mut vector = CompositeResourceVersion::new();

@@ -25,7 +25,7 @@ pub fn scope_prefix(scope: Option<[u8; 16]>) -> String {
 /// # Errors
 /// [`VersionDecodeError::Malformed`] for a scope that Tributary did not issue.
 pub fn split_scope(text: &str) -> Result<(Option<[u8; 16]>, &str), VersionDecodeError> {
-    const SHAPE: VersionDecodeError = VersionDecodeError::Malformed("its scope is not one");
+    const SHAPE: VersionDecodeError = VersionDecodeError::Malformed("the scope in the text is invalid");
     let Some(rest) = text.strip_prefix(PREFIX) else { return Ok((None, text)) };
     let (hash, rest) = rest.split_once('.').ok_or(SHAPE)?;
     let hash = URL_SAFE_NO_PAD.decode(hash).ok().and_then(|hash| hash.try_into().ok()).ok_or(SHAPE)?;

@@ -61,7 +61,7 @@ impl CompositeResourceVersion {
         may_know: impl Fn(&ClusterName) -> bool,
     ) -> Result<Self, VersionDecodeError> {
         if text.len() > TEXT_MAX {
-            return Err(VersionDecodeError::Malformed("it is too long"));
+            return Err(VersionDecodeError::Malformed("the text is too long"));
         }
         if is_number(text) {
             return Err(Foreign::Number.into());
@@ -69,8 +69,9 @@ impl CompositeResourceVersion {
         if text.contains('.') {
             return epochs.decode(text);
         }
-        let json =
-            URL_SAFE_NO_PAD.decode(text).map_err(|_| VersionDecodeError::Malformed("it is not unpadded base64url"))?;
+        let json = URL_SAFE_NO_PAD
+            .decode(text)
+            .map_err(|_| VersionDecodeError::Malformed("the text is not unpadded base64url"))?;
         parse_json(&json, |cluster, mark| if may_know(cluster) { epochs.check_mark(cluster, mark) } else { Ok(()) })
     }
 }
@@ -91,7 +92,7 @@ fn parse_json(
     check: impl Fn(&ClusterName, Option<&str>) -> Result<(), Foreign>,
 ) -> Result<CompositeResourceVersion, VersionDecodeError> {
     const SHAPE: VersionDecodeError =
-        VersionDecodeError::Malformed("it is not an object of cluster and resourceVersion");
+        VersionDecodeError::Malformed("the text is not an object of clusters and resourceVersions");
     let text = std::str::from_utf8(json).map_err(|_| SHAPE)?;
     let members = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(SHAPE)?;
     let mut components: Vec<(ClusterName, CollectionVersion)> = Vec::new();
@@ -105,7 +106,8 @@ fn parse_json(
             .and_then(|rest| rest.strip_suffix('"'))
             .and_then(|rest| rest.split_once("\":\""))
             .ok_or(SHAPE)?;
-        let name = ClusterName::new(name).map_err(|_| VersionDecodeError::Malformed("it names no valid cluster"))?;
+        let name =
+            ClusterName::new(name).map_err(|_| VersionDecodeError::Malformed("the name of a cluster is invalid"))?;
         let (version, mark) = version.split_once('@').map_or((version, None), |(version, mark)| (version, Some(mark)));
         if mark.is_some_and(|mark| !is_mark(mark)) {
             return Err(VersionDecodeError::Malformed("a component's mark is not eight hexadecimal digits"));
@@ -113,7 +115,7 @@ fn parse_json(
         let version = CollectionVersion::parse(version)
             .map_err(|_| VersionDecodeError::Malformed("a component is not a number"))?;
         if components.last().is_some_and(|(last, _)| *last >= name) {
-            return Err(VersionDecodeError::Malformed("its clusters are not in order"));
+            return Err(VersionDecodeError::Malformed("the clusters are not in order"));
         }
         // The error of a component's mark is returned only for a well-formed text, because the error for a malformed
         // text takes precedence.

@@ -129,8 +129,8 @@ fn warn_of_final_denial(policies: &[Policy], findings: &mut Findings) {
         return;
     }
     let message = format!(
-        "denies, and no policy follows that lets the rest pass, so that every request that no policy takes is refused \
-         (500); append this one to {}: {{rules: [{{verbs: [\"*\"], apiGroups: [\"*\"], resources: [\"*\"], \
+        "denies, and no later policy allows the remaining requests, so every request without a matching policy is \
+         refused (500); append this policy to {}: {{rules: [{{verbs: [\"*\"], apiGroups: [\"*\"], resources: [\"*\"], \
          nonResourceURLs: [\"*\"]}}]}}",
         PolicyList::Dispatch.path()
     );
@@ -172,7 +172,7 @@ fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
     let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
     if matcher.matches_resources() && !has_verb(&resource_verbs()) {
         let message = format!(
-            "has no verb of requests for resources, so the rule's resources never match; add one of {}",
+            "has no verb of resource requests, so the rule's resources never match; add one of {}",
             resource_verbs().join(", ")
         );
         findings.error(path(RuleField::Verbs), message);
@@ -180,13 +180,13 @@ fn whole_rule(rule: &Rule, place: RulePosition, findings: &mut Findings) {
         && !is_told
         && MissedConnections::from_rule(&rule.verbs, &rule.resources) == MissedConnections::All
     {
-        let message = "has no \"create\", which exec, attach and portforward are by whatever method, so the rule's \
+        let message = "has no \"create\", the verb of exec, attach and portforward with every method, so the rule's \
                        resources never match; add it";
         findings.error(path(RuleField::Verbs), message);
     }
     if matcher.matches_paths() && !has_verb(&path_verbs()) {
         let message = format!(
-            "has no verb of requests for no resource, so the rule's nonResourceURLs never match; add one of {}",
+            "has no verb of non-resource requests, so the rule's nonResourceURLs never match; add one of {}",
             path_verbs().join(", ")
         );
         findings.error(path(RuleField::Verbs), message);
@@ -203,14 +203,15 @@ fn warn_of_evaded_denial(rule: &Rule, place: RulePosition, findings: &mut Findin
         return;
     };
     for (field, entries, what) in [
-        (RuleField::Namespaces, &matcher.namespaces, "of all namespaces together has none"),
-        (RuleField::ResourceNames, &matcher.resource_names, "of many objects names none"),
+        (RuleField::Namespaces, &matcher.namespaces, "of all namespaces has no namespace"),
+        (RuleField::ResourceNames, &matcher.resource_names, "of several objects has no name"),
     ] {
         if !entries.verdict(std::iter::once("")).accepts() {
             findings.warning(
                 format!("{place}.{}", field.as_str()),
                 format!(
-                    "a {verb} {what}, so it is not denied; add \"\" to deny it, too, or leave the rights to the cluster"
+                    "a {verb} {what}, so it is not denied; add \"\" to deny it, too, or restrict the user's rights in \
+                     the cluster"
                 ),
             );
         }

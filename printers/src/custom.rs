@@ -113,7 +113,7 @@ impl CustomPrinter {
 
     pub(crate) fn print(&self, object: &[u8], now: Timestamp, row: &mut Row) -> Result<(), serde_json::Error> {
         if object.len() > TREE_BYTES_MAX {
-            return Err(serde::de::Error::custom(format_args!("it is larger than {TREE_BYTES_MAX} bytes")));
+            return Err(serde::de::Error::custom(format_args!("the object is larger than {TREE_BYTES_MAX} bytes")));
         }
         let mut budget = Budget::for_object(object.len());
         // A column's JSONPath may refer to any field, so the object is parsed into a tree.

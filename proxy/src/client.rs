@@ -464,7 +464,7 @@ impl ClusterClient {
     }
 
     fn no_tokens(&self) -> ForwardError {
-        let message = "users' own tokens are not passed on to it".to_owned();
+        let message = "users' own tokens are not forwarded to this cluster".to_owned();
         ForwardError::Credentials { cluster: self.member.name.clone(), message }
     }
 

@@ -300,7 +300,7 @@ impl UserCredentials {
         // dropped.
         let (credentials, seen) = (self.clone(), seen.cloned());
         let task = tokio::spawn(async move { credentials.renew_now(why, seen.as_ref()).await });
-        task.await.unwrap_or_else(|error| Err(format!("renewing was interrupted: {error}")))
+        task.await.unwrap_or_else(|error| Err(format!("the renewal was interrupted: {error}")))
     }
 
     async fn renew_now(
@@ -327,7 +327,7 @@ impl UserCredentials {
         {
             return match (&last.error, current) {
                 (None, Some(current)) => Ok(current),
-                (error, _) => Err(error.clone().unwrap_or_else(|| "it was tried a moment ago".to_owned())),
+                (error, _) => Err(error.clone().unwrap_or_else(|| "the renewal was tried a moment ago".to_owned())),
             };
         }
         let fetched = self.fetch(current.as_ref()).await;
@@ -382,7 +382,7 @@ impl UserCredentials {
             }
             CredentialSource::Provider(layer) => match fetch_authorization(layer).await {
                 Ok(header) => Ok(own(header, version, Some(PROVIDER_INTERVAL))),
-                Err(error) => Err(format!("the auth-provider gave no token: {error}")),
+                Err(error) => Err(format!("the auth-provider returned no token: {error}")),
             },
         }
     }
@@ -413,13 +413,15 @@ async fn source(
     Ok(match CredentialMethod::from_user(&config.auth_info) {
         CredentialMethod::Provider => (CredentialSource::Provider(provider_layer(config).await?), None),
         CredentialMethod::Password => {
-            let header =
-                fetch_authorization(&layer(config)?).await.map_err(|_| "its password cannot be sent in a header")?;
+            let header = fetch_authorization(&layer(config)?)
+                .await
+                .map_err(|_| "the password has characters that cannot be sent in a header")?;
             (CredentialSource::Static, Some(header))
         }
         CredentialMethod::Token(token) => {
             // kube's layer panics if the token is not a valid header value.
-            let header = bearer(token.expose_secret()).ok_or("its token cannot be sent in a header")?;
+            let header =
+                bearer(token.expose_secret()).ok_or("the token has characters that cannot be sent in a header")?;
             (CredentialSource::Static, Some(Some(header)))
         }
         CredentialMethod::TokenFile(path) => {
@@ -444,15 +446,15 @@ async fn provider_layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let config = config.clone();
     tokio::task::spawn_blocking(move || layer(&config))
         .await
-        .map_err(|error| format!("its credentials were not read: {error}"))?
+        .map_err(|error| format!("the credentials were not read: {error}"))?
 }
 
 /// Returns kube's authentication layer for this user. Does no I/O for a user with a password.
 fn layer(config: &kube::Config) -> Result<AuthLayer, String> {
     let layer = config
         .auth_layer()
-        .map_err(|error| format!("its credentials cannot be used: {error}"))?
-        .ok_or("its auth-provider is not known")?;
+        .map_err(|error| format!("the credentials cannot be used: {error}"))?
+        .ok_or("the auth-provider is not supported")?;
     let hand_back = service_fn(|request: Request<kube::client::Body>| async move {
         Ok::<_, BoxError>(Response::new(request.headers().get(AUTHORIZATION).cloned()))
     });

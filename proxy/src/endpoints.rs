@@ -147,11 +147,11 @@ impl Endpoints {
             endpoint.removed.cancel();
             leaving.push(Arc::downgrade(&endpoint));
             tracing::info!(cluster = %self.cluster, endpoint = %endpoint.target.address, in_flight = endpoint.in_flight(),
-                "an endpoint is no longer the cluster's; what is under way there may end");
+                "an endpoint was removed from the cluster; its requests in flight may end");
             tokio::spawn(close_when_drained(self.cluster.clone(), endpoint));
         }
         drop(leaving);
-        self.mark_lost_without_endpoints("those that could be are no longer the cluster's");
+        self.mark_lost_without_endpoints("all reachable endpoints were removed from the cluster");
         self.changes.send_replace(());
     }
 
@@ -165,7 +165,7 @@ impl Endpoints {
         self.drain(&self.all(), &before);
         drop(before);
         if self.has_endpoint_list {
-            self.mark_lost_without_endpoints("those that could be are drained");
+            self.mark_lost_without_endpoints("all reachable endpoints are drained");
         }
     }
 
@@ -179,7 +179,7 @@ impl Endpoints {
             let (address, in_flight) = (&endpoint.target.address, endpoint.in_flight());
             if is_drained {
                 tracing::info!(cluster = %self.cluster, endpoint = %address, in_flight,
-                    "an endpoint is drained; what is under way there may end");
+                    "an endpoint is drained; its requests in flight may end");
                 let (cluster, endpoint) = (self.cluster.clone(), Arc::clone(endpoint));
                 tokio::spawn(async move {
                     let given_up = endpoint.clone();
@@ -191,7 +191,7 @@ impl Endpoints {
                     }
                 });
             } else {
-                tracing::info!(cluster = %self.cluster, endpoint = %address, "the endpoint is drained no longer");
+                tracing::info!(cluster = %self.cluster, endpoint = %address, "the endpoint is no longer drained");
             }
         }
     }
@@ -415,9 +415,11 @@ impl Endpoints {
         };
         let in_flight = || all.iter().map(|endpoint| endpoint.traffic(kind).in_flight()).sum::<usize>();
         match kind {
-            StreamClass::Short if in_flight() >= limit => {
-                Err(ForwardError::Full { cluster: self.cluster.clone(), what: "requests that may be in flight", limit })
-            }
+            StreamClass::Short if in_flight() >= limit => Err(ForwardError::Full {
+                cluster: self.cluster.clone(),
+                what: "requests in flight that circuitBreaker.maxRequestsInflight allows",
+                limit,
+            }),
             StreamClass::Short | StreamClass::Watch | StreamClass::Streamed => Ok(()),
         }
     }
@@ -522,7 +524,8 @@ impl EndpointMonitor {
         let others = all.iter().filter(|endpoint| endpoint.state().is_usable()).count();
         if !is_reported {
             let endpoint = &self.address;
-            tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
+            tracing::warn!(cluster = %self.cluster, %endpoint, reason, others,
+                "an endpoint is unreachable; the other endpoints are used");
         }
         if are_lost(&all) {
             self.member.record_loss(none_can_be_reached(&self.cluster, all.len(), reason), failure_class);
@@ -530,7 +533,7 @@ impl EndpointMonitor {
     }
 
     fn back(&self) {
-        tracing::info!(cluster = %self.cluster, endpoint = %self.address, "the endpoint can be reached again");
+        tracing::info!(cluster = %self.cluster, endpoint = %self.address, "the endpoint is reachable again");
     }
 }
 

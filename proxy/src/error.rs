@@ -51,7 +51,7 @@ pub enum ConnectError {
         source: SharedError,
     },
     /// The credentials of the configuration's user are invalid.
-    #[error("cluster {cluster}: its credentials cannot be used: {message}")]
+    #[error("cluster {cluster}: the credentials cannot be used: {message}")]
     Credentials {
         /// Name of the cluster.
         cluster: ClusterName,
@@ -106,8 +106,8 @@ pub enum ForwardError {
     },
     /// Both the caller and the kubeconfig request impersonation.
     #[error(
-        "cluster {cluster}: its kubeconfig user already impersonates somebody (as, as-groups, as-uid, \
-         as-user-extra), so requests cannot be sent in another user's name; remove these fields"
+        "cluster {cluster}: the kubeconfig user already impersonates a user (as, as-groups, as-uid, as-user-extra), \
+         so Tributary cannot impersonate another user; remove these fields"
     )]
     ImpersonationConflict {
         /// Name of the cluster.
@@ -216,9 +216,8 @@ pub enum ForwardError {
     },
     /// Too many of the user's upgrade requests ended without a 101. Each of these requests took a separate connection.
     #[error(
-        "cluster {cluster} did not switch protocols for too many of this user's last requests that asked for it \
-         (Upgrade), and each of them took a connection of its own; the request was not sent: try again in {} s, or \
-         without Upgrade",
+        "cluster {cluster} did not switch protocols for too many requests of this user with an Upgrade header, and \
+         each of them used a separate connection; the request was not sent: try again in {} s, or without the header",
         .retry_after.as_millis().div_ceil(1000)
     )]
     TooManyFailedUpgrades {
@@ -259,8 +258,8 @@ pub enum ForwardError {
     },
     /// A new connection leads to a different cluster than the expected cluster.
     #[error(
-        "the name {cluster} means another cluster by now (the uid of its namespace kube-system is another), or none; the \
-         request was not sent: try again in some seconds"
+        "the name {cluster} now belongs to a different cluster (the uid of the namespace kube-system differs), or to \
+         no cluster; the request was not sent: try again in some seconds"
     )]
     AnotherCluster {
         /// Name of the cluster.
@@ -268,8 +267,8 @@ pub enum ForwardError {
     },
     /// On a new connection, the server did not report the uid of its cluster.
     #[error(
-        "cluster {cluster} at {address} has not told which cluster it is (the uid of its namespace kube-system): \
-         {problem}; the request was not sent: try again"
+        "cluster {cluster} at {address} cannot be identified by the uid of the namespace kube-system: {problem}; the \
+         request was not sent: try again"
     )]
     ClusterUnconfirmed {
         /// Name of the cluster.
@@ -309,7 +308,7 @@ pub enum ForwardError {
     },
     /// The member answered with a redirect.
     #[error(
-        "cluster {cluster} answered {status} with a Location; redirects of members are neither followed nor passed on"
+        "cluster {cluster} answered {status} with a Location; redirects of clusters are neither followed nor forwarded"
     )]
     Redirect {
         /// Name of the cluster.
@@ -318,7 +317,7 @@ pub enum ForwardError {
         status: StatusCode,
     },
     /// The member answered with a status that does not end a request, for example an unrequested 101.
-    #[error("cluster {cluster} answered {status}, though nothing was asked that such an answer could announce")]
+    #[error("cluster {cluster} answered {status}, an interim status that the request did not ask for")]
     Informational {
         /// Name of the cluster.
         cluster: ClusterName,
@@ -326,7 +325,7 @@ pub enum ForwardError {
         status: StatusCode,
     },
     /// The cluster switched to a protocol that was not requested.
-    #[error("cluster {cluster} answered the upgrade wrongly: {problem}")]
+    #[error("cluster {cluster} sent an invalid answer to the upgrade: {problem}")]
     BadUpgrade {
         /// Name of the cluster.
         cluster: ClusterName,
@@ -334,7 +333,7 @@ pub enum ForwardError {
         problem: String,
     },
     /// The member answered 401 to Tributary's own credentials.
-    #[error("cluster {cluster} rejects this endpoint's own credentials (401 Unauthorized); {remedy}")]
+    #[error("cluster {cluster} rejects Tributary's own credentials (401 Unauthorized); {remedy}")]
     Unauthorized {
         /// Name of the cluster.
         cluster: ClusterName,
@@ -345,9 +344,9 @@ pub enum ForwardError {
     /// accepts the credentials. Possible causes: the credentials were replaced during the request, the server learned
     /// of new credentials a moment later, or an aggregated API server does not trust the credentials.
     #[error(
-        "cluster {cluster}, or the API server behind it, did not know this endpoint's own credentials (401 \
-         Unauthorized): they were replaced, or are new there, or the API server behind it does not trust the cluster; \
-         the request was not carried out: try again"
+        "cluster {cluster}, or the API server behind it, rejected Tributary's own credentials (401 Unauthorized): the \
+         credentials were replaced or are not yet valid, or the API server behind the cluster does not trust it; the \
+         request was not carried out: try again"
     )]
     UnknownSender {
         /// Name of the cluster.
@@ -434,9 +433,11 @@ impl ForwardError {
             Self::Tls { server_name, source, remedy, .. } => {
                 format!("TLS failed for server name {server_name}: {source}; {remedy}")
             }
-            Self::Handshake { source, .. } => format!("it does not speak HTTP: {source}"),
-            Self::AnotherCluster { .. } => "another cluster answers there".to_owned(),
-            Self::ClusterUnconfirmed { problem, .. } => format!("it has not told which cluster it is: {problem}"),
+            Self::Handshake { source, .. } => format!("the server does not speak HTTP: {source}"),
+            Self::AnotherCluster { .. } => "a different cluster answers at this address".to_owned(),
+            Self::ClusterUnconfirmed { problem, .. } => {
+                format!("the cluster cannot be identified by the uid of the namespace kube-system: {problem}")
+            }
             Self::Send { cause, .. } => format!("the connection broke before a response: {cause}"),
             Self::Full { what, limit, .. } => format!("all {limit} {what} are in use"),
             Self::Unreachable { reason, .. } => reason.to_string(),
@@ -503,9 +504,11 @@ impl ForwardError {
 
 fn no_endpoint(cluster: &ClusterName, is_chosen: bool, left_out: &[(Arc<str>, LeftOut)]) -> String {
     if left_out.is_empty() {
-        return format!("cluster {cluster}: none of the endpoints that a policy names is one of the cluster's");
+        return format!(
+            "cluster {cluster}: none of the endpoints of the dispatch policy is an endpoint of the cluster"
+        );
     }
-    let among = if is_chosen { "of those that a policy names " } else { "" };
+    let among = if is_chosen { "of the dispatch policy " } else { "" };
     let each: Vec<_> = left_out.iter().map(|(address, why)| format!("{address}: {why}")).collect();
-    format!("cluster {cluster}: no endpoint {among}can be sent the request: {}", each.join("; "))
+    format!("cluster {cluster}: no endpoint {among}can receive the request: {}", each.join("; "))
 }

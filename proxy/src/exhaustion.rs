@@ -27,21 +27,21 @@ pub(crate) struct Exhaustion {
 }
 
 const PORTS: Exhaustion = Exhaustion {
-    what: "this machine has no free local port for it",
-    remedy: "have fewer connections opened to one address, or widen net.ipv4.ip_local_port_range",
+    what: "this machine has no free local port for the connection",
+    remedy: "open fewer connections to one address, or widen net.ipv4.ip_local_port_range",
 };
 
 const FILES_OF_PROCESS: Exhaustion = Exhaustion {
-    what: "this process has as many files open as it may",
-    remedy: "raise its limit of open files (ulimit -n, LimitNOFILE)",
+    what: "this process has reached its limit of open files",
+    remedy: "raise the limit (ulimit -n, LimitNOFILE)",
 };
 
 const FILES_OF_MACHINE: Exhaustion =
-    Exhaustion { what: "this machine has as many files open as it may", remedy: "raise fs.file-max" };
+    Exhaustion { what: "this machine has reached its limit of open files", remedy: "raise fs.file-max" };
 
 const MEMORY: Exhaustion = Exhaustion {
-    what: "this machine has no memory for it",
-    remedy: "give it more memory, or have fewer connections opened",
+    what: "this machine has no memory for the connection",
+    remedy: "add memory, or open fewer connections",
 };
 
 impl Exhaustion {
@@ -227,7 +227,9 @@ mod tests {
     fn os_error_number_in_an_error_text_reveals_an_exhausted_resource() {
         let of = |errno| {
             let error = io::Error::from_raw_os_error(errno);
-            Exhaustion::from_text(&format!("credential plugin aws cannot be run: {error}; it may run again in 5 s"))
+            Exhaustion::from_text(&format!(
+                "credential plugin aws cannot be run: {error}; the plugin may run again in 5 s"
+            ))
         };
         for (errno, expected) in [
             (libc::EMFILE, Some(FILES_OF_PROCESS)),

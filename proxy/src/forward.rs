@@ -44,7 +44,7 @@ pub(crate) fn prepare(
     let upgrade = headers::upgrade_protocol(request.headers())
         .map_err(|problem| ForwardError::UpgradeRefused { cluster: member.name.clone(), problem })?;
     if *request.method() == Method::CONNECT {
-        let problem = "CONNECT, and so websockets over HTTP/2, is not offered".to_owned();
+        let problem = "CONNECT is not supported, and therefore no WebSocket over HTTP/2".to_owned();
         return Err(ForwardError::UpgradeRefused { cluster: member.name.clone(), problem });
     }
     member.endpoints.check(request.uri()).map_err(|problem| member.bad_path(request.uri(), problem))?;

@@ -547,7 +547,10 @@ impl Pool {
         self.remove(pool_key, id);
         let Some(Broken { cause, is_silence }) = broken else { return };
         if is_silence {
-            self.observer.unreachable(format!("cluster {}: the connection went silent: {cause}", self.cluster));
+            self.observer.unreachable(format!(
+                "cluster {}: the server no longer answers on the connection: {cause}",
+                self.cluster
+            ));
         }
         tracing::debug!(cluster = %self.cluster, %cause, "HTTP/2 connection broke");
     }
@@ -603,19 +606,19 @@ impl Pool {
 
     fn full(&self, pool_key: PoolKey) -> ForwardError {
         let what = match pool_key.origin {
-            RequestOrigin::Client if pool_key.is_shared_watch() => "connections to it that clients may use for watches",
-            RequestOrigin::Client => "connections to it that clients may use",
-            RequestOrigin::Namespaces => "connections to it for single namespaces",
-            RequestOrigin::Ourselves => "own connections to it",
+            RequestOrigin::Client if pool_key.is_shared_watch() => "connections for watches of clients to the cluster",
+            RequestOrigin::Client => "connections for clients to the cluster",
+            RequestOrigin::Namespaces => "connections to the cluster for caches of single namespaces",
+            RequestOrigin::Ourselves => "connections to the cluster for Tributary's own requests",
         };
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(pool_key) }
     }
 
     fn http1_is_full(&self, PoolKey { stream_class, origin, .. }: PoolKey) -> ForwardError {
         let what = match origin {
-            RequestOrigin::Client => "HTTP/1.1 connections to it that clients may use",
-            RequestOrigin::Namespaces => "HTTP/1.1 connections to it for single namespaces",
-            RequestOrigin::Ourselves => "own HTTP/1.1 connections to it",
+            RequestOrigin::Client => "HTTP/1.1 connections for clients to the cluster",
+            RequestOrigin::Namespaces => "HTTP/1.1 connections to the cluster for caches of single namespaces",
+            RequestOrigin::Ourselves => "HTTP/1.1 connections to the cluster for Tributary's own requests",
         };
         ForwardError::Full {
             cluster: self.cluster.clone(),

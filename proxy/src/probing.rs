@@ -254,7 +254,12 @@ fn record_verdict(member: &ClientInner, endpoint: &Endpoint, verdict: ProbeVerdi
         ProbeVerdict::Slow => {}
         ProbeVerdict::Absent(status) => {
             let path = &member.tuning.probe.path;
-            record_silence(member, endpoint, last, format_args!("{path} is answered {status}, and nothing else comes"));
+            record_silence(
+                member,
+                endpoint,
+                last,
+                format_args!("{path} is answered {status}, and no other answers arrive"),
+            );
         }
         ProbeVerdict::Silent => {
             let Probe { path, answer_within, .. } = &member.tuning.probe;

@@ -67,23 +67,23 @@ impl ServerUrl {
     /// # Errors
     /// The problem with the URL.
     pub(crate) fn parse(url: &Uri) -> Result<Self, &'static str> {
-        let scheme = url.scheme().ok_or("it has no scheme")?.clone();
+        let scheme = url.scheme().ok_or("the URL has no scheme")?.clone();
         if scheme != Scheme::HTTPS && scheme != Scheme::HTTP {
-            return Err("its scheme is neither https nor http");
+            return Err("the scheme of the URL is neither https nor http");
         }
-        let authority = url.authority().ok_or("it has no host")?.clone();
+        let authority = url.authority().ok_or("the URL has no host")?.clone();
         if authority.as_str().contains('@') {
-            return Err("it holds a user name; put credentials into the kubeconfig's user");
+            return Err("the URL has a user name; put credentials into the kubeconfig's user");
         }
         if authority.host().is_empty() {
-            return Err("it has no host");
+            return Err("the URL has no host");
         }
         if url.query().is_some() {
-            return Err("it has a query");
+            return Err("the URL has a query");
         }
         let base_path = url.path().trim_end_matches('/').into();
         let address = address(&scheme, &authority).into();
-        let comparable = Self::comparable_text(url).ok_or("it has no host")?;
+        let comparable = Self::comparable_text(url).ok_or("the URL has no host")?;
         Ok(Self { scheme, authority, base_path, address, comparable })
     }
 
@@ -124,23 +124,23 @@ impl ServerUrl {
     /// another cluster.
     pub(crate) fn join(&self, uri: &Uri) -> Result<Uri, &'static str> {
         self.check(uri)?;
-        let path_and_query = uri.path_and_query().ok_or("it has no path")?;
+        let path_and_query = uri.path_and_query().ok_or("the request has no path")?;
         if self.base_path.is_empty() {
             return Ok(self.absolute(path_and_query.clone()));
         }
         PathAndQuery::try_from(format!("{}{path_and_query}", self.base_path))
             .map(|joined| self.absolute(joined))
-            .map_err(|_| "it is too long together with the cluster's server URL")
+            .map_err(|_| "the path is too long together with the cluster's server URL")
     }
 
     /// Checks whether [`join`](Self::join) would succeed for this URI, without building the result.
     pub(crate) fn check(&self, uri: &Uri) -> Result<(), &'static str> {
-        let path = uri.path_and_query().ok_or("it has no path")?.path();
+        let path = uri.path_and_query().ok_or("the request has no path")?.path();
         if !path.starts_with('/') {
-            return Err("it is not an absolute path");
+            return Err("the path does not begin with a slash");
         }
         if !self.base_path.is_empty() && has_dot_segment(path) {
-            return Err("it has a dot segment, and the cluster's server URL has a path");
+            return Err("the path has a dot segment, and the cluster's server URL has a path");
         }
         Ok(())
     }

@@ -136,7 +136,7 @@ async fn connect(
     let (held, dialed) = opened.await?;
     held.endpoint.count();
     let Dialed::Http1(sender, connection) = dialed else {
-        let problem = "HTTP/2 was negotiated without being offered".to_owned();
+        let problem = "the server negotiated HTTP/2, which the client did not offer".to_owned();
         return Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem });
     };
     let cluster = member.name.clone();

@@ -159,13 +159,15 @@ impl ConfigurationSnapshot {
             Some(held) if self.policies.is_registered(resource) => {
                 let held: Vec<_> = held.iter().map(String::as_str).collect();
                 format!(
-                    "a ResourceRegistry holds its objects of these namespaces only (spec.namespaces): {}; watch one of them, or \
-                     one cluster ({ONE_CLUSTER})",
+                    "a ResourceRegistry caches the resource only in these namespaces (spec.namespaces): {}; watch one \
+                     of them, or one cluster ({ONE_CLUSTER})",
                     held.join(", ")
                 )
             }
             _ => {
-                format!("add it to --resources or to a ResourceRegistry, or watch one cluster ({ONE_CLUSTER})")
+                format!(
+                    "add the resource to --resources or to a ResourceRegistry, or watch one cluster ({ONE_CLUSTER})"
+                )
             }
         }
     }

@@ -67,13 +67,13 @@ pub enum FlowSettingsProblem {
     #[error(transparent)]
     Duplicate(#[from] DuplicateSchema),
     /// The settings refer to a schema that does not exist.
-    #[error("there is no schema \"{name}\"; add it, or name one that there is")]
+    #[error("there is no schema \"{name}\"; add it, or name an existing schema")]
     Unknown {
         /// Name of the missing schema.
         name: Arc<str>,
     },
     /// The schema's name contains a character that an HTTP header must not contain.
-    #[error("schema \"{name}\" has a name that no header can carry; give it one of visible ASCII characters")]
+    #[error("the name of schema \"{name}\" cannot be sent in a header; use only visible ASCII characters")]
     Name {
         /// Name of the schema.
         name: Arc<str>,

@@ -51,7 +51,10 @@ impl Router {
                 router.update_epochs(keep.as_deref());
                 let claims = router.unproved_identities();
                 for (first, second, uid) in claims.difference(&*claimed.lock()) {
-                    tracing::error!(%first, %second, %uid, "two clusters say that they are one (the same kube-system uid), and no address or certificate proves it; both are shown: leave one of them out if they are one, else one says what is not so");
+                    tracing::error!(%first, %second, %uid,
+                        "two clusters have the same kube-system uid, and no address or certificate proves that they \
+                         are the same cluster; both are shown: remove one of them if they are the same, otherwise one \
+                         reports a false uid");
                 }
                 *claimed.lock() = claims;
             }

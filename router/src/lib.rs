@@ -224,7 +224,7 @@ impl Router {
             ),
             long_running,
             held_bytes: FairSemaphore::new(
-                "bytes of bodies (--max-held-bytes)",
+                "buffered bytes of bodies (--max-held-bytes)",
                 config.limits.held_bytes,
                 metrics.share(limits::BYTES),
             ),

@@ -77,7 +77,7 @@ impl Router {
         match answer.status().as_u16() {
             200 | 201 => {
                 let text = body::whole_up_to(answer.into_body(), ANSWER_MAX).await;
-                text.map_err(|_| Unanswered::silent("its answer broke off, or is too long".to_owned()))
+                text.map_err(|_| Unanswered::silent("the answer broke off, or is too long".to_owned()))
             }
             code => Err(Unanswered { reason: unanswered(name, path, code), status: Some(code) }),
         }
@@ -88,11 +88,12 @@ impl Router {
 /// client.
 fn unanswered(name: &ClusterName, path: &str, code: u16) -> String {
     match code {
-        401 => "it does not know this endpoint's own credential".to_owned(),
+        401 => "the cluster rejects Tributary's own credentials".to_owned(),
         403 => format!(
-            "it does not let this endpoint's account ask {path}; tributary join CONTEXT --name {name} --tokens lets it"
+            "the cluster forbids Tributary's account to request {path}; allow it: tributary join CONTEXT --name \
+             {name} --tokens"
         ),
-        code => format!("it answered {code}"),
+        code => format!("the cluster answered {code}"),
     }
 }
 
@@ -104,7 +105,7 @@ mod tests {
     fn error_of_a_refused_token_review_names_the_remedy() {
         let eu = ClusterName::new("eu").unwrap();
         let refused = unanswered(&eu, TOKEN_REVIEWS, 403);
-        assert!(refused.ends_with("tokenreviews; tributary join CONTEXT --name eu --tokens lets it"), "{refused}");
-        assert_eq!(unanswered(&eu, TOKEN_REVIEWS, 500), "it answered 500");
+        assert!(refused.ends_with("tokenreviews; allow it: tributary join CONTEXT --name eu --tokens"), "{refused}");
+        assert_eq!(unanswered(&eu, TOKEN_REVIEWS, 500), "the cluster answered 500");
     }
 }

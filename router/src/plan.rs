@@ -259,7 +259,7 @@ fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> R
         Verb::List => Ok(ResourcePlan::ListLive),
         Verb::Watch if cached => Ok(ResourcePlan::Watch),
         Verb::Watch => {
-            let remedy = "its members cannot watch it either; list it instead".to_owned();
+            let remedy = "the clusters do not support watches of the resource; list it instead".to_owned();
             Err(RequestRefusal::NotWatched { resource: served.resource.clone(), remedy }.into())
         }
         Verb::Create if is_self_review(request) => Ok(ResourcePlan::SelfReview),

@@ -58,7 +58,7 @@ impl<'a> ClientRequest<'a> {
     pub(crate) fn hiding(&self, served: &ServedResource, candidates: &Candidates) -> Vec<ClusterFailure> {
         let mut hiding = self.clusters();
         hiding.retain(|cluster| served.clusters.contains(cluster.name()) && !candidates.has(cluster.name()));
-        let cause = || format!("it forbids to ask for {}", served.resource.group_resource());
+        let cause = || format!("the cluster forbids you to get {}", served.resource.group_resource());
         hiding.iter().map(|own| ClusterFailure { cluster: own.name().clone(), cause: cause(), age: None }).collect()
     }
 

@@ -9,7 +9,8 @@ use tributary_views::view::cache_state::WARNINGS_MAX;
 use crate::caller::Caller;
 
 /// Text of the Warning for users who may not know all clusters, so it names no cluster.
-const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";
+const RIGHTS_UNKNOWN: &str = "your rights in some clusters are not known, and the objects of these clusters are \
+                              missing";
 
 /// Adds the Warning to an answer. Also records in the caller that the answer lacks clusters: callers who may know all
 /// clusters get the names of these clusters later.
@@ -21,7 +22,7 @@ pub(crate) fn warn<T>(answer: &mut Response<T>, caller: &Caller) {
 /// Returns a Warning for each of these clusters, for callers who may know all clusters.
 pub(crate) fn warnings(obstacles: &[ClusterFailure]) -> impl Iterator<Item = HeaderValue> {
     let told = obstacles.iter().take(WARNINGS_MAX).map(|ClusterFailure { cluster, cause, .. }| {
-        warning_header(&format!("cluster {cluster}: what you may list is not known: {cause}"))
+        warning_header(&format!("cluster {cluster}: your rights to list are not known: {cause}"))
     });
     told.flatten()
 }

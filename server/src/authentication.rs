@@ -80,7 +80,7 @@ impl Authenticator {
             Self::Personal(digest) => match tokens.iter().any(|token| digest.matches(token)) {
                 true => Ok(personal_user().into()),
                 false => {
-                    let token = (!tokens.is_empty()).then(|| "the token is not this endpoint's".to_owned());
+                    let token = (!tokens.is_empty()).then(|| "the token is not the token of this server".to_owned());
                     Err(Unauthenticated { token, ..Unauthenticated::default() })
                 }
             },

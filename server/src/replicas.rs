@@ -29,7 +29,8 @@ pub(crate) async fn follow_number(host: String, first: NonZeroU32, router: Arc<R
             Ok(replicas) => {
                 is_resolved = true;
                 if replicas != known {
-                    tracing::info!(%host, %replicas, before = %known, "limits of flow control are divided by another number of replicas");
+                    tracing::info!(%host, %replicas, before = %known,
+                        "the number of replicas has changed; limits of flow control are divided by the new number");
                     router.set_replicas(replicas);
                     known = replicas;
                 }
@@ -46,7 +47,7 @@ pub(crate) async fn follow_number(host: String, first: NonZeroU32, router: Arc<R
 async fn resolve(host: &str) -> Result<NonZeroU32, String> {
     match timeout(LOOKUP_TIMEOUT, lookup_host((host, 0))).await {
         Ok(Ok(addresses)) => {
-            count_replicas(addresses.map(|address| address.ip())).ok_or_else(|| "it has no address".to_owned())
+            count_replicas(addresses.map(|address| address.ip())).ok_or_else(|| "the name has no address".to_owned())
         }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", LOOKUP_TIMEOUT.as_secs())),

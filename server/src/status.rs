@@ -26,7 +26,7 @@ pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {
 /// The answer 500 after a panic of the handler. The panic's message is not sent, because it may quote data that the
 /// client may not read.
 pub fn internal_error() -> Response<Body> {
-    let message = "the request was not answered because of an internal error; the log says where";
+    let message = "the request was not answered because of an internal error; the log of the server has the cause";
     response(&Status::new(500, StatusReason::InternalError, message))
 }
 
@@ -39,13 +39,12 @@ pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
             Status::new(400, StatusReason::BadRequest, message)
         }
         HostRefusal::Misdirected => {
-            let message = "this connection was opened for another host: TLS asked for that one (SNI); send the request over \
-                           a connection of its own";
+            let message = "this TLS connection is for a different host (SNI); send the request over a new connection";
             Status::new(421, StatusReason::Unknown, message)
         }
         HostRefusal::Unknown => {
-            let message = "no cluster is served at the host that the request names; the administrator of this endpoint gives \
-                           a host to one cluster (spec.serverNames) or to all of them together (--merged-host)";
+            let message = "no cluster is served at the host of the request; an administrator can give the host to a \
+                           cluster (spec.serverNames) or to the merged view (--merged-host)";
             Status::new(503, StatusReason::ServiceUnavailable, message).with_retry_after(UNKNOWN_HOST_RETRY_AFTER)
         }
     })

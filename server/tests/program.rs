@@ -72,9 +72,9 @@ fn kubeconfig_error_names_file_context_and_remedy() {
         ("no-user", vec!["context \"no-user\"", "context.user", "no user \"nobody\""]),
         ("no-file", vec!["clusters[no-file].cluster.certificate-authority", "missing.pem", "restore the file"]),
         ("no-ca", vec!["clusters[no-ca].cluster.certificate-authority", "insecure-skip-tls-verify"]),
-        ("plain", vec!["clusters[plain].cluster.server", "in the clear"]),
+        ("plain", vec!["clusters[plain].cluster.server", "without encryption"]),
         ("password", vec!["clusters[password].cluster.server", "\"https://127.0.0.1:1\"", "user name or password"]),
-        ("through-proxy", vec!["clusters[through-proxy].cluster.proxy-url", "in the clear", "remove it"]),
+        ("through-proxy", vec!["clusters[through-proxy].cluster.proxy-url", "without encryption", "remove it"]),
         ("no-key", vec!["users[no-key].user.client-key", "add the key"]),
         ("good,Good", vec!["\"good\" and \"Good\"", "cluster good"]),
         ("no-user,no-file", vec!["\"no-user\"", "\"no-file\""]),
@@ -240,7 +240,7 @@ fn program_named_kubectl_tributary_is_a_plugin() {
     for (command, expected) in [("which", 1), ("diff", 2)] {
         let (code, _, errors) = run(&[&[command], &asked[..]].concat());
         assert!(
-            code == Some(expected) && errors.contains("context \"good\" (https://127.0.0.1:1/) cannot be asked: "),
+            code == Some(expected) && errors.contains("context \"good\" (https://127.0.0.1:1/) cannot be queried: "),
             "{code:?}: {errors}"
         );
         assert_eq!(errors.lines().count(), 1, "{errors}");
@@ -318,9 +318,10 @@ fn check_command_validates_configurations() {
     let output = tributary(&["check", "--config", path.to_str().unwrap()], &[]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in
-        ["r: pods; of namespaces a, others asked each time", "reads without a version are confirmed by the clusters"]
-    {
+    for part in [
+        "r: pods; of namespaces a, requests for others are forwarded",
+        "reads without a resourceVersion are confirmed by the clusters",
+    ] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }

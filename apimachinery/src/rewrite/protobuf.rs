@@ -112,12 +112,12 @@ fn text(bytes: &[u8]) -> Result<&str, Status> {
 
 /// Returns the `runtime.Unknown` message after the prefix.
 fn unknown(body: &[u8]) -> Result<&[u8], Status> {
-    let unknown = body
-        .strip_prefix(MAGIC)
-        .ok_or_else(|| Status::bad_request("the body does not begin as a protobuf object does"))?;
+    let unknown = body.strip_prefix(MAGIC).ok_or_else(|| {
+        Status::bad_request("the body does not begin with the prefix of Kubernetes' protobuf objects")
+    })?;
     match last_string(unknown, number::CONTENT_ENCODING)? {
         None => Ok(unknown),
-        Some(_) => Err(Status::bad_request("the body's object is encoded in a way that is not understood")),
+        Some(_) => Err(Status::bad_request("the encoding of the body's object is not supported")),
     }
 }
 

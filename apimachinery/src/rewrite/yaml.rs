@@ -87,9 +87,9 @@ fn refusal(error: &Error) -> Status {
     let place = place.unwrap_or_default();
     Status::bad_request(match exceeded_limit(error) {
         Some(YamlLimit::Aliases) => format!(
-            "error converting YAML to JSON: document contains excessive aliasing{place}: aliases and merge keys may add \
-             as many values as the body has bytes, and texts of {ADDED_LENGTHS} times its length; write out what they \
-             stand for, or send JSON"
+            "error converting YAML to JSON: document contains excessive aliasing{place}: aliases and merge keys may \
+             add at most as many values as the body has bytes, and texts of at most {ADDED_LENGTHS} times its length; \
+             write out the values, or send JSON"
         ),
         Some(YamlLimit::Values) => {
             format!("error converting YAML to JSON: document has more than {VALUES_MAX} values{place}; send JSON")

@@ -297,8 +297,8 @@ fn omitted_bodies_have_an_annotation_with_the_reason() {
     let annotations = written(&mut event, Stage::ResponseComplete)["annotations"].clone();
     let expected = json!({
         "audit.k8s.io/truncated": "true",
-        "tributary.dev/request-object": "omitted: it is neither JSON nor YAML",
-        "tributary.dev/response-object": "omitted: it is longer than 3 MiB",
+        "tributary.dev/request-object": "omitted: the body is neither JSON nor YAML",
+        "tributary.dev/response-object": "omitted: the body is longer than 3 MiB",
     });
     assert_eq!(annotations, expected);
 }

@@ -39,7 +39,7 @@ impl Reflector {
     }
 
     pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
-        tracing::debug!(proved = stream.proved, "the member ended the watch");
+        tracing::debug!(proved = stream.proved, "the cluster ended the watch");
         // Some servers answer a WatchList with a list. The paginated list that follows belongs to the same attempt, so
         // no failure is counted.
         if stream.initial {
@@ -59,7 +59,7 @@ impl Reflector {
 
     pub(super) fn silent(&mut self, stream: &MemberWatch) -> Input {
         let silence = stream.silence_max();
-        tracing::debug!(?silence, initial = stream.initial, "the member's watch is silent");
+        tracing::debug!(?silence, initial = stream.initial, "the watch of the cluster is silent");
         if stream.initial {
             return Input::Silent;
         }
@@ -85,7 +85,7 @@ impl Reflector {
     }
 
     pub(super) fn fail_overtaken(&mut self) -> Input {
-        self.failed(StaleReason::Unreachable("no answer to what was asked before it was well again".to_owned()))
+        self.failed(StaleReason::Unreachable("no answer to a request from before the cluster recovered".to_owned()))
     }
 
     pub(super) fn failed(&mut self, reason: StaleReason) -> Input {
@@ -111,7 +111,7 @@ impl Reflector {
             _ if refusal.is_unsupported() => Input::Unsupported,
             _ => Input::Failed { retry_after: refusal.retry_after },
         };
-        tracing::debug!(code = refusal.code, reason = %refusal.reason, "the member refused");
+        tracing::debug!(code = refusal.code, reason = %refusal.reason, "the cluster refused the request");
         if streaming && input == Input::Unsupported {
             return input;
         }
@@ -133,7 +133,8 @@ impl Reflector {
         if self.decode_logged.is_none_or(|last| now >= last + DECODE_LOG_INTERVAL) {
             self.decode_logged = Some(now);
             // The error's causes may quote the object's text, so they are not logged.
-            tracing::warn!(%error, position, %place, total = count.get(), "skipped an unreadable object or event of the member");
+            tracing::warn!(%error, position, %place, total = count.get(),
+                "skipped an unreadable object or event of the cluster");
         }
     }
 }

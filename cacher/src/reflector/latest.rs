@@ -61,7 +61,7 @@ impl Reflector {
             }
             ProgressWakeup::Arrived | ProgressWakeup::Due => {}
             ProgressWakeup::Answered { latest: Err(error), .. } => {
-                tracing::debug!(error = chain(&error), "the member's latest version could not be read");
+                tracing::debug!(error = chain(&error), "the cluster's latest resourceVersion could not be read");
                 if next.is_some() {
                     self.progress.schedule(now, tuning.progress_interval);
                 }

@@ -58,9 +58,9 @@ impl Reflector {
         }
         let request = match request::build(&self.shared.config, &target, self.version().resume_after()) {
             Ok(request) => request,
-            Err(error) => return Ok(self.failed(StaleReason::Other(format!("no request can be made: {error}")))),
+            Err(error) => return Ok(self.failed(StaleReason::Other(format!("the request is invalid: {error}")))),
         };
-        tracing::debug!(uri = %request.uri(), "sending a request to the member");
+        tracing::debug!(uri = %request.uri(), "sending a request to the cluster");
         let begun = Instant::now();
         let response = match self.send(&target, request).await? {
             Ok(response) => response,
@@ -75,7 +75,8 @@ impl Reflector {
                 Ok(Input::Opened)
             }
             Err(encoding) => {
-                let reason = format!("the answer is encoded as {encoding}, which was not asked for");
+                let reason =
+                    format!("the answer has the Content-Encoding {encoding}, which the request did not accept");
                 Ok(self.failed(StaleReason::Other(reason)))
             }
         }

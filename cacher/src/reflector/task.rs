@@ -181,7 +181,7 @@ impl Reflector {
             Some(HealthTransition::Recovery) => tracing::info!(version = %self.version(), "collection is synced"),
             Some(HealthTransition::Trouble) => {
                 let reason = after.reason().map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(reason, unknown = after.is_unknown(), "no changes arrive from the member");
+                tracing::warn!(reason, unknown = after.is_unknown(), "no changes arrive from the cluster");
             }
             None => {}
         }
@@ -195,7 +195,7 @@ impl Drop for Reflector {
         drop(self.shared.room.lock().hand_over());
         self.shared.drop_predecessor_snapshot();
         self.shared.continuity.send_replace(Continuity::Broken);
-        let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));
+        let (since, reason) = (Instant::now(), StaleReason::Other("the collection is no longer cached".to_owned()));
         self.shared.state.send_replace(match self.store {
             Some(_) => CacherState::Stale { since, reason },
             None => CacherState::Syncing { since, reason: Some(reason) },

@@ -140,7 +140,7 @@ impl Reflector {
     fn handle_bookmark(&mut self, stream: &mut MemberWatch, version: ResourceVersion, end: bool) -> Result<(), Input> {
         if stream.initial {
             if !end {
-                tracing::debug!("the member's bookmark lacks the end of the initial events");
+                tracing::debug!("a bookmark of the cluster does not mark the end of the initial events");
                 return Err(Input::Suspect);
             }
             stream.live(Instant::now());
@@ -151,7 +151,8 @@ impl Reflector {
         self.progress.set_has_bookmarks(true);
         let store = self.store.get_or_insert_default();
         if store.version() > version {
-            tracing::debug!(%version, held = %store.version(), "the member's bookmark is below the current version");
+            tracing::debug!(%version, held = %store.version(),
+                "a bookmark of the cluster is below the current version");
             return Err(Input::Suspect);
         }
         store.advance(version.into());

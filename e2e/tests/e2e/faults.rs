@@ -340,7 +340,7 @@ async fn k9s_view_requests_succeed_while_a_member_is_down(context: TestContext) 
     let kubectl = own.tributary.kubectl(context.fixture.tools().await?)?;
     eventually(SOON, async || {
         let output = kubectl.run(&["-n", &own.namespace, "auth", "can-i", "list", "configmaps"]).await?;
-        ensure!(output.stdout.trim() == "yes" && output.stderr.contains("without cluster victim"), "{output:?}");
+        ensure!(output.stdout.trim() == "yes" && output.stderr.contains("omits cluster victim"), "{output:?}");
         Ok(())
     })
     .await?;

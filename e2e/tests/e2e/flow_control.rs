@@ -56,7 +56,7 @@ async fn kubectl_shows_the_schema_and_retries_after_a_rejection(context: TestCon
     let tributary = context.fixture.watch_log(Tributary::configured(folder.path()).start().await?).await;
     let kubectl = Kubectl::new(tools, tributary.kubeconfig())?;
     let http = tributary.http().await?;
-    let message = "flow control schema \"people\" lets no request in";
+    let message = "flow control schema \"people\" admits no requests";
 
     // kubectl retries a limited number of times, and then prints the message.
     let said = kubectl.run(&["get", "configmaps", "-n", "default"]).await?.failure()?;

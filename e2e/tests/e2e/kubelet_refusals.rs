@@ -56,7 +56,7 @@ async fn kubelet_refusal_reaches_kubectl_unchanged(context: TestContext) -> anyh
     ensure!(own.status == 401 && own.text().contains("pods/log one"), "{own:?}");
     ensure!((own.status, own.text()) == (shown.status, shown.text()), "{shown:?} instead of {own:?}");
     let log = tributary.log();
-    ensure!(!log.contains("rejects this endpoint's own credentials"), "{log}");
+    ensure!(!log.contains("rejects Tributary's own credentials"), "{log}");
     member.http().delete(&format!("/api/v1/nodes/{node}")).send().await?.expect(200)?;
     Ok(())
 }

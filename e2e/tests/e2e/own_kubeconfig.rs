@@ -54,7 +54,7 @@ async fn contexts_are_added_to_and_removed_from_the_users_kubeconfig(context: Te
     let said = |config: &Kubeconfig| serde_json::to_value((&config.contexts, &config.clusters, &config.auth_infos));
     ensure!(said(&after)? == said(&before)?, "{after:?}");
     let again = tributary::run(&["kubeconfig", "remove", text_of(&own)?]).await?.success()?;
-    ensure!(again.contains("has nothing that tributary put in"), "{again}");
+    ensure!(again.contains("has no entries of tributary"), "{again}");
     Ok(())
 }
 
@@ -94,7 +94,7 @@ async fn contexts_in_one_kubeconfig_hide_no_entry_of_other_files(context: TestCo
     let merge = format!("--merge-into-kubeconfig={}", text_of(&second)?);
     let refused = serve(&merge).await.err().context("it hides the first file's contexts")?;
     let refused = format!("{refused:#}");
-    for part in ["one would hide the other", "--kubeconfig-prefix", "tributary kubeconfig remove "] {
+    for part in ["one entry would hide the other", "--kubeconfig-prefix", "tributary kubeconfig remove "] {
         ensure!(refused.contains(part), "{part} in {refused}");
     }
     drop(running);

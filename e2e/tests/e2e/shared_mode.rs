@@ -333,7 +333,7 @@ async fn client_authorities_are_reloaded(context: TestContext) -> anyhow::Result
     fs::write(&shared.client_ca, "no certificate")?;
     eventually(SOON, async || {
         let log = shared.tributary.log();
-        ensure!(log.contains("--client-ca-file") && log.contains("the old ones stay"), "{log}");
+        ensure!(log.contains("--client-ca-file") && log.contains("the previous ones stay in use"), "{log}");
         Ok(())
     })
     .await?;

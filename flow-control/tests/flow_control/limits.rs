@@ -75,7 +75,7 @@ async fn long_running_request_takes_a_slot_only_if_configured() {
         for attributes in [from("ann"), watch("ann")] {
             let refused = at_once(tenants(&control), &attributes).unwrap_err();
             assert_eq!(refused.cause, RefusalCause::Closed);
-            assert_eq!(refused.to_string(), "flow control schema \"tenants\" lets no request in");
+            assert_eq!(refused.to_string(), "flow control schema \"tenants\" admits no requests");
         }
     }
 }
@@ -100,7 +100,8 @@ async fn refusal_names_the_schema_the_limit_and_the_key() {
     let refused = at_once(schema, &from("ann")).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "flow control schema \"tenants\" lets 2 requests in each second, and 3 at once for each user and verb; there were more"
+        "flow control schema \"tenants\" admits 2 requests per second, with bursts of 3 for each user and verb; there \
+         were more"
     );
     assert_eq!((&*refused.schema, refused.cause.reason()), ("tenants", "limit-exceeded"));
     assert_eq!(refused.retry_after, Some(Duration::from_secs(1)));
@@ -202,5 +203,5 @@ async fn slots_in_use_count_again_after_a_removed_schema_is_restored() {
 fn duplicate_schema_names_are_refused() {
     let twice = [named("tenants", SchemaKind::Exempt), named("tenants", slots(1, &[], None))];
     let error = FlowControl::new(twice).unwrap_err();
-    assert_eq!(error.to_string(), "there are two flow control schemas of the name \"tenants\"; rename one of them");
+    assert_eq!(error.to_string(), "two flow control schemas are named \"tenants\"; rename one of them");
 }

@@ -26,7 +26,10 @@ async fn waiting_request_gets_a_freed_slot_or_times_out() {
     let _held = (&mut second).now_or_never().expect("it came first").unwrap();
     let refused = third.await.unwrap_err();
     assert_eq!(refused.cause, RefusalCause::TimedOut(WAIT_MAX));
-    assert!(refused.to_string().ends_with("; there were more, and this one waited for 500ms in vain"), "{refused}");
+    assert!(
+        refused.to_string().ends_with("; the limit was reached, and the request was not admitted within 500ms"),
+        "{refused}"
+    );
     assert_eq!((started.elapsed().as_millis(), schema.usage().waiting), (WAIT_MAX.as_millis(), 0));
 }
 

@@ -44,8 +44,8 @@ pub(super) fn examine(rule: &Rule, (place, mode): (RulePosition, Mode), denials:
         findings.warning(
             format!("{place}.{}", RuleField::Verbs.as_str()),
             format!(
-                "denies \"create\" and not {:?}: {what} also where it makes the object, and passes; deny {0:?} as well, \
-                 which denies changes, too, or take the right to create from the user in the cluster",
+                "denies \"create\" but not {:?}: {what}, even if it creates the object, and is allowed; deny {0:?} as \
+                 well, which also denies changes, or remove the user's right to create in the cluster",
                 verb.as_str()
             ),
         );

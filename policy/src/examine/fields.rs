@@ -17,7 +17,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePosition, PolicyScope), 
             let named = inverted.unwrap_or(entry);
             if named == "*" {
                 let message =
-                    "\"-*\" excludes everything, so nothing matches; remove it, or write \"*\" to take everything";
+                    "\"-*\" excludes everything, so nothing matches; remove it, or write \"*\" to match everything";
                 findings.error(path, message);
             } else if let Some(problem) = problem(field, named) {
                 findings.error(path, format!("{entry:?} {problem}"));
@@ -30,7 +30,7 @@ pub(super) fn examine(rule: &Rule, (place, scope): (RulePosition, PolicyScope), 
                         findings.warning(path, format!("{entry:?} excludes nothing: {why}"));
                     }
                     (UnmatchedRequests::Part(why), None) => {
-                        findings.warning(path, format!("{entry:?} does not take {why}"))
+                        findings.warning(path, format!("{entry:?} does not match {why}"))
                     }
                     // The inverted entry still has an effect: it excludes paths to which policies apply.
                     (UnmatchedRequests::Part(_), Some(_)) => {}
@@ -64,14 +64,14 @@ pub(super) fn problem(field: RuleField, entry: &str) -> Option<String> {
         RuleField::Verbs => verb(entry),
         RuleField::ApiGroups => entry
             .contains('*')
-            .then(|| "never matches: a group is named whole; write it out, or \"*\" for all".to_owned()),
+            .then(|| "never matches: a group is not a pattern; write its whole name, or \"*\" for all".to_owned()),
         RuleField::Resources => resource(entry),
         RuleField::ServiceAccounts => service_account(entry),
         RuleField::NonResourceUrls if !entry.starts_with('/') => {
             Some("never matches: a path begins with \"/\"; add it, or write \"*\" for all".to_owned())
         }
         RuleField::NonResourceUrls if is_resource_path(entry) => {
-            Some("never matches: it is the path of a resource; name that in apiGroups and resources".to_owned())
+            Some("never matches: the path is of a resource; name the resource in apiGroups and resources".to_owned())
         }
         _ => check_star_position(entry),
     }
@@ -105,7 +105,7 @@ fn find_unmatched(field: RuleField, entry: &str, scope: PolicyScope) -> Option<U
         let after = path.strip_prefix("/clusters/").filter(|after| !matches!(*after, "" | "/"));
         return after.map(|_| {
             UnmatchedRequests::Whole(
-                "a request below /clusters/NAME is matched by the path that follows the name; write that path",
+                "a request below /clusters/NAME is matched by the path after the name; write only this path",
             )
         });
     }
@@ -116,11 +116,10 @@ fn find_unmatched(field: RuleField, entry: &str, scope: PolicyScope) -> Option<U
     let is_own = if is_beginning { is_exempt_prefix(path) } else { is_exempt_from_policies(path) };
     match is_own {
         true => Some(UnmatchedRequests::Whole(
-            "in the merged view this endpoint answers it itself, without policies; remove it",
+            "in the merged view Tributary answers this path itself, without policies; remove the entry",
         )),
         false if is_beginning && is_exempt_from_policies(path) => Some(UnmatchedRequests::Part(format!(
-            "{path:?}: in the merged view this endpoint answers that itself, without policies; write out the \
-             other paths"
+            "{path:?}: in the merged view Tributary answers this path itself, without policies; write the other paths"
         ))),
         false => None,
     }
@@ -131,12 +130,12 @@ fn find_unmatched(field: RuleField, entry: &str, scope: PolicyScope) -> Option<U
 fn find_unmatched_below_clusters(after: &str, is_beginning: bool) -> Option<UnmatchedRequests> {
     match (matches!(after, "" | "/"), is_beginning) {
         (false, _) => Some(UnmatchedRequests::Whole(
-            "what is below /clusters/NAME passes the policies of that cluster; give its UpstreamCluster the rule, with \
-             the path that follows the name",
+            "requests below /clusters/NAME pass the policies of this cluster; add the rule to its UpstreamCluster, \
+             with the path after the name",
         )),
         (true, true) => Some(UnmatchedRequests::Part(
-            "what is below /clusters/NAME: that passes the policies of that cluster; give its UpstreamCluster the rule, \
-             with the path that follows the name"
+            "requests below /clusters/NAME: they pass the policies of this cluster; add the rule to its \
+             UpstreamCluster, with the path after the name"
                 .to_owned(),
         )),
         (true, false) => None,
@@ -175,7 +174,7 @@ fn resource(entry: &str) -> Option<String> {
         let example = if resource == "*" { "deployments" } else { resource };
         let remedy =
             format!("name each subresource, as \"{example}/status\" or \"*/status\", or write \"*\" for everything");
-        return Some(format!("never matches: a subresource is named whole; {remedy}"));
+        return Some(format!("never matches: a subresource is not a pattern; {remedy}"));
     }
     if (resource != "*" && is_odd(resource)) || subresource.is_some_and(is_odd) {
         return Some("never matches; allowed are \"pods\", \"pods/status\", \"*/status\" and \"*\"".to_owned());

@@ -13,7 +13,7 @@ fn found(policies: &[Policy]) -> Vec<String> {
 /// test.
 fn found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     let mut lines = all_found_of(policies, scope);
-    lines.retain(|line| !line.contains("no policy follows that lets the rest pass"));
+    lines.retain(|line| !line.contains("no later policy allows the remaining requests"));
     lines
 }
 
@@ -48,16 +48,17 @@ fn policy_rules_that_never_match_are_errors() {
         (Rule { verbs: entries("-*"), ..pods() }, "E R.verbs[0]: \"-*\" excludes everything"),
         (
             Rule { resources: entries("pods/exec */attach"), ..pods() },
-            "E R.verbs: has no \"create\", which exec, attach and portforward are by whatever method, so the rule's resources never",
+            "E R.verbs: has no \"create\", the verb of exec, attach and portforward with every method, so the rule's \
+             resources never",
         ),
         (Rule { resources: entries("pods/exec"), verbs: entries("-create"), ..pods() }, "E R.verbs: has no \"create\""),
         (
             Rule { resources: entries("pods/exec"), verbs: entries("post"), ..pods() },
-            "E R.verbs: has no verb of requests for",
+            "E R.verbs: has no verb of resource requests",
         ),
         (Rule { resources: entries("pods/exec"), verbs: entries("create"), ..pods() }, ""),
         (Rule { resources: entries("pods pods/exec"), ..pods() }, ""),
-        (Rule { verbs: entries("post"), ..pods() }, "E R.verbs: has no verb of requests for resources"),
+        (Rule { verbs: entries("post"), ..pods() }, "E R.verbs: has no verb of resource requests"),
         (
             Rule { api_groups: entries(""), ..pods() },
             "E R.apiGroups: is empty, so the rule's resources never match; give \"\"",
@@ -69,7 +70,7 @@ fn policy_rules_that_never_match_are_errors() {
         ),
         (
             Rule { api_groups: entries("apps*"), ..pods() },
-            "E R.apiGroups[0]: \"apps*\" never matches: a group is named whole",
+            "E R.apiGroups[0]: \"apps*\" never matches: a group is not a pattern",
         ),
         (
             Rule { resources: entries("Pod"), ..pods() },
@@ -96,7 +97,7 @@ fn policy_rules_that_never_match_are_errors() {
         ),
         (
             Rule { non_resource_urls: entries("/healthz"), verbs: entries("list"), ..Rule::default() },
-            "E R.verbs: has no verb of requests for no resource",
+            "E R.verbs: has no verb of non-resource requests",
         ),
         (Rule { non_resource_urls: entries("/healthz"), ..pods() }, ""),
     ] {
@@ -117,9 +118,9 @@ fn policy_rules_that_never_match_are_errors() {
 /// An author who writes a rule for such a path must learn that policies never apply to the path.
 #[test]
 fn paths_that_never_reach_policies_are_reported() {
-    const OWN: &str = "in the merged view this endpoint answers it itself, without policies; remove it";
-    const OF_CLUSTER: &str = "what is below /clusters/NAME passes the policies of that cluster";
-    const OF_RESOURCE: &str = "never matches: it is the path of a resource; name that in apiGroups and resources";
+    const OWN: &str = "in the merged view Tributary answers this path itself, without policies; remove the entry";
+    const OF_CLUSTER: &str = "requests below /clusters/NAME pass the policies of this cluster";
+    const OF_RESOURCE: &str = "never matches: the path is of a resource; name the resource in apiGroups and resources";
     let never = |why: &str| format!("never matches: {why}");
     let nothing = String::new;
     for (entry, of_cluster, of_merged) in [
@@ -158,11 +159,11 @@ fn paths_that_never_reach_policies_are_reported() {
     // An entry with a prefix may also match paths to which policies apply: `/metrics/slis`, `/healthzz`, and
     // `/clusters/`.
     for (entry, told) in [
-        ("/metrics*", "\"/metrics\": in the merged view this endpoint answers that itself"),
-        ("/healthz*", "\"/healthz\": in the merged view this endpoint answers that itself"),
-        ("/livez*", "\"/livez\": in the merged view this endpoint answers that itself"),
-        ("/tributary/status*", "\"/tributary/status\": in the merged view this endpoint answers that itself"),
-        ("/clusters/*", "what is below /clusters/NAME: that passes the policies of that cluster"),
+        ("/metrics*", "\"/metrics\": in the merged view Tributary answers this path itself"),
+        ("/healthz*", "\"/healthz\": in the merged view Tributary answers this path itself"),
+        ("/livez*", "\"/livez\": in the merged view Tributary answers this path itself"),
+        ("/tributary/status*", "\"/tributary/status\": in the merged view Tributary answers this path itself"),
+        ("/clusters/*", "requests below /clusters/NAME: they pass the policies of this cluster"),
     ] {
         for (entry, is_told) in [(entry.to_owned(), true), (format!("-{entry}"), false)] {
             let rule = Rule { verbs: entries("get"), non_resource_urls: entries(&entry), ..Rule::default() };
@@ -312,7 +313,7 @@ fn denial_of_create_without_patch_and_update_causes_a_warning() {
         |verbs: &str, resources: &str| Rule { verbs: entries(verbs), resources: entries(resources), ..pods() };
     let told = |policies: &[Policy]| {
         let lines = found(policies);
-        let lines = lines.iter().filter(|line| line.contains("where it makes the object"));
+        let lines = lines.iter().filter(|line| line.contains("even if it creates the object"));
         lines.map(|line| line.split(": denies ").next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let none: &[&str] = &[];
@@ -345,9 +346,10 @@ fn denial_of_create_without_patch_and_update_causes_a_warning() {
         assert_eq!(told(&[policy(vec![rule])]), Vec::<String>::new(), "what is not denied may pass");
     }
     let lines = found(&[denying("no", vec![creating("create", "pods")])]);
-    let of_patch = "denies \"create\" and not \"patch\": a server-side apply (Helm 4, kubectl apply --server-side) is a patch also";
+    let of_patch = "denies \"create\" but not \"patch\": a server-side apply (Helm 4, kubectl apply --server-side) is \
+                    a patch, even";
     assert!(lines[0].contains(of_patch), "{lines:?}");
-    assert!(lines[1].contains("denies \"create\" and not \"update\": a PUT is an update also"), "{lines:?}");
+    assert!(lines[1].contains("denies \"create\" but not \"update\": a PUT is an update, even"), "{lines:?}");
     // A second rule or policy may deny `patch` and `update`.
     let others = [creating("update", "pods"), creating("patch", "pods services")];
     let (rule, audited) = (creating("create", "pods"), |policy| Policy { mode: Mode::Audit, ..policy });
@@ -405,11 +407,12 @@ fn denial_as_the_last_policy_causes_a_warning() {
             let told: Vec<_> = lines.iter().filter(|line| line.contains("refused (500)")).collect();
             assert_eq!(told.len(), usize::from(expected.is_some()), "{policies:?}: {lines:?}");
             if let Some(last) = expected {
-                let begins =
-                    format!("W spec.dispatchPolicies[{last}]: denies, and no policy follows that lets the rest");
+                let begins = format!(
+                    "W spec.dispatchPolicies[{last}]: denies, and no later policy allows the remaining requests"
+                );
                 assert!(told[0].starts_with(&begins), "{told:?}");
                 assert!(
-                    told[0].contains("append this one to spec.dispatchPolicies: {rules: [{verbs: [\"*\"]"),
+                    told[0].contains("append this policy to spec.dispatchPolicies: {rules: [{verbs: [\"*\"]"),
                     "{told:?}"
                 );
             }
@@ -475,5 +478,5 @@ fn findings_of_global_policies_have_the_path_of_their_list() {
     assert!(lines[1].starts_with(&hidden), "{lines:?}");
     let path = Rule { verbs: entries("get"), non_resource_urls: entries("/clusters/eu/version"), ..Rule::default() };
     let lines = found_of(&[policy(vec![path])], PolicyScope::Global);
-    assert!(lines[0].contains("write that path"), "{lines:?}");
+    assert!(lines[0].contains("write only this path"), "{lines:?}");
 }

@@ -74,8 +74,8 @@ pub(crate) fn check(config: &ExecConfig) -> Result<(), String> {
     }
     if config.interactive_mode == Some(ExecInteractiveMode::Always) {
         return Err(
-            "exec has interactiveMode: Always, but there is no terminal here; set it to IfAvailable or Never, \
-                    and sign in beforehand"
+            "exec has interactiveMode: Always, but Tributary has no terminal; set it to IfAvailable or Never, and \
+             sign in beforehand"
                 .to_owned(),
         );
     }
@@ -103,7 +103,7 @@ pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCr
     };
     let said = first_line_without_secrets(&output.stderr);
     if !output.success {
-        let said = if said.is_empty() { "it printed nothing".to_owned() } else { said };
+        let said = if said.is_empty() { "the plugin printed nothing".to_owned() } else { said };
         return Err(format!(
             "credential plugin {name} failed ({}): {said}; run it in a terminal to sign in or to see why",
             output.status
@@ -113,7 +113,7 @@ pub(crate) async fn run(config: &ExecConfig, limit: Duration) -> Result<PluginCr
         tracing::info!(plugin = name, %said, "credential plugin");
     }
     parse(&output.stdout, api_version(config))
-        .map_err(|problem| format!("credential plugin {name} gave no usable ExecCredential: {problem}"))
+        .map_err(|problem| format!("credential plugin {name} returned no usable ExecCredential: {problem}"))
 }
 
 struct PluginOutput {
@@ -165,30 +165,32 @@ async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Res
 fn parse(output: &[u8], asked: &str) -> Result<PluginCredential, &'static str> {
     let credential: ExecCredential = match serde_json::from_slice(output) {
         Ok(credential) => credential,
-        Err(_) => serde_saphyr::from_slice(output).map_err(|_| "its output is neither JSON nor YAML of that kind")?,
+        Err(_) => {
+            serde_saphyr::from_slice(output).map_err(|_| "the output is neither JSON nor YAML of an ExecCredential")?
+        }
     };
     if credential.api_version != asked {
-        return Err("its apiVersion is not the one that the kubeconfig asks for (users[].user.exec.apiVersion)");
+        return Err("the apiVersion of the output differs from users[].user.exec.apiVersion in the kubeconfig");
     }
-    let status = credential.status.ok_or("it has no status")?;
+    let status = credential.status.ok_or("the output has no status")?;
     let expires = match status.expiration_timestamp.as_deref() {
         Some(text) => {
-            Some(text.parse::<jiff::Timestamp>().map_err(|_| "its expirationTimestamp is not an RFC 3339 time")?)
+            Some(text.parse::<jiff::Timestamp>().map_err(|_| "status.expirationTimestamp is not an RFC 3339 time")?)
         }
         None => None,
     };
     let authorization = match status.token.as_deref().filter(|token| !token.is_empty()) {
-        Some(token) => Some(bearer(token).ok_or("its token cannot be sent in a header")?),
+        Some(token) => Some(bearer(token).ok_or("status.token has characters that cannot be sent in a header")?),
         None => None,
     };
     let encode = |pem: String| -> Box<str> { base64::engine::general_purpose::STANDARD.encode(pem).into() };
     let certificate = match (status.client_certificate_data, status.client_key_data) {
         (Some(chain), Some(key)) => Some(PluginCertificate { chain_base64: encode(chain), key_base64: encode(key) }),
         (None, None) => None,
-        _ => return Err("of clientCertificateData and clientKeyData only one is set"),
+        _ => return Err("only one of status.clientCertificateData and status.clientKeyData is set"),
     };
     if authorization.is_none() && certificate.is_none() {
-        return Err("it has neither a token nor a certificate");
+        return Err("status has neither a token nor a certificate");
     }
     Ok(PluginCredential { authorization, certificate, expires: expires.map(SystemTime::from) })
 }

@@ -46,13 +46,13 @@ pub struct ClientImpersonation(HeaderMap);
 pub enum InvalidClientImpersonation {
     /// The headers contain no user, several users, or an empty user. A kube-apiserver would act as the kubeconfig's
     /// user, or choose one of the users.
-    #[error("acting as somebody else needs exactly one Impersonate-User, which must not be empty")]
+    #[error("impersonation needs exactly one Impersonate-User header, which must not be empty")]
     User,
     /// The headers contain several uids.
     #[error("Impersonate-Uid is given more than once")]
     Uid,
     /// An unknown impersonation header. A server in front of kube-apiserver might apply such a header.
-    #[error("{0} is not known; allowed are Impersonate-User, -Group, -Uid and -Extra-KEY")]
+    #[error("the header {0} is unknown; allowed are Impersonate-User, -Group, -Uid and -Extra-KEY")]
     Unknown(HeaderName),
     /// The value of this header is not text.
     #[error("{0} is not UTF-8")]
@@ -220,12 +220,13 @@ impl Impersonation {
 fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field, value: text.to_owned(), problem };
     if text.is_empty() && field != "extra" {
-        return Err(invalid("it is empty"));
+        return Err(invalid("the value is empty"));
     }
     if text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']) {
-        return Err(invalid("it begins or ends with a space, which a header loses"));
+        return Err(invalid("the value begins or ends with a space, which a header loses"));
     }
-    let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| invalid("it holds a control character"))?;
+    let mut value =
+        HeaderValue::from_bytes(text.as_bytes()).map_err(|_| invalid("the value has a control character"))?;
     // User names are private: neither the HTTP/2 header table nor debug output may contain these values.
     value.set_sensitive(true);
     Ok(value)
@@ -236,7 +237,7 @@ fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImperson
 fn extra_name(key: &str) -> Result<HeaderName, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field: "extra", value: key.to_owned(), problem };
     if key.is_empty() {
-        return Err(invalid("its key is empty"));
+        return Err(invalid("the key is empty"));
     }
     let mut name = String::with_capacity(EXTRA.len() + key.len());
     name.push_str(EXTRA);
@@ -250,7 +251,7 @@ fn extra_name(key: &str) -> Result<HeaderName, InvalidImpersonation> {
             name.push(HEX[usize::from(byte & 15)] as char);
         }
     }
-    HeaderName::try_from(name).map_err(|_| invalid("its key is too long for a header name"))
+    HeaderName::try_from(name).map_err(|_| invalid("the key is too long for a header name"))
 }
 
 #[cfg(test)]

@@ -18,10 +18,11 @@ pub(crate) fn without_credentials<'a>(
     // Invalid URLs are not reported here. The check of the member's configuration reports them.
     let is_open = |url: &&Uri| ServerUrl::parse(url).is_ok_and(|target| !target.is_https());
     if let Some(open) = std::iter::once(&config.cluster_url).chain(further).find(is_open) {
-        return Err((open, "users' tokens are passed on over https alone"));
+        return Err((open, "users' tokens are forwarded only over https"));
     }
     if config.accept_invalid_certs {
-        let problem = "its certificate goes unchecked, and users' tokens are passed on only to a server whose certificate is checked";
+        let problem = "the server's certificate is not verified, and users' tokens are forwarded only to verified \
+                       servers";
         return Err((&config.cluster_url, problem));
     }
     let mut config = config.clone();

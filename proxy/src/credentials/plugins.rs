@@ -148,8 +148,10 @@ impl fmt::Display for PluginTrouble {
         let (error, age) = (&self.error, self.since.elapsed().as_secs());
         let next = self.next.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
         match self.failures {
-            0 | 1 => write!(f, "{error}; it may run again in {next} s"),
-            failures => write!(f, "{error}; it failed {failures} times in {age} s and may run again in {next} s"),
+            0 | 1 => write!(f, "{error}; the plugin may run again in {next} s"),
+            failures => {
+                write!(f, "{error}; the plugin failed {failures} times in {age} s and may run again in {next} s")
+            }
         }
     }
 }
@@ -238,8 +240,8 @@ impl Plugin {
         let Some(late) = late else { return Ok(credential) };
         let (plugin, late) = (self.config.command.as_deref().unwrap_or_default(), late.as_secs());
         Err(format!(
-            "credential plugin {plugin} gave credentials that had expired {late} s earlier; compare the clock of this machine \
-             with the clock of the machine that issues them"
+            "credential plugin {plugin} returned credentials that had expired {late} s earlier; compare the clock of \
+             this machine with the clock of the issuer"
         ))
     }
 
@@ -263,7 +265,7 @@ impl Plugin {
     fn recovered(&self) {
         if let Some(PluginTrouble { failures, .. }) = self.trouble.lock().take() {
             let plugin = self.config.command.as_deref().unwrap_or_default();
-            tracing::info!(plugin, failures, "the credential plugin gives credentials again");
+            tracing::info!(plugin, failures, "the credential plugin returns credentials again");
         }
     }
 }
@@ -340,7 +342,7 @@ mod tests {
             }
             let (problem, state) = (plugin.problem().unwrap(), plugin.state.lock().await);
             assert_eq!(state.failures, failures, "{problem}");
-            assert_eq!(problem.contains("it failed"), failures > 1, "{problem}");
+            assert_eq!(problem.contains("the plugin failed"), failures > 1, "{problem}");
         }
     }
 

@@ -8,7 +8,7 @@ use crate::credentials::credential_method::CredentialMethod;
 /// exists, in an `UpstreamCluster`, because the source of the configuration is unknown here.
 pub(super) fn remedy(user: &AuthInfo) -> &'static str {
     match CredentialMethod::from_user(user) {
-        CredentialMethod::Provider => "sign in anew with what users[].user.auth-provider of its kubeconfig names",
+        CredentialMethod::Provider => "sign in again with the provider in users[].user.auth-provider of its kubeconfig",
         CredentialMethod::Password => "renew users[].user.password of its kubeconfig",
         CredentialMethod::Token(_) => {
             "renew users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster"
@@ -17,7 +17,7 @@ pub(super) fn remedy(user: &AuthInfo) -> &'static str {
             "renew the file that users[].user.tokenFile of its kubeconfig, or spec.credentials.tokenFile of its \
              UpstreamCluster, names"
         }
-        CredentialMethod::Exec(_) => "sign in anew with the plugin that users[].user.exec of its kubeconfig names",
+        CredentialMethod::Exec(_) => "sign in again with the plugin in users[].user.exec of its kubeconfig",
         CredentialMethod::Certificate => {
             "renew users[].user.client-certificate-data of its kubeconfig, or \
              spec.credentials.clientCertificateData of its UpstreamCluster, and the key beside it"
@@ -27,7 +27,8 @@ pub(super) fn remedy(user: &AuthInfo) -> &'static str {
              spec.credentials.clientCertificateFile of its UpstreamCluster, names, and the key beside it"
         }
         CredentialMethod::Nothing => {
-            "there are none: set users[].user of its kubeconfig, or spec.credentials of its UpstreamCluster"
+            "no credentials are configured: set users[].user of its kubeconfig, or spec.credentials of its \
+             UpstreamCluster"
         }
     }
 }

@@ -31,8 +31,8 @@ enum DrainCause {
 impl DrainCause {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Left => "it is no longer one of the cluster's endpoints",
-            Self::Configured => "the configuration drains it",
+            Self::Left => "the endpoint was removed from the cluster",
+            Self::Configured => "the configuration drains the endpoint",
         }
     }
 }
@@ -216,7 +216,7 @@ impl Endpoint {
         }
         match self.state() {
             State::Ready | State::Probation { .. } | State::Drained => None,
-            State::Reachable => Some(LeftOut::new(LeftOutReason::Probe, "it says that it is not ready")),
+            State::Reachable => Some(LeftOut::new(LeftOutReason::Probe, "/readyz reports that it is not ready")),
             State::Ejected(Ejection::Faulty { .. }) => {
                 Some(LeftOut::new(LeftOutReason::Outlier, self.observer.fault()?))
             }
@@ -229,8 +229,8 @@ impl Endpoint {
     /// Returns why a drained endpoint is left out, with the cause if the endpoint is also unreachable.
     fn left_out_by_drain(&self, cause: &str, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = match unreachable {
-            Some(reason) => format!("{cause}; it cannot be reached: {}", self.without_address(&reason)),
-            None if !self.observer.is_ready() => format!("{cause}; it says that it is not ready"),
+            Some(reason) => format!("{cause}; the endpoint is unreachable: {}", self.without_address(&reason)),
+            None if !self.observer.is_ready() => format!("{cause}; /readyz reports that it is not ready"),
             None => cause.to_owned(),
         };
         LeftOut::new(LeftOutReason::Drain, cause)
@@ -240,7 +240,7 @@ impl Endpoint {
     /// unreachable.
     pub(crate) fn left_out_by_breaker(&self, unreachable: Option<Arc<str>>) -> LeftOut {
         let cause = unreachable.map(|reason| self.without_address(&reason));
-        LeftOut::new(LeftOutReason::Breaker, cause.unwrap_or_else(|| "it failed several times in a row".into()))
+        LeftOut::new(LeftOutReason::Breaker, cause.unwrap_or_else(|| "several requests in a row failed".into()))
     }
 
     /// Returns the cause of unreachability in one line, without the endpoint's address.
@@ -285,8 +285,9 @@ impl Endpoint {
         let endpoint = &self.target.address;
         match (before.is_faulty(), after.is_faulty()) {
             (false, true) => tracing::warn!(%cluster, %endpoint, reason = fault,
-                "an endpoint does not answer as it should; the others are used"),
-            (true, false) => tracing::info!(%cluster, %endpoint, "the endpoint is used again, little by little"),
+                "an endpoint answers with errors; the other endpoints are used"),
+            (true, false) => tracing::info!(%cluster, %endpoint,
+                "the endpoint gets a growing part of the requests again"),
             (true, true) | (false, false) => {}
         }
     }

@@ -92,7 +92,11 @@ pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: us
 
 pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
     let limit = endpoint.observer.tuning.max_in_flight_per_endpoint.unwrap_or_default();
-    ForwardError::Full { cluster: cluster.clone(), what: "requests that may be in flight at an endpoint", limit }
+    ForwardError::Full {
+        cluster: cluster.clone(),
+        what: "requests in flight that circuitBreaker.maxRequestsInflightPerEndpoint allows",
+        limit,
+    }
 }
 
 /// Returns whether all endpoints that take requests are unreachable. False if all endpoints are drained.

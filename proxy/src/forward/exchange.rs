@@ -149,7 +149,7 @@ impl ClientInner {
                 // A retry of an unsent request costs the cluster nothing.
                 Err(Failed { error, request: unsent }) if may_retry => {
                     let Some(again) = unsent.or_else(|| self.replay_after(&error, replay)) else { return Err(error) };
-                    tracing::debug!(cluster = %self.name, %error, "sending again");
+                    tracing::debug!(cluster = %self.name, %error, "sending the request again");
                     tried = PreviousAttempt::Failed(endpoint);
                     again
                 }

@@ -131,7 +131,7 @@ struct CutShort;
 
 /// Error: Tributary itself aborted the body.
 #[derive(Debug, thiserror::Error)]
-#[error("the cluster is no longer served here")]
+#[error("Tributary no longer serves the cluster")]
 struct CutOff;
 
 impl MemberBody {

@@ -47,7 +47,7 @@ impl AbortableStream {
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.is_cut = self.is_cut || self.cut.as_mut().poll(cx).is_ready();
         match self.is_cut {
-            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has gone silent")),
+            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server no longer answers")),
             false => Ok(()),
         }
     }

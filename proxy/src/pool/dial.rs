@@ -374,7 +374,7 @@ async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Resu
         });
         if let Some(ended) = ended.await {
             ended?;
-            return Err("it closed the connection before it said how many requests it takes".into());
+            return Err("the server closed the connection before it sent its HTTP/2 settings".into());
         }
     }
     Ok(())
@@ -416,7 +416,7 @@ fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
     tcp.set_keepalive_retries(Some(TCP_KEEP_ALIVE_RETRIES));
     let Some(proxy) = proxy else { return Ok(boxed(tcp)) };
     if proxy.host().is_none_or(str::is_empty) {
-        return Err("it has no host");
+        return Err("the URL has no host");
     }
     let user = user_info(proxy)?;
     match proxy.scheme_str() {
@@ -439,7 +439,7 @@ fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
                 None => boxed(socks),
             })
         }
-        _ => Err("its scheme is not supported"),
+        _ => Err("the scheme of the URL is not supported"),
     }
 }
 
@@ -478,7 +478,7 @@ fn user_info(proxy: &Uri) -> Result<Option<(String, String)>, &'static str> {
         percent_encoding::percent_decode_str(text)
             .decode_utf8()
             .map(|text| text.into_owned())
-            .map_err(|_| "its user or password is not UTF-8")
+            .map_err(|_| "the user or password in the URL is not UTF-8")
     };
     Ok(Some((decode(name)?, decode(password)?)))
 }

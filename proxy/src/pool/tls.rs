@@ -175,17 +175,18 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => "the server's certificate is for other names: set tls-server-name to one of them",
         Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "the server's certificate has expired, or the clock here is wrong"
+            "the server's certificate has expired, or the clock of this machine is wrong"
         }
         Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
-            "the server's certificate is not valid yet, or the clock here is wrong"
+            "the server's certificate is not valid yet, or the clock of this machine is wrong"
         }
         // This error is webpki's own. rustls returns it without a public type, so only the error's text can be
         // compared.
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string().contains("CaUsedAsEndEntity") =>
         {
-            "the server shows a certificate authority's own certificate: give it one that the authority has signed"
+            "the server uses the authority's own certificate as its serving certificate: give the server a \
+             certificate that the authority has signed"
         }
         Error::InvalidCertificate(_) => "the server's certificate cannot be trusted: check certificate-authority-data",
         Error::AlertReceived(alert) => alert_remedy(&format!("{ALERT}{alert:?}")).unwrap_or(OTHER),
@@ -206,14 +207,14 @@ pub(crate) fn handshake_failure_class(error: &std::io::Error) -> FailureClass {
 }
 
 const ALERT: &str = "received fatal alert: ";
-const OTHER: &str = "check the server URL and what lies between";
+const OTHER: &str = "check the server URL, and proxies on the path to the server";
 
 /// Returns the remedy for a TLS alert in an error text. In TLS 1.3, a server checks the client certificate after the
 /// handshake. So the alert arrives as an HTTP error, and the HTTP/2 library keeps only the alert's text.
 pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     Some(match alert_name(text)? {
         "CertificateRequired" => {
-            "the server wants a client certificate: set client-certificate-data and client-key-data"
+            "the server requires a client certificate: set client-certificate-data and client-key-data"
         }
         "CertificateExpired" => "the server says that the client certificate has expired: renew it",
         "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {

@@ -121,8 +121,8 @@ impl UidRequest {
             StatusCode::UNAUTHORIZED => Err(self.rejected(credentials).await),
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 self.known.record_withheld();
-                let problem = "forbidden: this endpoint's account may not get the namespace kube-system: let it, as docs/shared-mode.md \
-                               shows";
+                let problem = "forbidden: Tributary's account may not get the namespace kube-system; grant this right \
+                               (docs/shared-mode.md)";
                 self.unconfirmed(problem.to_owned(), true).map(|()| answer.connection_state)
             }
             status => {

@@ -126,12 +126,12 @@ async fn resource_shortage_of_this_machine_opens_no_circuit_breaker() {
     let failures: [(Failure, [&str; 2]); 2] = [
         (
             || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into(),
-            ["this machine has no free local port for it", "net.ipv4.ip_local_port_range"],
+            ["this machine has no free local port for the connection", "net.ipv4.ip_local_port_range"],
         ),
         // The error EMFILE of Linux: too many open files.
         (
             || std::io::Error::from_raw_os_error(24).into(),
-            ["this process has as many files open as it may", "ulimit -n"],
+            ["this process has reached its limit of open files", "ulimit -n"],
         ),
     ];
     for (failure, words) in failures {

@@ -650,7 +650,7 @@ async fn error_reports_that_a_failed_plugin_printed_nothing() {
     config.auth_info.exec = Some(plugin(folder.path(), "exit 1"));
     let client = member::connect(config, quick()).await;
     let error = client.send_request(get("/api"), RequestIdentity::Member).await.unwrap_err().to_string();
-    assert!(error.contains("it printed nothing; run it in a terminal"), "{error}");
+    assert!(error.contains("the plugin printed nothing; run it in a terminal"), "{error}");
 }
 
 #[tokio::test]

@@ -223,11 +223,13 @@ async fn drained_endpoint_is_probed_but_gets_no_new_requests() {
 
     gates[0].close().await;
     let cause = || client.endpoints()[0].left_out.as_ref().unwrap().cause.to_string();
-    eventually("it is seen to be lost", || cause().starts_with("the configuration drains it; it cannot be reached"))
-        .await;
+    eventually("it is seen to be lost", || {
+        cause().starts_with("the configuration drains the endpoint; the endpoint is unreachable")
+    })
+    .await;
     assert!(is_drained(&client.endpoints()[0]) && client.reachability().borrow().is_reachable());
     gates[0].open().await;
-    eventually("it is seen to be back", || cause() == "the configuration drains it").await;
+    eventually("it is seen to be back", || cause() == "the configuration drains the endpoint").await;
     drop(watches);
     eventually("nothing is under way there", || client.endpoints()[0].outstanding == 0).await;
     drain(&client, &[]);
@@ -263,7 +265,7 @@ async fn request_is_refused_as_unsent_if_all_endpoints_are_drained() {
                 (left_out.len(), error.sent(), error.status_code()),
                 (count, Sent::No, StatusCode::SERVICE_UNAVAILABLE)
             );
-            assert!(error.to_string().contains("the configuration drains it (drain)"), "{error}");
+            assert!(error.to_string().contains("the configuration drains the endpoint (drain)"), "{error}");
         }
         assert!(client.reachability().borrow().is_reachable(), "nothing says that it is lost");
         drain(client, &[]);

@@ -148,7 +148,7 @@ async fn http2_connections_are_limited() {
     let error = client.send_request(get("/api/v1/pods?watch=true"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
     assert!(
-        error.to_string().contains("all 2 connections to it that clients may use for watches are in use"),
+        error.to_string().contains("all 2 connections for watches of clients to the cluster are in use"),
         "{error}"
     );
     watches.pop();
@@ -210,14 +210,14 @@ async fn clients_leave_connections_for_tributarys_own_requests() {
         client.transport().oneshot(get("/api/v1/pods")).await.unwrap();
         let (mut watches, error) = until_refused(|| client.send_request(watch(), RequestIdentity::Member)).await;
         assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
-        assert!(error.to_string().contains("that clients may use"), "{error}");
+        assert!(error.to_string().contains("clients to the cluster"), "{error}");
         let carried = || client.watches_for_clients().unwrap_or_else(|| client.long_running_for_clients());
         assert_eq!((watches.len(), carried()), (of_clients, of_clients));
         let (namespaces, error) = until_refused(|| client.transport_for_namespaces().oneshot(watch())).await;
-        assert!(error.to_string().contains("for single namespaces are in use"), "{error}");
+        assert!(error.to_string().contains("for caches of single namespaces are in use"), "{error}");
         assert_eq!(namespaces.len(), of_namespaces);
         let (mut own, error) = until_refused(|| client.transport().oneshot(watch())).await;
-        assert!(error.to_string().contains("connections to it are in use"), "{error}");
+        assert!(error.to_string().contains("for Tributary's own requests are in use"), "{error}");
         assert_eq!((own.len(), carried()), (of_ours, of_clients));
         // Over HTTP/1.1, any origin of requests may take connections that clients have freed. Clients never take the
         // reserve of Tributary's own requests.
@@ -234,7 +234,7 @@ async fn clients_leave_connections_for_tributarys_own_requests() {
             match client.transport().oneshot(watch()).await {
                 Ok(response) => own.push(response),
                 Err(error) => {
-                    assert!(error.to_string().contains("connections to it are in use"), "{error}");
+                    assert!(error.to_string().contains("for Tributary's own requests are in use"), "{error}");
                     tokio::task::yield_now().await;
                 }
             }

@@ -245,7 +245,7 @@ async fn shutdown_aborts_watches_and_followed_logs() {
             }
         };
         let error = tokio::time::timeout(Duration::from_secs(5), broken).await.expect("it goes on");
-        assert!(error.contains("cluster c1") && error.contains("no longer served"), "{error}");
+        assert!(error.contains("cluster c1") && error.contains("no longer serves the cluster"), "{error}");
     }
     eventually("they are given back", || client.pool_statistics().long_streams == 0).await;
     assert_eq!(member::read(short).await, "short", "what ends by itself may end");

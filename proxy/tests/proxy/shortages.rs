@@ -37,7 +37,7 @@ fn check_unblamed(client: &ClusterClient, errors: &[ForwardError]) {
     for error in errors {
         assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No), "{error}");
         let text = error.to_string();
-        assert!(text.contains("this process has as many files open as it may"), "{text}");
+        assert!(text.contains("this process has reached its limit of open files"), "{text}");
         assert!(text.contains("is not at fault") && text.contains("ulimit -n"), "{text}");
     }
     let endpoint = &client.endpoints()[0];

@@ -42,13 +42,15 @@ async fn requests_use_only_the_endpoints_of_their_policy() {
         assert_eq!(format!("https://{}", left_out[0].0), second);
         assert_eq!(left_out[0].1.reason, LeftOutReason::Unreachable);
         assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No));
-        assert!(error.to_string().contains("of those that a policy names") && error.to_string().contains("refused"));
+        assert!(
+            error.to_string().contains("of the dispatch policy can receive") && error.to_string().contains("refused")
+        );
     }
     assert_eq!(requests(&client)[0], one);
     assert_eq!(ask(&[]).await.unwrap_err().status_code(), StatusCode::SERVICE_UNAVAILABLE);
     let unknown = ask(&["https://elsewhere.example".to_owned()]).await.unwrap_err();
     assert!(
-        unknown.to_string().ends_with("none of the endpoints that a policy names is one of the cluster's"),
+        unknown.to_string().ends_with("none of the endpoints of the dispatch policy is an endpoint of the cluster"),
         "{unknown}"
     );
     assert_eq!(client.send_request(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);

@@ -56,15 +56,15 @@ impl Ground {
 impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Annotation => return write!(f, "the annotation {CLUSTER_ANNOTATION} names it"),
+            Self::Annotation => return write!(f, "the annotation {CLUSTER_ANNOTATION} names this cluster"),
             Self::Precondition => "the resourceVersion or uid is of that cluster",
-            Self::Owner => "the owner of the object, or what the Event is about, is there",
-            Self::Release => "the records of the Helm release are there",
-            Self::Name => "no other cluster has an object of the name",
-            Self::Node => "the Pod or its node is only there",
+            Self::Owner => "the owner of the object, or the object of the Event, is in this cluster",
+            Self::Release => "the records of the Helm release are in this cluster",
+            Self::Name => "no other cluster has an object with this name",
+            Self::Node => "only this cluster has the Pod or its node",
             Self::Kind => "no other cluster serves the resource",
             Self::Namespace => "no other cluster has the namespace",
-            Self::Placement => "--create-in, or placement of a ResourceRegistry, names it",
+            Self::Placement => "--create-in, or placement of a ResourceRegistry, names this cluster",
         })
     }
 }

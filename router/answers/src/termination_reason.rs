@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TerminationReason {
     /// The cluster's rules no longer allow the request.
-    #[error("the cluster no longer allows you the request of this stream")]
+    #[error("the cluster no longer allows you the request that opened this stream")]
     RightLost,
     /// The client's credentials have expired.
     #[error("the credentials of the stream have expired")]
@@ -13,10 +13,10 @@ pub enum TerminationReason {
     #[error("the credentials of the stream are no longer accepted")]
     Withdrawn,
     /// The user is in the file of denied users.
-    #[error("you are denied access by this endpoint's administrator (its --denied-users-file)")]
+    #[error("the administrator of this server denies you access (--denied-users-file)")]
     Denied,
     /// A dispatch policy now refuses the request.
-    #[error("a dispatch policy of this endpoint refuses it now")]
+    #[error("a dispatch policy now refuses the request that opened this stream")]
     Policy,
     /// The stream has reached `--max-stream-age`.
     #[error("the stream has reached its maximum age (the server's --max-stream-age)")]

@@ -59,11 +59,8 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a ClusterName, &'a HeaderV
 /// further clusters.
 pub fn lacking(clusters: &[String]) -> impl Iterator<Item = HeaderValue> {
     let more = clusters.len().saturating_sub(NAMED_WARNINGS_MAX);
-    let told = clusters
-        .iter()
-        .take(NAMED_WARNINGS_MAX)
-        .map(|cluster| format!("the answer is given without cluster {cluster}"));
-    let count = (more > 0).then(|| format!("the answer is given without {more} more clusters"));
+    let told = clusters.iter().take(NAMED_WARNINGS_MAX).map(|cluster| format!("the answer omits cluster {cluster}"));
+    let count = (more > 0).then(|| format!("the answer omits {more} more clusters"));
     told.chain(count).filter_map(|text| warning_header(&text))
 }
 

@@ -116,12 +116,12 @@ fn answer_permits(registry: &mut Registry) -> AnswerPermitMetrics {
     registry.register("tributary_answers_active", "Answers longer than 64 KiB that are being written", active.clone());
     registry.register(
         "tributary_answers_waiting",
-        "Answers longer than 64 KiB that wait for their turn",
+        "Answers longer than 64 KiB that wait to be written",
         waiting.clone(),
     );
     registry.register(
         "tributary_answers_refused",
-        "Answers longer than 64 KiB that were refused with 429, without a turn in time",
+        "Answers longer than 64 KiB that were refused with 429, because too many other answers were being written",
         refused.clone(),
     );
     let of = |length| {

@@ -103,21 +103,24 @@ impl Excess {
             // Tributary does not know the rights of a subject above the limit.
             (false, true) => tracing::warn!(
                 %cluster, words = GRANTED_WORDS_MAX,
-                "the bindings of the cluster give a subject more words than the limit; the rights of its users there are \
-                 unknown; reduce its roles"
+                "the bindings of the cluster give a subject rules with more words (verbs, groups, resources, names) \
+                 than the limit; the rights of users in the cluster are unknown; reduce the roles"
             ),
             (true, false) if !self.of_subjects => {
-                tracing::info!(%cluster, "the bindings of the cluster give no subject more words than the limit any more");
+                tracing::info!(%cluster,
+                    "the bindings of the cluster no longer give a subject rules with more words than the limit");
             }
             _ => {}
         }
         match (before.of_subjects, self.of_subjects) {
             (false, true) => tracing::warn!(
                 %cluster, reason = %UnknownRightsReason::TooManySubjects,
-                "the rights of users in the cluster are unknown: answers lack the cluster, or are refused"
+                "the rights of users in the cluster are unknown: answers omit the cluster, or are refused"
             ),
             (true, false) => {
-                tracing::info!(%cluster, "the bindings of the cluster name no more subjects than the limit: the rights of its users are known");
+                tracing::info!(%cluster,
+                    "the bindings of the cluster no longer name more subjects than the limit: the rights of its users \
+                     are known");
             }
             _ => {}
         }

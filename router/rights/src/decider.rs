@@ -21,35 +21,38 @@ pub(crate) enum Decider {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReviewCause {
     /// The configuration of the cluster requires access reviews.
-    #[error("its configuration says so")]
+    #[error("the configuration sets authorization: Review")]
     Configured,
     /// The cluster is an OpenShift cluster: the scopes of a token may remove rights that roles grant.
-    #[error("it serves {OPENSHIFT}: scopes of tokens decide, too")]
+    #[error("the cluster serves {OPENSHIFT}: scopes of tokens also limit rights")]
     OpenShift,
     /// The cluster's address has a path: a proxy in front of the cluster may deny requests that roles allow.
-    #[error("its address has a path: what stands there may judge requests by itself")]
+    #[error("the address of the cluster has a path: a proxy at this path may deny requests")]
     BasePath,
     /// The cluster's SelfSubjectRulesReview for Tributary's account differs from the mirrored roles and bindings.
     #[error("{0}")]
     Rules(ReviewMismatch),
     /// Tributary can read the roles, although no role grants its account this right.
-    #[error("its roles and bindings do not let us read them, though it does: something else decides")]
+    #[error(
+        "Tributary may read the roles and bindings of the cluster, although no role allows it: a different authorizer \
+         decides"
+    )]
     NotByRoles,
     /// The cluster denies a request that the mirrored roles and bindings allow.
-    #[error("it does not allow what its roles and bindings do: {0}")]
+    #[error("the cluster denies a request that its roles and bindings allow: {0}")]
     Refuted(String),
     /// The cluster allows a request to a subject without any role.
-    #[error("it allows what its roles and bindings do not: {0}")]
+    #[error("the cluster allows a request that its roles and bindings do not allow: {0}")]
     Open(String),
     /// The cluster rejects Tributary's access reviews.
-    #[error("it answers {resource} with {code}: our account needs the verb create on them")]
+    #[error("the cluster answers {resource} with {code}: Tributary's account needs the verb create on them")]
     ReviewsForbidden {
         resource: &'static str,
         /// HTTP status code of the response.
         code: u16,
     },
     /// The cluster's roles decided until now, but the cluster has answered no review for minutes.
-    #[error("it has not answered reviews for minutes")]
+    #[error("the cluster has not answered access reviews for minutes")]
     Unanswered,
 }
 

@@ -107,7 +107,8 @@ impl MirrorFeed {
             Err(error) => {
                 if self.skipped.fetch_add(1, Ordering::Relaxed) < LOGGED_MAX {
                     let (namespace, name) = (object.namespace(), object.name());
-                    tracing::warn!(cluster = %self.cluster, %kind, namespace, name, %error, "an object of RBAC cannot be read, and allows nothing here");
+                    tracing::warn!(cluster = %self.cluster, %kind, namespace, name, %error,
+                        "an RBAC object of the cluster cannot be read, and is ignored");
                 }
                 None
             }

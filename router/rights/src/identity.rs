@@ -11,7 +11,8 @@ use super::caller_rights::CallerRights;
 use super::remembered_actor::headers_of;
 
 /// Text about a cluster that allowed the impersonation before Tributary lost the connection to it.
-const IMPERSONATION_UNCONFIRMED: &str = "it has not said whether it still lets you act as another user; try again";
+const IMPERSONATION_UNCONFIRMED: &str =
+    "the cluster has not confirmed that you may still impersonate the user; try again";
 
 /// A request as Tributary sends it to a cluster.
 pub struct SentRequest<'a> {

@@ -109,7 +109,8 @@ impl MirroredClusters {
             return;
         };
         if self.unknown_rights_reasons.get(cluster) != Some(&unknown_rights_reason) {
-            tracing::warn!(%cluster, reason = %unknown_rights_reason, "the rights of users in the cluster are unknown: answers lack the cluster, or are refused");
+            tracing::warn!(%cluster, reason = %unknown_rights_reason,
+                "the rights of users in the cluster are unknown: answers omit the cluster, or are refused");
             self.unknown_rights_reasons.insert(cluster.clone(), unknown_rights_reason);
         }
     }

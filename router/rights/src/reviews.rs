@@ -45,7 +45,7 @@ const PARALLEL_STREAM_REVIEWS_MAX: usize = 8;
 const WAITING_MAX: usize = 256 * PARALLEL_REVIEWS_MAX;
 
 /// Name of the limit [`WAITING_MAX`] in a message to the client.
-const WAITING: &str = "questions to one cluster what its users may do";
+const WAITING: &str = "access reviews that wait for one cluster";
 
 /// Time limit of a decision that needs reviews. A list waits equally long for clusters that do not answer.
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);

@@ -72,10 +72,10 @@ impl UnknownRightsReason {
     pub(super) fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Unread { reason: Some(StaleReason::Forbidden), .. }
-            | Self::Unanswered(ReviewCause::ReviewsForbidden { .. }) => {
-                Some("tributary join CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows")
-            }
-            Self::TooManySubjects => Some("have its bindings name groups, or fewer subjects"),
+            | Self::Unanswered(ReviewCause::ReviewsForbidden { .. }) => Some(
+                "tributary join CONTEXT makes an account with this right, or grant the right (docs/shared-mode.md)",
+            ),
+            Self::TooManySubjects => Some("name groups, or fewer subjects, in the bindings"),
             _ => None,
         }
     }
@@ -85,20 +85,22 @@ impl fmt::Display for UnknownRightsReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unread { resource, reason: Some(reason) } => {
-                write!(f, "its {resource} cannot be followed: {reason}")?
+                write!(f, "the {resource} of the cluster cannot be watched: {reason}")?
             }
             Self::Unread { resource, reason: None } => {
-                write!(f, "its {resource} are being read for the first time")?;
+                write!(f, "the {resource} of the cluster are being read for the first time")?;
             }
-            Self::Undecided => f.write_str("it has not said yet whether its roles and bindings decide")?,
+            Self::Undecided => {
+                f.write_str("it is not known yet whether roles and bindings alone decide in the cluster")?
+            }
             Self::TooManySubjects => {
-                write!(f, "its bindings name more than {NAMED_SUBJECTS_MAX} subjects, and are not looked at")?;
+                write!(f, "the bindings of the cluster name more than {NAMED_SUBJECTS_MAX} subjects, the limit")?;
             }
             Self::Unanswered(cause) => write!(f, "{cause}")?,
             Self::Frozen => write!(
                 f,
-                "its users' rights are what it says when it is asked, and with dispatch: DenyAll it is not; what it said \
-                 last counts for {} minutes",
+                "the cluster decides rights by access reviews, which dispatch: DenyAll prevents; the last answers are \
+                 valid for {} minutes",
                 BEHIND_MAX.as_secs() / 60
             )?,
         }
@@ -125,17 +127,26 @@ mod tests {
                 &[("roles", syncing(None)), ("clusterroles", forbidden())],
                 false,
                 Decider::Undecided,
-                Some(("its clusterroles cannot be followed: forbidden: we may not", true)),
+                Some((
+                    "the clusterroles of the cluster cannot be watched: forbidden: Tributary's account may not",
+                    true,
+                )),
             ),
-            (&[("roles", syncing(None))], false, Decider::Rbac, Some(("its roles are being read", false))),
+            (
+                &[("roles", syncing(None))],
+                false,
+                Decider::Rbac,
+                Some(("the roles of the cluster are being read", false)),
+            ),
             (&[("roles", forbidden())], true, Decider::Rbac, None),
-            (&[("roles", CacherState::Synced)], true, Decider::Undecided, Some(("it has not said yet", false))),
+            (&[("roles", CacherState::Synced)], true, Decider::Undecided, Some(("it is not known yet", false))),
             (
                 &[("roles", CacherState::Synced)],
                 true,
                 impersonation_forbidden(),
                 Some((
-                    "it answers subjectaccessreviews with 403: our account needs the verb create on them; tributary",
+                    "the cluster answers subjectaccessreviews with 403: Tributary's account needs the verb create on \
+                     them; tributary",
                     true,
                 )),
             ),
@@ -159,7 +170,7 @@ mod tests {
         )
         .unwrap();
         assert!(frozen.is_trouble() && frozen.to_string().contains("dispatch: DenyAll"), "{frozen}");
-        assert!(frozen.to_string().ends_with("counts for 5 minutes"), "{frozen}");
+        assert!(frozen.to_string().ends_with("valid for 5 minutes"), "{frozen}");
         assert_eq!(UnknownRightsReason::from_collections(&states, true, &Decider::Rbac, ReviewState::Frozen), None);
         let forbidden = UnknownRightsReason::Unread { resource: "roles", reason: Some(StaleReason::Forbidden) };
         assert!(forbidden.to_string().contains("tributary join CONTEXT"), "{forbidden}");

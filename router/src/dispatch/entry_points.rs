@@ -277,18 +277,18 @@ impl CompiledPolicies {
     ) -> Result<Option<&'a Outcome>, PolicyRefusal> {
         if let Some(place) = decision.audited {
             self.counters[place.policy].audited.inc();
-            self.add_to_trace(trace, Some(place), "would take it (mode: Audit)");
+            self.add_to_trace(trace, Some(place), "matches the request, without effect (mode: Audit)");
         }
         let outcome = self.outcome_of(decision.verdict, asked);
         match (decision.verdict, &outcome) {
             (Verdict::Ungoverned, _) => {}
             (Verdict::Matched { place, .. }, Ok(_)) => {
                 self.counters[place.policy].dispatched.inc();
-                self.add_to_trace(trace, Some(place), "takes it");
+                self.add_to_trace(trace, Some(place), "applies to the request");
             }
             (Verdict::Matched { place, .. }, Err(_)) => {
                 self.counters[place.policy].denied.inc();
-                self.add_to_trace(trace, Some(place), "denies it");
+                self.add_to_trace(trace, Some(place), "denies the request");
             }
             (Verdict::Unmatched, _) => {
                 self.unmatched.inc();

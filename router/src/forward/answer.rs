@@ -80,7 +80,7 @@ pub(crate) async fn translate(
     let is_yaml = wish.error_form.encoding == Encoding::Yaml;
     let kind = BodyKind::from_media_type(content_type(&head.headers));
     if head.status.is_success() && kind == BodyKind::OtherEncoding {
-        let cause = "it is in another encoding than JSON, which was asked for".to_owned();
+        let cause = "the answer is not JSON, the requested encoding".to_owned();
         return Err(MemberRefusal::Interrupted { cluster: cluster.name().clone(), cause }.into());
     }
     if kind != BodyKind::Json || !(head.status.is_success() || is_yaml) {

@@ -119,7 +119,8 @@ async fn look_up_in_one(cluster: &Arc<Cluster>, lookup: &LookupRequest) -> Reply
         }
     };
     let (begun, end) = (Instant::now(), lookup.timeout_policy.end());
-    let late = |_| Reply::Unanswered(format!("it did not answer within {} s", (end - begun).as_secs_f32().ceil()));
+    let late =
+        |_| Reply::Unanswered(format!("the cluster did not answer within {} s", (end - begun).as_secs_f32().ceil()));
     timeout_at(end, Box::pin(reply)).await.unwrap_or_else(late)
 }
 
@@ -134,7 +135,7 @@ async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut r
         Ok(text) => Reply::Answer(code, text, reservation),
         Err(error) => match error.downcast_ref::<Exceeded>() {
             Some(exceeded) => Reply::NotSent(no_room(cluster, *exceeded)),
-            None => Reply::Unanswered(format!("its answer: {error}")),
+            None => Reply::Unanswered(format!("the answer cannot be read: {error}")),
         },
     }
 }

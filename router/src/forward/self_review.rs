@@ -166,7 +166,10 @@ async fn review_in_cluster(
         None => {
             let said = send_review(cluster, request, message, &mut reservation);
             tokio::time::timeout(ANSWER_WITHIN, said).await.unwrap_or_else(|_| {
-                Err(unavailable(cluster, format_args!("it did not answer within {} s", ANSWER_WITHIN.as_secs())))
+                Err(unavailable(
+                    cluster,
+                    format_args!("the cluster did not answer within {} s", ANSWER_WITHIN.as_secs()),
+                ))
             })
         }
     };
@@ -185,7 +188,7 @@ async fn send_review(
     let text = read_whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, reservation).await;
     let text = text.map_err(|error| match error.downcast_ref::<Exceeded>() {
         Some(exceeded) => (*exceeded).into(),
-        None => unavailable(cluster, format_args!("its answer: {error}")),
+        None => unavailable(cluster, format_args!("the answer cannot be read: {error}")),
     })?;
     if !code.is_success() {
         return Err(Refusal::from_member_answer(code, &text));

@@ -66,7 +66,8 @@ pub(crate) async fn hashes(
         match tokio::time::timeout(PATIENCE, fetch_resource_list(fleet, name, &path)).await {
             Ok(Ok(list)) => (name, list.resources),
             Ok(Err(refusal)) => {
-                tracing::debug!(cluster = %name, path, message = %refusal, "no storage version hashes");
+                tracing::debug!(cluster = %name, path, message = %refusal,
+                    "the storage version hashes of the cluster cannot be read");
                 (name, Vec::new())
             }
             Err(_) => (name, Vec::new()),

@@ -25,13 +25,13 @@ use crate::caller::Caller;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupted {
-    #[error("it broke off: {0}")]
+    #[error("the body broke off: {0}")]
     Broken(BoxError),
     /// The answer took longer than [`WHOLE_ANSWER_TIMEOUT`], or than its time in a [`Reserve`].
-    #[error("it was not complete within {} s", WHOLE_ANSWER_TIMEOUT.as_secs())]
+    #[error("the body was not complete within {} s", WHOLE_ANSWER_TIMEOUT.as_secs())]
     Late,
     /// The answer exceeds the size limit for whole answers.
-    #[error("it is larger than {WHOLE_BODY_BYTES_MAX} bytes")]
+    #[error("the body is larger than {WHOLE_BODY_BYTES_MAX} bytes")]
     TooLarge,
     /// The answer is larger than expected, and the limit of body bytes is reached.
     #[error("{0}")]

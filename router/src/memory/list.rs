@@ -207,7 +207,7 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
     let limited = readable
         .by_namespace
         .as_ref()
-        .and_then(|_| tributary_answers::warnings::warning_header("limited to what you may list"));
+        .and_then(|_| tributary_answers::warnings::warning_header("the list has only the objects that you may list"));
     answer.headers_mut().extend(limited.map(|warning| (header::WARNING, warning)));
     if readable.has_unknown {
         unknown_rights::warn(answer, caller);

@@ -200,7 +200,7 @@ impl Router {
         preferences.fits_json_route()?;
         match self.fleet.oldest_version() {
             Some(version) => Ok(answer::json(StatusCode::OK, version.text.clone())),
-            None => Err(self.nobody("said its version yet").into()),
+            None => Err(self.nobody("reported its version yet").into()),
         }
     }
 

@@ -54,7 +54,9 @@ fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
         Some(_) => "some clusters".to_owned(),
         None => listed(&denied.names().collect::<Vec<_>>()),
     };
-    warning_header(&format!("the dispatch policies of {whose} refuse this request; the answer has nothing of theirs"))
+    warning_header(&format!(
+        "the dispatch policies of {whose} refuse this request; the answer omits the objects of these clusters"
+    ))
 }
 
 impl Router {

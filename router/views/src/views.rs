@@ -187,7 +187,7 @@ impl Views {
                     }
                 }
                 DefinitionChange::DefinitionSourceState => {
-                    self.end(&key, "its CustomResourceDefinition has other columns or selectable fields")
+                    self.end(&key, "the CustomResourceDefinition has different columns or selectable fields now")
                 }
             }
         }
@@ -250,7 +250,7 @@ impl Views {
             }
         }
         for key in outdated {
-            self.end(&key, "its columns and selectable fields were found");
+            self.end(&key, "the columns and selectable fields of the resource were found");
         }
     }
 
@@ -263,14 +263,14 @@ impl Views {
         };
         let clashing: Vec<_> = self.by_key.read().iter().filter_map(clashes).collect();
         for key in clashing {
-            self.end(&key, "it has another kind or scope now");
+            self.end(&key, "the resource has a different kind or scope now");
         }
     }
 
     fn end(&self, key: &ViewKey, reason: &str) {
         let ended = self.by_key.write().remove(key);
         if let Some(held) = ended {
-            tracing::info!(resource = %key.0, reason, "the resource is dropped, and read again on its next use");
+            tracing::info!(resource = %key.0, reason, "the cached resource is dropped, and read again on its next use");
             self.end_namespace_views(&held.view);
             held.view.end();
         }

@@ -32,7 +32,9 @@ impl FromStr for CertificateName {
         if text != "*" {
             let name = text.strip_prefix("*.").unwrap_or(text).parse::<HostName>();
             name.map_err(|_| {
-                format!("{text:?} is no name of a host; allowed are foo.example.com, *.example.com and addresses")
+                format!(
+                    "{text:?} is not a host name or address; allowed are foo.example.com, *.example.com and addresses"
+                )
             })?;
         }
         Ok(Self::Dns(text.to_ascii_lowercase()))

@@ -17,13 +17,13 @@ pub enum ServingCertificateError {
     #[error("{0}")]
     Certificate(String),
     /// The certificate file contains no certificate.
-    #[error("it holds no certificate")]
+    #[error("the PEM text has no certificate")]
     NoCertificate,
     /// The key cannot be parsed. The parser's message is omitted, because the message could quote the key.
-    #[error("it holds no private key")]
+    #[error("the PEM text has no private key")]
     NoKey,
     /// The key belongs to a different certificate, or has an unsupported type.
-    #[error("it is not the key of the certificate: {0}")]
+    #[error("the key does not belong to the certificate: {0}")]
     OtherKey(String),
 }
 
@@ -65,9 +65,9 @@ pub fn certificate_warnings(certificate: &CertifiedKey, now: SystemTime) -> Vec<
     let usage = parsed.extended_key_usage();
     let is_for_servers = usage.is_ok_and(|usage| usage.is_none_or(|own| own.value.server_auth || own.value.any));
     let all = [
-        (!names_a_host, "it names no host (subjectAltName), and no client looks at its common name"),
-        (!is_for_servers, "it is not for servers (its extendedKeyUsage lacks serverAuth)"),
-        (parsed.is_ca(), "it is an authority's own (CA:TRUE), which some clients take from no server"),
+        (!names_a_host, "the certificate has no host name (subjectAltName), and clients ignore its common name"),
+        (!is_for_servers, "the certificate is not for servers (its extendedKeyUsage lacks serverAuth)"),
+        (parsed.is_ca(), "the certificate is of an authority (CA:TRUE), which some clients reject for a server"),
     ];
     let of_names = all.into_iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt.to_owned());
     validity_warning(parsed.validity(), now).into_iter().chain(of_names).collect()
@@ -81,13 +81,13 @@ fn validity_warning(validity: &Validity, now: SystemTime) -> Option<String> {
     };
     let Validity { not_before, not_after } = *validity;
     if seconds(now) < not_before.timestamp() {
-        return Some(format!("it is not valid before {}", time_text(not_before)));
+        return Some(format!("the certificate is not valid before {}", time_text(not_before)));
     }
     if seconds(now) > not_after.timestamp() {
-        return Some(format!("it expired at {}", time_text(not_after)));
+        return Some(format!("the certificate expired at {}", time_text(not_after)));
     }
     let ends_soon = seconds(now + EXPIRY_WARNING_PERIOD) > not_after.timestamp();
-    ends_soon.then(|| format!("it expires at {}, in less than a week", time_text(not_after)))
+    ends_soon.then(|| format!("the certificate expires at {}, in less than a week", time_text(not_after)))
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
             ("all.example.com", vec![ServerAuth], IsCa::ExplicitNoCa, ""),
             ("10.0.0.1", vec![], IsCa::NoCa, ""),
             ("all.example.com", vec![Any], IsCa::NoCa, ""),
-            ("", vec![ServerAuth], IsCa::NoCa, "names no host"),
+            ("", vec![ServerAuth], IsCa::NoCa, "has no host name"),
             ("all.example.com", vec![ClientAuth], IsCa::NoCa, "lacks serverAuth"),
             ("all.example.com", vec![], authority(), "CA:TRUE"),
         ] {
@@ -134,12 +134,15 @@ mod tests {
         for (day, expected) in [
             (0, None),
             (51, None),
-            (53, Some("it expires at 2030-03-01T00:00:00Z, in less than a week")),
-            (60, Some("it expired at 2030-03-01T00:00:00Z")),
+            (53, Some("the certificate expires at 2030-03-01T00:00:00Z, in less than a week")),
+            (60, Some("the certificate expired at 2030-03-01T00:00:00Z")),
         ] {
             let found = certificate_warnings(&certificate, begins + DAY * day + DAY / 2);
             assert_eq!(found, expected.map(str::to_owned).into_iter().collect::<Vec<_>>(), "{day}");
         }
-        assert_eq!(certificate_warnings(&certificate, begins - DAY), ["it is not valid before 2030-01-01T00:00:00Z"]);
+        assert_eq!(
+            certificate_warnings(&certificate, begins - DAY),
+            ["the certificate is not valid before 2030-01-01T00:00:00Z"]
+        );
     }
 }

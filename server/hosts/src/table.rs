@@ -36,8 +36,8 @@ pub enum HostConflict {
     },
     /// A cluster claims a host that belongs to an endpoint on loopback, as `localhost`.
     #[error(
-        "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is what this endpoint, which listens on loopback, is \
-         reached by itself; give the cluster another name"
+        "UpstreamCluster {cluster:?}: spec.serverNames: {host:?} is a loopback name of this server itself; give the \
+         cluster a different name"
     )]
     Local {
         /// The cluster whose `serverNames` contain the host.
@@ -312,7 +312,7 @@ mod tests {
                 "all.test",
                 "UpstreamCluster \"us\": spec.serverNames: \"all.test\" is a name of the merged view (--merged-host)",
             ),
-            ("LOCALHOST", "UpstreamCluster \"us\": spec.serverNames: \"localhost\" is what this endpoint"),
+            ("LOCALHOST", "UpstreamCluster \"us\": spec.serverNames: \"localhost\" is a loopback name of this server"),
         ] {
             let conflict = table(&["all.test"], &["localhost"], &clusters(name)).unwrap_err().to_string();
             assert!(conflict.starts_with(expected), "{conflict}");

@@ -173,7 +173,7 @@ mod tests {
         let connection_driver = drive_connection(connection.as_mut(), Streams::new(executor), next, leave);
         let ended = tokio::time::timeout(SOON, connection_driver).await.expect("nothing interrupts a flood");
         let Err(why) = ended else { panic!("it ends by itself") };
-        assert_eq!(why, "its client sends more in trailers than is held");
+        assert_eq!(why, "the client sends more trailers than the limit");
         assert_eq!(leaves.load(Ordering::Relaxed), 1, "it was told to leave before");
         assert!(reads.load(Ordering::Relaxed) > 500, "several turns were full of frames");
     }

@@ -50,15 +50,17 @@ impl Interruptions<'_> {
             // finishes its open ones.
             () = authentication.refused(), if !reported.is_refused => Interruption::Refused,
             () = authentication.close_due(), if reported.is_refused => {
-                Interruption::Closed("nobody is known on it, and the last answers have had their time")
+                Interruption::Closed("the connection has no authenticated request, and the time for its last answers \
+                                      is over")
             }
             () = authentication.trailers_refused() => {
                 metrics.count_refused(ListenerRefusal::TooManyTrailers);
-                Interruption::Closed("its client sends more in trailers than is held")
+                Interruption::Closed("the client sends more trailers than the limit")
             }
             () = authentication.evicted() => {
                 metrics.unauthenticated_evicted.inc();
-                Interruption::Closed("nobody is known on it, and it makes room for another")
+                Interruption::Closed("the connection has no authenticated request, and is closed in favour of a new \
+                                      connection")
             }
             () = outgoing.abort_stuck_answers(&metrics.answers_stuck) => {
                 metrics.connections_stuck.inc();

@@ -199,7 +199,7 @@ impl<S: RequestService> Server<S> {
                 Err(error) => {
                     // The warning is logged once, because the failure may last for hours with a retry each second.
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "connections cannot be accepted; each second it is tried again");
+                        tracing::warn!(%error, "connections cannot be accepted; the server tries again each second");
                     }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
@@ -262,8 +262,8 @@ impl<S: RequestService> Server<S> {
             Err(_) => {
                 tracing::info!(
                     connections = sockets.len(),
-                    "waiting for requests that do not end by themselves (exec, attach, port-forward, logs -f); they are \
-                     cut {} s after the first signal, or at once by a second one",
+                    "waiting for exec, attach, port-forward and logs -f to end; they are cut {} s after the first \
+                     signal, or at once by a second signal",
                     DRAIN_TIMEOUT.as_secs()
                 );
                 let left = DRAIN_TIMEOUT.saturating_sub(DRAIN_SOON);

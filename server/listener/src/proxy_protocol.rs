@@ -60,9 +60,10 @@ impl ProxyHeaders {
         };
         match (self.are_missing.swap(is_missing, Ordering::Relaxed), &client) {
             (false, Err(error)) => {
-                tracing::warn!(%peer, %error, "a peer that --proxy-protocol-from names does not say where its connections come from; they are closed");
+                tracing::warn!(%peer, %error,
+                    "a peer in --proxy-protocol-from sends connections without a valid PROXY header; they are closed");
             }
-            (true, Ok(_)) => tracing::info!(%peer, "peers say again where their connections come from"),
+            (true, Ok(_)) => tracing::info!(%peer, "peers send valid PROXY headers again"),
             _ => {}
         }
         client
@@ -107,11 +108,11 @@ async fn follow_length(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u
 /// Reads the remaining bytes of a version 1 header one by one, because the bytes after its line end belong to TLS.
 async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>) -> io::Result<()> {
     if !header.starts_with(b"PROXY ") {
-        return Err(refused("there is none"));
+        return Err(refused("the header is missing"));
     }
     while !header.ends_with(b"\r\n") {
         if header.len() >= LINE_BYTES_MAX {
-            return Err(refused("its line has no end"));
+            return Err(refused("the line of the header has no end"));
         }
         header.push(stream.read_u8().await?);
     }
@@ -139,7 +140,7 @@ fn parse_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
         (Protocol::Stream, Addresses::IPv4(it)) => Ok(Some((it.source_address, it.source_port).into())),
         (Protocol::Stream, Addresses::IPv6(it)) => Ok(Some((it.source_address, it.source_port).into())),
         (Protocol::Stream, Addresses::Unix(_)) | (Protocol::Unspecified, _) | (_, Addresses::Unspecified) => Ok(None),
-        (Protocol::Datagram, _) => Err(refused("it is of datagrams")),
+        (Protocol::Datagram, _) => Err(refused("the header is for datagrams")),
     }
 }
 

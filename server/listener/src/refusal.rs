@@ -56,7 +56,9 @@ impl ListenerRefusal {
     /// Returns the Status in the HTTP answer to a refused request.
     pub fn status(self) -> Status {
         match self {
-            Self::Malformed => Status::new(400, StatusReason::BadRequest, "what was sent is no HTTP/1.1 request"),
+            Self::Malformed => {
+                Status::new(400, StatusReason::BadRequest, "the received bytes are not an HTTP/1.1 request")
+            }
             Self::HeadTooLarge => {
                 Status::new(431, StatusReason::Unknown, "the head of the request is too long; send less in its headers")
             }
@@ -65,28 +67,30 @@ impl ListenerRefusal {
                 Status::new(431, StatusReason::Unknown, message)
             }
             Self::TooManyUnknown => {
-                let message = "too many requests wait until it is known who sends them; send one over this connection \
-                               first, and the others once it is answered";
+                let message = "too many requests wait for authentication; send a single request over this connection \
+                               first, and the others after its answer";
                 Status::too_many_requests(message, 1)
             }
             Self::TooManyTrailers => {
                 Status::new(431, StatusReason::Unknown, "the connection has sent too much in trailers; send none")
             }
             Self::TooManyConnections => {
-                let message = "you, or all users for whom your cluster alone vouches, have your part of all connections \
-                               open (--max-connections); close some, or send more requests over each";
+                let message = "you, or all users that only your cluster authenticates, have reached your share of the \
+                               connections (--max-connections); close some connections, or send more requests over \
+                               each";
                 Status::too_many_requests(message, 1)
             }
             Self::TooManyUnread => {
                 let message = format!(
-                    "this connection has left {} MiB of its answers unread, or more than half of what other connections \
-                     leave free (--max-unread-bytes); read the answers, or ask for fewer at once",
+                    "this connection has left {} MiB of its answers unread, or more than half of what other \
+                     connections leave free (--max-unread-bytes); read the answers, or send fewer requests at once",
                     CONNECTION_UNREAD_BYTES_MAX >> 20
                 );
                 Status::too_many_requests(message, 1)
             }
             Self::CrossOrigin => {
-                let message = "a page of another site asks with the certificate of this browser's user; pages of this host alone may";
+                let message = "a page of a different site sent the request with the client certificate of the \
+                               browser's user; only pages of this host may send such requests";
                 Status::denied(message)
             }
         }

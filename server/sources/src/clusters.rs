@@ -232,7 +232,8 @@ impl ConnectedCluster {
             Err(error) => {
                 let reason = explain(&error);
                 if self.refused_user.as_ref() != Some(&reason) {
-                    tracing::error!(cluster = %name, origin, reason, "the cluster's new user is refused; the old one stays");
+                    tracing::error!(cluster = %name, origin, reason,
+                        "the cluster's new user is refused; the previous one stays in use");
                 }
                 Self { origin, refused_user: Some(reason), ..self }
             }

@@ -57,8 +57,9 @@ pub enum DataDirectoryError {
     },
     /// The directory belongs to root, and other users may write into it.
     #[error(
-        "data directory {path} is not this user's own, and others may write into it (mode {mode:o}), who could choose the \
-         credentials in it; name a directory inside of it by --data-dir, which is made for this user alone"
+        "data directory {path} does not belong to this user, and other users may write into it (mode {mode:o}), so \
+         they could replace the credentials; name a directory inside of it by --data-dir, which is made only for this \
+         user"
     )]
     Shared {
         /// Path of the data directory.
@@ -143,7 +144,8 @@ impl DataDirectory {
             Trust::OpenToOthers => tracing::warn!(
                 path = %path.display(),
                 mode = format!("{mode:o}"),
-                "others may write into the data directory, and so choose the credentials in it; close it by `chmod go-w`"
+                "other users may write into the data directory, and so replace the credentials in it; forbid it with \
+                 `chmod go-w`"
             ),
             Trust::Shared => return Err(DataDirectoryError::Shared { path, mode }),
             Trust::Foreign => return Err(DataDirectoryError::Foreign { path, owner: metadata.uid() }),
@@ -287,7 +289,7 @@ fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     // The file type is checked before the open, because opening a pipe waits for a writer.
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is not a file"));
     }
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -295,7 +297,8 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     let mode = metadata.mode() & 0o777;
     if mode & !FILE_MODE != 0 {
         file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
-        tracing::warn!(path = %path.display(), mode = format!("{mode:o}"), "the file was open to others; its mode is 0600 now");
+        tracing::warn!(path = %path.display(), mode = format!("{mode:o}"),
+            "other users could read the file; its mode is 0600 now");
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
@@ -310,7 +313,7 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let metadata = file.metadata()?;
     check_owner(&metadata)?;
     if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is not a file"));
     }
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
@@ -324,7 +327,7 @@ fn check_owner(metadata: &fs::Metadata) -> io::Result<()> {
     match Trust::from_owner(metadata.uid(), 0, own_uid()) {
         Trust::Foreign => Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("it belongs to another user (uid {})", metadata.uid()),
+            format!("the file belongs to a different user (uid {})", metadata.uid()),
         )),
         _ => Ok(()),
     }

@@ -22,7 +22,10 @@ pub enum KubeconfigSourceError {
         source: ContextsError,
     },
     /// Selected contexts are invalid. Lists all errors, one per line.
-    #[error("{}\n(or leave these contexts out: --contexts names the ones to serve)", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    #[error(
+        "{}\n(or exclude these contexts with --contexts)",
+        .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    )]
     Problems(Vec<ContextProblem>),
 }
 

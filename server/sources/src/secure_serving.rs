@@ -24,7 +24,7 @@ pub(super) fn cluster_hosts(
     base: &Path,
 ) -> Result<(ClusterHosts, Vec<PathBuf>), FieldProblem> {
     let names = spec.server_names.iter().map(|name| {
-        name.parse().map_err(|error| ("serverNames", format!("{name:?} {error}"), "give a name of DNS".to_owned()))
+        name.parse().map_err(|error| ("serverNames", format!("{name:?} {error}"), "give a DNS name".to_owned()))
     });
     let names = names.collect::<Result<_, _>>()?;
     let Some(serving) = &spec.secure_serving else { return Ok((ClusterHosts { names, tls: None }, Vec::new())) };
@@ -132,21 +132,25 @@ mod tests {
         let data = |text: &str| STANDARD.encode(text);
         for (serving, field, problem) in [
             (json!({"clientCAFile": "none"}), "secureServing.clientCA", "cannot be read"),
-            (json!({"clientCAData": data("no certificate")}), "secureServing.clientCA", "it holds no certificate"),
+            (
+                json!({"clientCAData": data("no certificate")}),
+                "secureServing.clientCA",
+                "the bundle has no certificate",
+            ),
             (
                 json!({"certificateData": data(&certificate), "keyData": data(&other)}),
                 "secureServing.key",
-                "it is not the key of the certificate",
+                "the key does not belong to the certificate",
             ),
             (
                 json!({"certificateData": data(&key), "keyData": data(&key)}),
                 "secureServing.certificate",
-                "it holds no certificate",
+                "the PEM text has no certificate",
             ),
             (
                 json!({"certificateData": data(&certificate), "keyData": data("secret")}),
                 "secureServing.key",
-                "it holds no private key",
+                "the PEM text has no private key",
             ),
         ] {
             let spec = json!({"serverNames": ["eu.test"], "secureServing": serving});

@@ -209,7 +209,7 @@ async fn referenced(reference: &KubeconfigReference, base: &Path) -> Result<Cont
     let context = reference.context.as_deref().or(configs.current_context()).ok_or_else(|| {
         field_error(
             "spec.kubeconfig.context",
-            "it is missing, and the kubeconfig has no current context",
+            "the field is missing, and the kubeconfig has no current context",
             "name a context",
         )
     })?;
@@ -396,7 +396,10 @@ mod tests {
         for (text, is_taken) in [("t\n", true), (" t \r\n", true), ("", true), ("a\nb", false), ("a\u{0}b", false)] {
             std::fs::write(&path, text).unwrap();
             let problem = cluster_spec(&cluster, base.path()).await.err().map(|error| error.to_string());
-            let says = format!("spec.credentials.tokenFile: {} holds a character that no token has", path.display());
+            let says = format!(
+                "spec.credentials.tokenFile: {} has a character that is not allowed in a token",
+                path.display()
+            );
             assert_eq!(problem.is_none(), is_taken, "{text:?}: {problem:?}");
             assert!(problem.is_none_or(|problem| problem.starts_with(&says)), "{text:?}");
         }

@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeniedUsersFileError {
     /// The file of denied users cannot be read.
-    #[error("--denied-users-file {}: it cannot be read", path.display())]
+    #[error("--denied-users-file {}: the file cannot be read", path.display())]
     Read {
         path: PathBuf,
         #[source]
@@ -78,7 +78,7 @@ impl DeniedUsersFile {
     fn log_error(&mut self, error: &DeniedUsersFileError) {
         let reason = tributary_apimachinery::explain(error);
         if self.problem.as_ref() != Some(&reason) {
-            tracing::error!(reason, "the file of denied users is refused; who was denied stays denied");
+            tracing::error!(reason, "the file of denied users is invalid; the previous content stays in use");
             self.problem = Some(reason);
         }
     }

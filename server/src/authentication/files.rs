@@ -23,7 +23,7 @@ use tributary_hosts::{ServingCertificateError, certificate_warnings, certified_k
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticationFilesError {
     /// A file of the authentication flags cannot be read.
-    #[error("{flag} {}: it cannot be read", path.display())]
+    #[error("{flag} {}: the file cannot be read", path.display())]
     Read {
         /// The flag that contains the file's path.
         flag: &'static str,
@@ -67,15 +67,15 @@ pub enum AuthenticationFilesError {
     /// A client with a certificate could set any user name, as only a front proxy may.
     #[error(
         "--requestheader-client-ca-file is given beside --client-ca-file, and --requestheader-allowed-names is not: a \
-         client whose authority is the proxies' own, or below it, could name any user; give the common names of the \
+         client with a certificate of the proxies' authority could claim to be any user; give the common names of the \
          proxies"
     )]
     AnyClientMayBeAProxy,
     /// A client of a cluster's own hosts could set any user name, as only a front proxy may.
     #[error(
-        "--requestheader-client-ca-file is given beside authorities for clients in spec.secureServing of UpstreamCluster \
-         {0:?}, and --requestheader-allowed-names is not: a client whose authority is the proxies' own, or below it, could \
-         name any user; give the common names of the proxies"
+        "--requestheader-client-ca-file is given beside authorities for clients in spec.secureServing of \
+         UpstreamCluster {0:?}, and --requestheader-allowed-names is not: a client with a certificate of the proxies' \
+         authority could claim to be any user; give the common names of the proxies"
     )]
     AnyClientOfAHostMayBeAProxy(ClusterName),
 }
@@ -180,7 +180,7 @@ impl AuthenticationFiles {
             let (Some(path), Some(authorities)) = (path, authorities) else { continue };
             for (name, reason) in authorities.unfit() {
                 let (path, name) = (path.display(), printable(&name).into_owned());
-                tracing::warn!(flag, %path, name, reason, "a certificate of the authorities vouches for nobody");
+                tracing::warn!(flag, %path, name, reason, "a certificate of the authorities cannot verify any client");
             }
         }
     }

@@ -29,14 +29,14 @@ impl FetchDocument for IssuerDocuments {
 
 async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec<u8>, String> {
     let unreachable = |problem: String| format!("{url}: {problem}");
-    let target: Uri = url.parse().map_err(|_| unreachable("it is no URL".to_owned()))?;
+    let target: Uri = url.parse().map_err(|_| unreachable("the value is not a URL".to_owned()))?;
     if target.scheme_str() != Some("https") {
-        return Err(unreachable("it is not https".to_owned()));
+        return Err(unreachable("the URL is not https".to_owned()));
     }
     let roots = match certificate_authority {
         Some(pem) => {
             let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
-            let certificates = certificates.map_err(|_| unreachable("certificateAuthority is no PEM".to_owned()))?;
+            let certificates = certificates.map_err(|_| unreachable("certificateAuthority is not PEM".to_owned()))?;
             Some(certificates.iter().map(|certificate| certificate.to_vec()).collect())
         }
         // On a system without authorities, kube would use Mozilla's.
@@ -48,7 +48,7 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
     let answer = client.send(request.map_err(|error| unreachable(error.to_string()))?).await;
     let answer = answer.map_err(|error| unreachable(explain(&error)))?;
     if answer.status() != http::StatusCode::OK {
-        return Err(unreachable(format!("it answered {}", answer.status())));
+        return Err(unreachable(format!("the server answered {}", answer.status())));
     }
     let text = Limited::new(answer.into_body(), DOCUMENT_MAX).collect().await;
     Ok(text.map_err(|error| unreachable(error.to_string()))?.to_bytes().to_vec())
@@ -57,7 +57,7 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
 /// Creates a client for one server, without credentials. kube prefixes each request's path with the path of the
 /// server's URL, so the URL gets no path.
 fn client(target: &Uri, roots: Option<Vec<Vec<u8>>>) -> Result<kube::Client, String> {
-    let authority = target.authority().ok_or("it has no host")?.clone();
+    let authority = target.authority().ok_or("the URL has no host")?.clone();
     let server = Uri::builder().scheme("https").authority(authority).path_and_query("/").build();
     let mut config = kube::Config::new(server.map_err(|error| error.to_string())?);
     config.root_cert = roots;

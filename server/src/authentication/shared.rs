@@ -170,8 +170,8 @@ impl SharedAuthenticator {
         let named =
             chain.verify_front_proxy(proxy, now).and_then(|until| Ok(proxy.read(&head.headers)?.zip(Some(until))));
         let named = named.inspect_err(|error| {
-            tracing::debug!(%error, "headers that name a user are not believed");
-            refused.front_proxy = Some(format!("headers that name a user are not believed: {error}"));
+            tracing::debug!(%error, "the user headers of an authenticating proxy are rejected");
+            refused.front_proxy = Some(format!("the user headers of an authenticating proxy are rejected: {error}"));
         });
         named.ok().flatten()
     }
@@ -217,7 +217,7 @@ impl SharedAuthenticator {
                         {
                             tracing::warn!(%cluster, %problem, "the cluster does not review tokens: requests with a token are refused");
                         }
-                        error => tracing::debug!(%error, %client, "a token is not taken"),
+                        error => tracing::debug!(%error, %client, "a token is rejected"),
                     }
                 }
             }
@@ -243,7 +243,7 @@ impl SharedAuthenticator {
             return None;
         };
         let user = chain.user(&vouching.authorities, now).inspect_err(|error| {
-            tracing::debug!(%error, "a client certificate is not taken");
+            tracing::debug!(%error, "a client certificate is rejected");
             refuse(error.to_string());
         });
         Some((user.ok()?, vouching))

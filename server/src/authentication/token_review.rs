@@ -98,14 +98,14 @@ impl MemberKeyFetch {
                 return Some(MemberKeysAnswer::Served(keys));
             }
             // A proxy before the cluster may have sent this answer.
-            Ok(Err(_)) => ("it serves no key set".to_owned(), false),
+            Ok(Err(_)) => ("the answer is not a key set".to_owned(), false),
             Err(unanswered) => (unanswered.reason.clone(), matches!(unanswered.status, Some(403 | 404))),
         };
         if self.problem.as_ref() != Some(&problem) {
             let outcome = match is_answer {
-                true => "their tokens are good on the cluster's own path alone",
+                true => "their tokens are accepted only on the cluster's own path",
                 false => {
-                    "until they are known, ServiceAccounts' tokens of other clusters than that of \
+                    "until the keys are known, ServiceAccount tokens of all clusters except the cluster of \
                      --token-review-cluster are refused on the merged endpoint"
                 }
             };
@@ -227,12 +227,12 @@ fn log_shared_keys(keys: &MemberKeys, logged: &mut BTreeSet<(ClusterName, Cluste
     let now: BTreeSet<_> =
         keys.members_with_shared_keys().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
     for (one, other) in now.difference(logged) {
-        tracing::warn!(%one, %other, "two clusters serve the same key of ServiceAccounts, so it identifies neither; the \
-            tokens that it signs are good on the clusters' own paths alone, until one of the two is taken out or has \
-            another key");
+        tracing::warn!(%one, %other,
+            "two clusters have the same key for ServiceAccount tokens, so the key identifies neither; its tokens are \
+             accepted only on the clusters' own paths, until one cluster is removed or has a different key");
     }
     for (one, other) in logged.difference(&now) {
-        tracing::info!(%one, %other, "the two clusters share no key of ServiceAccounts any more");
+        tracing::info!(%one, %other, "the two clusters no longer have the same key for ServiceAccount tokens");
     }
     *logged = now;
 }

@@ -66,7 +66,7 @@ impl Unauthenticated {
         let certificate = certificate.map(|own| format!("{} (subject {:?})", own.why, own.subject));
         let reasons = [certificate, self.front_proxy.clone(), self.token.clone()];
         let reasons: Vec<_> = reasons.into_iter().flatten().collect();
-        if reasons.is_empty() { "it has no credential".to_owned() } else { reasons.join("; ") }
+        if reasons.is_empty() { "the request has no credential".to_owned() } else { reasons.join("; ") }
     }
 }
 
@@ -149,6 +149,6 @@ mod tests {
         assert_eq!(both.reason(), "it is old (subject \"CN=ann\"); invalid bearer token");
         assert_eq!(both.message(), Some("it is old"));
         let nothing = Unauthenticated::default();
-        assert_eq!((nothing.reason(), nothing.message()), ("it has no credential".to_owned(), None));
+        assert_eq!((nothing.reason(), nothing.message()), ("the request has no credential".to_owned(), None));
     }
 }

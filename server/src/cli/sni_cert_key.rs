@@ -54,8 +54,8 @@ mod tests {
             ("foo.crt,foo.key,bar", Err("expected comma separated")),
             (",foo.key", Err("expected comma separated")),
             ("foo.crt,foo.key:", Err("empty names list")),
-            ("foo.crt,foo.key:a,,b", Err("\"\" is no name of a host")),
-            ("foo.crt,foo.key:a.*.com", Err("\"a.*.com\" is no name of a host")),
+            ("foo.crt,foo.key:a,,b", Err("\"\" is not a host name")),
+            ("foo.crt,foo.key:a.*.com", Err("\"a.*.com\" is not a host name")),
         ] {
             match (text.parse::<SniCertKey>(), expected) {
                 (Ok(read), Ok(expected)) => {

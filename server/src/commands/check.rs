@@ -21,9 +21,9 @@ use crate::exit::Failure;
 use crate::output::print;
 
 /// The error message for a command without a flag that selects a file or a user.
-const NOTHING_TO_CHECK: &str = "there is nothing to check; name a configuration file or directory by --config, the file \
-    of serve --authentication-config by --authentication-config, or a user by --as, of whom the clusters are asked; \
-    tributary check --help has examples";
+const NOTHING_TO_CHECK: &str = "there is nothing to check; name a configuration file or directory by --config, the \
+                                file of serve --authentication-config by --authentication-config, or a user by --as, \
+                                whose rights in the clusters are shown; tributary check --help has examples";
 
 #[derive(Default)]
 struct Findings {
@@ -117,7 +117,7 @@ impl Findings {
                 let issuers: String = issuers.collect();
                 let _ = write!(
                     self.explanation,
-                    "tokens of {} would be taken:\n{issuers}",
+                    "tokens of {} would be accepted:\n{issuers}",
                     counted(configuration.jwt.len(), "issuer")
                 );
             }
@@ -151,12 +151,12 @@ fn explanation(objects: &ConfigurationObjects) -> String {
     }
     match objects.registries.is_empty() {
         true => out.push_str(
-            "every resource that can be listed and watched would be cached on its first use (in the shared mode without \
+            "every resource that can be listed and watched would be cached on its first use (in shared mode without \
              secrets)\n",
         ),
-        false => {
-            out.push_str("cached from their first use; other resources would be asked of the clusters each time:\n")
-        }
+        false => out.push_str(
+            "cached from their first use; requests for other resources would be forwarded to the clusters:\n",
+        ),
     }
     for registry in &objects.registries {
         let _ = writeln!(out, "  {}", cached(registry, objects));
@@ -174,7 +174,7 @@ fn reached(cluster: &UpstreamCluster) -> String {
         None => format!("{}, {}", spec.endpoints.join(", "), authenticated(spec.credentials.as_ref())),
     };
     if spec.insecure_skip_verify {
-        text.push_str(", its certificate unchecked");
+        text.push_str(", its certificate not verified");
     }
     if let Some(index) = spec.index {
         let _ = write!(text, ", index {index}");
@@ -201,27 +201,27 @@ fn cached(registry: &ResourceRegistry, objects: &ConfigurationObjects) -> String
     let registry_name = registry.metadata.name.as_deref().unwrap_or_default();
     let placement = match &spec.placement {
         Some(cluster) => format!("new objects go to {cluster}"),
-        None => "new objects have to name their cluster".to_owned(),
+        None => "new objects must name their cluster".to_owned(),
     };
     let mut text = format!("{registry_name}: {}", spec.resources.join(", "));
     if !spec.clusters.is_all() {
         let selected = objects.clusters.iter().filter(|cluster| spec.clusters.selects(cluster)).map(name);
-        let _ = write!(text, "; of {} alone", selected.collect::<Vec<_>>().join(", "));
+        let _ = write!(text, "; only of {}", selected.collect::<Vec<_>>().join(", "));
     }
     if !spec.namespaces.is_empty() {
-        let _ = write!(text, "; of namespaces {}, others asked each time", spec.namespaces.join(", "));
+        let _ = write!(text, "; of namespaces {}, requests for others are forwarded", spec.namespaces.join(", "));
     }
     if spec.item_resource_versions == ItemResourceVersions::Integer {
-        text.push_str("; items carry Integer versions");
+        text.push_str("; objects have Integer resourceVersions");
     }
     if spec.consistency == Consistency::Quorum {
-        text.push_str("; reads without a version are confirmed by the clusters");
+        text.push_str("; reads without a resourceVersion are confirmed by the clusters");
     }
     if spec.names == Names::Unique {
-        text.push_str("; each name stands for one object of all clusters");
+        text.push_str("; each name is of one object in all clusters");
     }
     if spec.filtered == Filtered::Deny {
-        text.push_str("; lists that would be limited to what a user may list are refused");
+        text.push_str("; lists are refused for a user who may list only some of the objects");
     }
     let _ = write!(text, "; partial {:?}; {placement}", spec.partial);
     text
@@ -262,17 +262,18 @@ mod tests {
         let text = found.render();
         for part in [
             "1 cluster would be served",
-            "eu: https://127.0.0.1:6443, a token, its certificate unchecked, index 3",
+            "eu: https://127.0.0.1:6443, a token, its certificate not verified, index 3",
             "main: pods, deployments.apps; partial Allow; new objects go to eu",
-            "rest: *; of eu alone; of namespaces a, b, others asked each time; items carry Integer versions; reads without a \
-             version are confirmed by the clusters; partial Deny; new objects have to name their cluster",
+            "rest: *; only of eu; of namespaces a, b, requests for others are forwarded; objects have Integer \
+             resourceVersions; reads without a resourceVersion are confirmed by the clusters; partial Deny; new \
+             objects must name their cluster",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("hunter2"));
         // Without a registry, all resources are cached on first use.
         let text = findings(CLUSTER).await.render();
-        assert!(text.ends_with("on its first use (in the shared mode without secrets)\n"), "{text}");
+        assert!(text.ends_with("on its first use (in shared mode without secrets)\n"), "{text}");
     }
 
     #[tokio::test]
@@ -324,7 +325,7 @@ mod tests {
         let found = findings(&text).await;
         assert_eq!(found.errors, Vec::<String>::new());
         for part in [
-            "spec.dispatchPolicies[0]: denies, and no policy follows that lets the rest pass",
+            "spec.dispatchPolicies[0]: denies, and no later policy allows the remaining requests",
             "spec.dispatchPolicies[0].rules[0].apiGroups[0]: \"core\" never matches: the core group is written \"\"",
             "spec.dispatchPolicies[0].rules[0].resources[0]: \"namespace\" never matches",
             "spec.dispatchPolicies[0].rules[0].resources[1]: \"ns\" never matches",
@@ -333,8 +334,8 @@ mod tests {
             let told = told.unwrap_or_else(|| panic!("{part} in {:?}", found.warnings));
             assert!(told.contains("config.yaml: document 1 (line 1): UpstreamCluster \"eu\": "), "{told}");
         }
-        let remedy = "append this one to spec.dispatchPolicies: {rules: [{verbs: [\"*\"], apiGroups: [\"*\"], resources: \
-                      [\"*\"], nonResourceURLs: [\"*\"]}]}";
+        let remedy = "append this policy to spec.dispatchPolicies: {rules: [{verbs: [\"*\"], apiGroups: [\"*\"], \
+                      resources: [\"*\"], nonResourceURLs: [\"*\"]}]}";
         assert!(found.warnings.iter().any(|warning| warning.contains(remedy)), "{:?}", found.warnings);
     }
 

@@ -54,14 +54,15 @@ fn convert_files(files: &[(PathBuf, String)]) -> anyhow::Result<Conversion> {
                     let kind = manifest.get("kind").and_then(Value::as_str).unwrap_or_default();
                     conversion
                         .notes
-                        .push(format!("{origin}: {kind} {name:?} is none of KubeGateway's clusters; left out"));
+                        .push(format!("{origin}: {kind} {name:?} is not an UpstreamCluster of KubeGateway; omitted"));
                     continue;
                 }
                 let Converted { cluster, differences } =
                     kubegateway::convert(manifest).with_context(|| format!("{origin}: UpstreamCluster {name:?}"))?;
                 let told = differences.iter().map(|line| format!("{origin}: UpstreamCluster {name:?}: {line}"));
                 conversion.notes.extend(told);
-                let yaml = serde_saphyr::to_string(&cluster).context("it cannot be written as YAML")?;
+                let yaml =
+                    serde_saphyr::to_string(&cluster).context("the UpstreamCluster cannot be written as YAML")?;
                 // `write!` to a `String` never fails.
                 let _ = write!(conversion.yaml, "---\n{yaml}");
                 objects.clusters.push(cluster);
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(read.clusters[0].spec.dispatch_policies[0].endpoints, ["https://a"]);
         let notes = converted.notes.join("\n");
         for part in [
-            "a.yaml: document 2 (line 10): Secret \"s\" is none of KubeGateway's clusters; left out",
+            "a.yaml: document 2 (line 10): Secret \"s\" is not an UpstreamCluster of KubeGateway; omitted",
             "as it is written: warning: UpstreamCluster \"eu\": spec.insecureSkipVerify: true disables verification of the servers",
         ] {
             assert!(notes.contains(part), "{part} in {notes}");

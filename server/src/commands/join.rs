@@ -81,8 +81,8 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     ClusterAccess::new(own).map_err(Failure::runtime)?.wait_for_rights(&account).await.map_err(Failure::runtime)?;
     written.write(&token).map_err(Failure::runtime)?;
     print(&format!(
-        "Done. It was tried: the account reads, asks what users may do, and acts as users.\nServe it: tributary serve --config {}; \
-         for many users with --client-ca-file: docs/shared-mode.md\n",
+        "Done. Tested: the account reads, checks the rights of users, and impersonates users.\nServe it: tributary \
+         serve --config {}; for many users with --client-ca-file: docs/shared-mode.md\n",
         arguments.config.display()
     ));
     Ok(())
@@ -128,7 +128,8 @@ impl AccountState {
         match self {
             Self::Nothing => vec![format!("  profile {}", purpose.profile.as_str())],
             Self::Unrecorded => vec![format!(
-                "  profile {}; what the account was made for is not recorded there: what it had and the flags do not name goes",
+                "  profile {}; the cluster has no record of the account's settings: settings that the flags do not \
+                 name are removed",
                 purpose.profile.as_str()
             )],
             Self::Recorded(before) => {
@@ -137,7 +138,7 @@ impl AccountState {
                 lines.extend(changes);
                 if leaves_token {
                     let secret = format!("Secret {namespace}/{name}");
-                    lines.push(format!("  keep    {secret}: the token in it does not end before you delete it"));
+                    lines.push(format!("  keep    {secret}: the token in it is valid until you delete it"));
                 }
                 lines
             }
@@ -216,27 +217,27 @@ impl JoinPlan<'_> {
         let Self { context, url, minor, user, before, account, leaves_token, known, steps, written } = *self;
         let mut lines =
             vec![format!("Context {context:?} leads to {url} (Kubernetes 1.{minor}), where you are {user:?}.")];
-        lines.push("What is to be done there:".to_owned());
+        lines.push("Changes in the cluster:".to_owned());
         lines.extend(before.describe_change(account, leaves_token));
         lines.extend(plan::profile_note(&account.purpose));
         for (step, object) in steps {
             lines.push(plan::line(*step, object));
             match object["kind"].as_str() {
-                Some("Secret") => lines.push("            its token, which does not end".to_owned()),
+                Some("Secret") => lines.push("            its token, which does not expire".to_owned()),
                 Some("ClusterRole") => lines.extend(purposes(account, known).map(|line| format!("            {line}"))),
                 _ => {}
             }
         }
         if let TokenLifetime::Ends(lifetime) = account.purpose.token_lifetime {
-            lines.push(format!("  ask     a token that lasts {} s", lifetime.as_secs()));
+            lines.push(format!("  request a token that lasts {} s", lifetime.as_secs()));
         }
         lines.extend(known.stale().map(|group| {
         format!(
-            "  unknown what is in group {group}: the server behind it does not answer the cluster; the role has of it what it \
-             had, so run join again once it answers (kubectl get apiservices)"
+            "  unknown resources of group {group}: the API server of the group does not answer the cluster; the role \
+             keeps its rules for the group, so run join again when the server answers (kubectl get apiservices)"
         )
     }));
-        lines.push("What is to be written here:".to_owned());
+        lines.push("Changes on this machine:".to_owned());
         lines.extend(written.describe());
         lines.join("\n") + "\n"
     }
@@ -249,18 +250,22 @@ fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = S
     let secrets = if purpose.profile == Profile::ReadWithSecrets { "with secrets" } else { "without secrets" };
     let acts = match (purpose.impersonation, purpose.profile) {
         (Impersonation::Any, _) => {
-            "acts as any user and group, in every way: keep its token as you keep an administrator's"
+            "impersonates any user and group for all requests: protect its token like the token of an administrator"
         }
         (Impersonation::Constrained, Profile::Write) => {
-            "acts as users and groups, in what their own rights let them do"
+            "impersonates users and groups, as far as their own rights allow"
         }
-        (Impersonation::Constrained, Profile::ReadWithSecrets) => "acts as users and groups, to read",
-        (Impersonation::Constrained, Profile::Read) => "acts as users and groups, to read, but no secrets",
+        (Impersonation::Constrained, Profile::ReadWithSecrets) => {
+            "impersonates users and groups, to read all resources"
+        }
+        (Impersonation::Constrained, Profile::Read) => {
+            "impersonates users and groups, to read all resources but secrets"
+        }
     };
-    let tokens = purpose.tokens.then(|| "has tokens reviewed, and acts as ServiceAccounts".to_owned());
+    let tokens = purpose.tokens.then(|| "reviews tokens, and impersonates ServiceAccounts".to_owned());
     let purposes = [
         format!("lists and watches {kinds} kinds of {groups} groups, {secrets}; reads roles and bindings"),
-        "asks what users may do (subjectaccessreviews)".to_owned(),
+        "checks the rights of users (subjectaccessreviews)".to_owned(),
         acts.to_owned(),
     ];
     purposes.into_iter().chain(tokens)
@@ -272,7 +277,9 @@ fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = S
 /// A usage failure without a terminal.
 fn confirm_plan() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage(anyhow!("nobody can be asked, and so nothing was done; say --yes, or --dry-run")));
+        return Err(Failure::usage(anyhow!(
+            "there is no terminal to ask for confirmation, so nothing was done; give --yes or --dry-run"
+        )));
     }
     print("Go on? [y/N] ");
     std::io::stdout().flush().map_err(Failure::runtime)?;
@@ -355,7 +362,7 @@ mod tests {
             assert_eq!(before.may_leave_token(&account), may_leave);
             for leaves_token in [false, may_leave] {
                 let said = before.describe_change(&account, leaves_token).join("\n");
-                let is_told = said.contains("keep    Secret tributary/tributary: the token in it does not end");
+                let is_told = said.contains("keep    Secret tributary/tributary: the token in it is valid");
                 assert_eq!(is_told, leaves_token, "{said}");
             }
         }

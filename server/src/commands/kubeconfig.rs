@@ -37,7 +37,7 @@ pub async fn remove(arguments: RemoveArguments) -> Result<(), Failure> {
 fn describe_removal(path: &Path, removal: Option<Removal>) -> String {
     let path = path.display();
     let Some(Removal { contexts, current, .. }) = removal else {
-        return format!("{path} has nothing that tributary put in\n");
+        return format!("{path} has no entries of tributary\n");
     };
     let mut text = format!("removed from {path}: {}\n", contexts.join(", "));
     if let Some(current) = current {
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn removal_message_lists_the_removed_contexts() {
         let path = Path::new("config");
-        assert_eq!(describe_removal(path, None), "config has nothing that tributary put in\n");
+        assert_eq!(describe_removal(path, None), "config has no entries of tributary\n");
         let contexts = vec!["tributary-all".to_owned(), "tributary-eu".to_owned()];
         let removal = Removal { text: String::new(), contexts, current: Some("tributary-eu".to_owned()) };
         let text = describe_removal(path, Some(removal));

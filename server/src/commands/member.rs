@@ -40,7 +40,10 @@ fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     let token = text.trim();
     // kube panics for a token that is invalid in a header. The configuration's check may have read an earlier content
     // of the file.
-    ensure!(HeaderValue::from_bytes(token.as_bytes()).is_ok(), "token file {path} holds a character that no token has");
+    ensure!(
+        HeaderValue::from_bytes(token.as_bytes()).is_ok(),
+        "token file {path} has a character that is not allowed in a token"
+    );
     user.token = Some(token.to_owned().into());
     Ok(())
 }
@@ -66,7 +69,7 @@ impl ClusterAccess {
     pub(super) async fn discovery(&self) -> anyhow::Result<[APIGroupDiscoveryList; 2]> {
         let core = self.client.list_core_api_versions_aggregated().await;
         let named = self.client.list_api_groups_aggregated().await;
-        let said = |error: kube::Error| anyhow!("{} does not say what it serves: {}", self.url, explain(&error));
+        let said = |error: kube::Error| anyhow!("discovery of {} failed: {}", self.url, explain(&error));
         Ok([core.map_err(said)?, named.map_err(said)?])
     }
 
@@ -92,7 +95,7 @@ impl ClusterAccess {
         let text = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let answer = self.client.send(request.body(Body::from(text))?).await;
         let unasked = |error: &(dyn std::error::Error + 'static)| {
-            anyhow!("{} cannot be asked: {}", self.url, printable(&explain(error)).replace('\n', " "))
+            anyhow!("{} cannot be queried: {}", self.url, printable(&explain(error)).replace('\n', " "))
         };
         let answer = answer.map_err(|error| match error {
             kube::Error::Service(error) => unasked(&*error),
@@ -104,7 +107,7 @@ impl ClusterAccess {
         if code.is_success() {
             return Ok(value);
         }
-        let message = printable(value["message"].as_str().unwrap_or("it says no more")).replace('\n', " ");
+        let message = printable(value["message"].as_str().unwrap_or("no message")).replace('\n', " ");
         Err(MemberError { code, message }.into())
     }
 }
@@ -130,6 +133,6 @@ mod tests {
         std::fs::write(&path, "a\nb").unwrap();
         let mut user = AuthInfo { token_file, ..AuthInfo::default() };
         let error = take_token(&mut user).unwrap_err().to_string();
-        assert!(error.ends_with("holds a character that no token has"), "{error}");
+        assert!(error.ends_with("has a character that is not allowed in a token"), "{error}");
     }
 }

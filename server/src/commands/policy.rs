@@ -106,30 +106,22 @@ mod tests {
     fn policy_test_prints_the_matching_rule_and_earlier_mismatches() {
         assert_eq!(
             tested("--cluster eu --verb get --resource pods/exec --namespace shop").unwrap(),
-            "UpstreamCluster eu:\n  \
-             spec.dispatchPolicies[0].rules[0] does not match:\n    \
-             verbs: none of \"get\", \"list\" matches \"create\"\n    \
-             resources: none of \"secrets\" matches \"pods/exec\"\n  \
-             spec.dispatchPolicies[0].rules[1] takes it:\n    \
-             verbs[0]: \"create\" matches \"create\"\n    \
-             users: none of \"-admin\", \"-root-*\" excludes \"ann\"\n    \
-             userGroups: empty, so all match\n    \
-             userAgents: empty, so all match\n    \
-             apiGroups[0]: \"\" matches \"\"\n    \
-             resources[0]: \"pods/exec\" matches \"pods/exec\"\n    \
-             resourceNames: empty, so all match\n    \
-             namespaces: empty, so all match\n  \
-             It is denied (403): ask the team\n\
-             Verdict:\n  \
-             /clusters/eu: It is denied (403): ask the team (spec.dispatchPolicies[0].rules[1])\n"
+            "UpstreamCluster eu:\n  spec.dispatchPolicies[0].rules[0] does not match:\n    verbs: none of \"get\", \
+             \"list\" matches \"create\"\n    resources: none of \"secrets\" matches \"pods/exec\"\n  \
+             spec.dispatchPolicies[0].rules[1] applies:\n    verbs[0]: \"create\" matches \"create\"\n    users: none \
+             of \"-admin\", \"-root-*\" excludes \"ann\"\n    userGroups: empty, so all match\n    userAgents: empty, \
+             so all match\n    apiGroups[0]: \"\" matches \"\"\n    resources[0]: \"pods/exec\" matches \
+             \"pods/exec\"\n    resourceNames: empty, so all match\n    namespaces: empty, so all match\n  The \
+             request is denied (403): ask the team\nVerdict:\n  /clusters/eu: The request is denied (403): ask the \
+             team (spec.dispatchPolicies[0].rules[1])\n"
         );
     }
 
     /// The policies of clusters apply only to resources, not to the paths of the endpoint itself.
     #[test]
     fn policy_test_evaluates_only_policies_that_apply_to_the_request() {
-        let merged = "MergedEndpoint all:\n  There are no policies that act: it goes on\n";
-        let of_itself = "MergedEndpoint all:\n  This endpoint answers it itself: it passes no policies\n";
+        let merged = "MergedEndpoint all:\n  No policy is enforced: the request continues\n";
+        let of_itself = "MergedEndpoint all:\n  Tributary answers the request itself, without policies\n";
         for (path, expected) in [
             ("/version", merged),
             ("/apis", merged),
@@ -191,7 +183,7 @@ mod tests {
     fn namespace_object_matches_rules_for_its_own_namespace() {
         let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");
         assert!(told.contains("namespaces[0]: \"kube-*\" matches \"kube-system\"\n"), "{told}");
-        assert!(told.contains("It is denied (403): never\n"), "{told}");
+        assert!(told.contains("The request is denied (403): never\n"), "{told}");
     }
 
     /// A denial in the merged view does not apply to the paths of clusters.
@@ -224,40 +216,44 @@ mod tests {
         let of_merged = format!("{}{eu}{frozen}", endpoint(&format!("dispatchPolicies: [{deny}, {pass}]")));
         assert_eq!(
             verdict(&of_merged, delete),
-            "  the merged view: It is denied (403): never (spec.dispatchPolicies[0].rules[0])\n  \
-             /clusters/eu: It goes on\n  \
-             /clusters/us: It is refused (429): dispatch is DenyAll\n"
+            "  the merged view: The request is denied (403): never (spec.dispatchPolicies[0].rules[0])\n  \
+             /clusters/eu: The request continues\n  /clusters/us: The request is refused (429): dispatch is DenyAll\n"
         );
         let global = format!("{}{eu}", endpoint(&format!("globalDispatchPolicies: [{deny}]")));
-        let denied = "It is denied (403): never (spec.globalDispatchPolicies[0].rules[0])";
+        let denied = "The request is denied (403): never (spec.globalDispatchPolicies[0].rules[0])";
         assert_eq!(verdict(&global, delete), format!("  the merged view: {denied}\n  /clusters/eu: {denied}\n"));
         assert_eq!(verdict(&global, &format!("{delete} --cluster eu")), format!("  /clusters/eu: {denied}\n"));
         assert_eq!(
             verdict(&global, "--verb get --path /version"),
-            "  the merged view: It goes on\n  /clusters/eu: It goes on\n"
+            "  the merged view: The request continues\n  /clusters/eu: The request continues\n"
         );
         // The configuration files do not contain the clusters of kubeconfig contexts.
         let alone = endpoint(&format!("dispatchPolicies: [{deny}, {pass}]"));
-        assert!(verdict(&alone, delete).ends_with("  /clusters/NAME: It goes on\n"), "{}", verdict(&alone, delete));
+        assert!(
+            verdict(&alone, delete).ends_with("  /clusters/NAME: The request continues\n"),
+            "{}",
+            verdict(&alone, delete)
+        );
         let one_refuses = format!("{}{}{eu}", endpoint(""), cluster("asia", &format!(", dispatchPolicies: [{deny}]")));
         assert_eq!(
             verdict(&one_refuses, delete),
-            "  the merged view: It goes on, without asia, whose policies refuse it\n  \
-             /clusters/asia: It is denied (403): never (spec.dispatchPolicies[0].rules[0])\n  \
-             /clusters/eu: It goes on\n"
+            "  the merged view: The request continues, without asia, whose policies refuse the request\n  \
+             /clusters/asia: The request is denied (403): never (spec.dispatchPolicies[0].rules[0])\n  /clusters/eu: \
+             The request continues\n"
         );
     }
 
     #[test]
     fn policy_test_explains_the_decision_for_users_of_one_cluster() {
-        let otherwise =
-            "If one cluster alone vouches for \"ann\" (its ServiceAccounts, tokenReview), the merged view's policies";
+        let otherwise = "If only one cluster authenticates \"ann\" (its ServiceAccounts, tokenReview), the policies \
+                         of the merged view";
         let told = of_merged("--user ann --verb list --resource pods");
-        assert!(told.contains("It goes on, as flow-control schema \"fast\" lets it\n"), "{told}");
+        assert!(told.contains("The request continues, limited by flow-control schema \"fast\"\n"), "{told}");
         assert!(told.contains(otherwise), "{told}");
         assert!(
             told.contains(
-                "spec.dispatchPolicies[2].rules[0] takes it. It goes on, as flow-control schema \"slow\" lets it\n"
+                "spec.dispatchPolicies[2].rules[0] applies. The request continues, limited by flow-control schema \
+                 \"slow\"\n"
             ),
             "{told}"
         );
@@ -268,7 +264,7 @@ mod tests {
             "--user system:serviceaccount:ci:robot --verb list --resource pods",
         ] {
             let told = of_merged(same);
-            assert!(!told.contains("alone vouches"), "{told}");
+            assert!(!told.contains("If only one cluster"), "{told}");
         }
     }
 
@@ -277,29 +273,29 @@ mod tests {
         for (line, expected) in [
             (
                 "--verb watch --resource pods --cluster eu",
-                "spec.dispatchPolicies[1].rules[0] would take it; mode Audit, so it is counted",
+                "spec.dispatchPolicies[1].rules[0] matches; mode Audit, so the request is counted",
             ),
             (
                 "--verb watch --resource pods --cluster eu",
-                "It goes on, to https://b alone, as flow-control schema \"slow\" lets it\n",
+                "The request continues, only to https://b, limited by flow-control schema \"slow\"\n",
             ),
-            ("--verb get --path /clusters/eu/version", "No rule takes it: it is refused (500)\n"),
+            ("--verb get --path /clusters/eu/version", "No rule matches: the request is refused (500)\n"),
             (
                 "--verb get --path /clusters/eu/healthz/etcd",
                 "nonResourceURLs[0]: \"/healthz*\" matches \"/healthz/etcd\"",
             ),
-            ("--verb get --path /version", "MergedEndpoint all:\n  There are no policies that act: it goes on\n"),
+            ("--verb get --path /version", "MergedEndpoint all:\n  No policy is enforced: the request continues\n"),
             (
                 "--verb get --path /clusters/us/version",
-                "UpstreamCluster us:\n  dispatch is DenyAll: it is refused (429), whoever asks\n",
+                "UpstreamCluster us:\n  dispatch is DenyAll: the request is refused (429) for every user\n",
             ),
             (
                 "--verb list --resource pods",
-                "UpstreamCluster us:\n  dispatch is DenyAll: what would have to be sent there is refused (429), and what \
-                 memory has of it is read, as its policies say\n  There are no policies that act: it goes on\n",
+                "UpstreamCluster us:\n  dispatch is DenyAll: requests to the cluster are refused (429), and reads \
+                 from the cache follow its policies\n  No policy is enforced: the request continues\n",
             ),
-            ("--verb get --path /api/v1/namespaces/shop/secrets/s", "spec.dispatchPolicies[0].rules[0] takes it"),
-            ("--verb watch --path /api/v1/pods", "would take it"),
+            ("--verb get --path /api/v1/namespaces/shop/secrets/s", "spec.dispatchPolicies[0].rules[0] applies"),
+            ("--verb watch --path /api/v1/pods", "matches; mode Audit"),
         ] {
             let told = tested(line).unwrap();
             assert!(told.contains(expected), "{line}: {told}");
@@ -307,7 +303,7 @@ mod tests {
         for (line, expected) in [
             (
                 "--verb get --path /api/v1/pods",
-                "the path /api/v1/pods is never asked for by the verb \"get\": GET of it is \"list\"",
+                "no request for the path /api/v1/pods has the verb \"get\": its GET has the verb \"list\"",
             ),
             ("--verb get --path nonsense", "the path nonsense: "),
             ("--verb get --resource pods --cluster asia", "there is no UpstreamCluster \"asia\""),

@@ -87,16 +87,16 @@ impl RunningServer {
             StatusCode::BAD_REQUEST => {
                 return Err(Failure::usage(anyhow!("{}: {}", self.named, plain(&message(answer).await))));
             }
-            status => return Err(self.is_another(&format!("it answered {status}"))),
+            status => return Err(self.is_another(&format!("the server answered {status}"))),
         }
         let whole = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let whole = whole.map_err(|error| Failure::runtime(anyhow!("the answer of {}: {error}", self.named)))?;
-        String::from_utf8(whole.to_bytes().to_vec()).map_err(|_| self.is_another("its answer is no text"))
+        String::from_utf8(whole.to_bytes().to_vec()).map_err(|_| self.is_another("the answer is not text"))
     }
 
     /// Returns the error that the server is not a Tributary, or an older release.
     pub(super) fn is_another(&self, why: &str) -> Failure {
-        Failure::runtime(anyhow!("{} is no Tributary, or an older one: {why}; {REMEDY}", self.named))
+        Failure::runtime(anyhow!("{} is not Tributary, or an older version: {why}; {REMEDY}", self.named))
     }
 }
 
@@ -108,14 +108,14 @@ fn unanswered(named: &str, error: &ForwardError) -> Failure {
             plain(&explain(&**source))
         ),
         ForwardError::Tls { server_name, source, remedy, .. } => anyhow!(
-            "{named} cannot be asked: TLS failed for server name {server_name}: {}; {remedy}",
+            "{named} cannot be queried: TLS failed for server name {server_name}: {}; {remedy}",
             plain(&explain(&**source))
         ),
         ForwardError::Unauthorized { .. } => anyhow!(
-            "{named} does not take this context's token (401 Unauthorized); it may have another data directory by \
-             now: {REMEDY}"
+            "{named} rejects the token of this context (401 Unauthorized); the server may use a different data \
+             directory now: {REMEDY}"
         ),
-        error => anyhow!("{named} cannot be asked: {}", plain(&explain(error))),
+        error => anyhow!("{named} cannot be queried: {}", plain(&explain(error))),
     })
 }
 
@@ -131,8 +131,9 @@ async fn message(answer: Response<Body>) -> String {
 /// could send the same answer.
 fn forbidden(named: &str, page: &Page, said: &str) -> String {
     format!(
-        "{named} does not let you see {}: {}; each of its clusters has to let you get {} (docs/shared-mode.md); where it \
-         is no Tributary, name its kubeconfig by --kubeconfig, or its context by --context",
+        "{named} does not allow you to see {}: {}; each of its clusters must allow you to get {} \
+         (docs/shared-mode.md); if the server is not Tributary, name the kubeconfig of Tributary by --kubeconfig, or \
+         its context by --context",
         page.label,
         plain(said),
         page.path
@@ -162,9 +163,10 @@ mod tests {
         let told = forbidden("https://host/ (context \"fleet\" of k)", &page, said);
         assert_eq!(
             told,
-            "https://host/ (context \"fleet\" of k) does not let you see its report: forbidden: User \"ann\" cannot get path \
-             \"/tributary/status\"; each of its clusters has to let you get /tributary/status (docs/shared-mode.md); where it is no \
-             Tributary, name its kubeconfig by --kubeconfig, or its context by --context"
+            "https://host/ (context \"fleet\" of k) does not allow you to see its report: forbidden: User \"ann\" \
+             cannot get path \"/tributary/status\"; each of its clusters must allow you to get /tributary/status \
+             (docs/shared-mode.md); if the server is not Tributary, name the kubeconfig of Tributary by --kubeconfig, \
+             or its context by --context"
         );
     }
 
@@ -180,7 +182,7 @@ mod tests {
         };
         assert_eq!(
             unanswered("https://127.0.0.1:7443/ (context \"all\" of k)", &error).to_string(),
-            "https://127.0.0.1:7443/ (context \"all\" of k) cannot be asked: TLS failed for server name 127.0.0.1: \
+            "https://127.0.0.1:7443/ (context \"all\" of k) cannot be queried: TLS failed for server name 127.0.0.1: \
              CaUsedAsEndEntity; the server shows a certificate authority's own certificate"
         );
     }

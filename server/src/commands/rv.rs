@@ -137,7 +137,7 @@ mod tests {
         assert!(token.contains('.'), "the compact form");
         let parent = tempfile::tempdir().unwrap();
         let unknown = decode_with(&token, OutputFormat::Table, Some(parent.path().to_owned())).unwrap_err();
-        assert!(unknown.contains("epoch"), "{unknown}");
+        assert!(unknown.contains("list of clusters"), "{unknown}");
         std::fs::write(parent.path().join(EPOCHS.name()), serde_json::to_vec(&epochs).unwrap()).unwrap();
         let table = decode_with(&token, OutputFormat::Table, Some(parent.path().to_owned())).unwrap();
         assert_eq!(table.lines().count(), 301);

@@ -50,7 +50,7 @@ fn page() -> Page {
 }
 
 fn read(server: &RunningServer, text: &str) -> Result<Report, Failure> {
-    serde_json::from_str(text).map_err(|_| server.is_another("its answer is no report"))
+    serde_json::from_str(text).map_err(|_| server.is_another("the answer is not a report"))
 }
 
 /// Formats the server's report, including the fields of a newer server.

@@ -49,7 +49,7 @@ pub enum CertificateError {
     #[error("a certificate could not be made")]
     Make(#[from] rcgen::Error),
     /// A host name is invalid in a certificate.
-    #[error("{0:?} cannot stand in a certificate")]
+    #[error("{0:?} is not allowed in a certificate")]
     Name(String),
     /// The TLS library refuses the certificate.
     #[error("the serving certificate cannot be used")]

@@ -21,7 +21,7 @@ pub enum TokenError {
     #[error("the client credential is not available")]
     File(#[from] DataDirectoryError),
     /// The content of the token's file is not a valid token.
-    #[error("{0} does not hold a token of this program; delete it, and a new one is made")]
+    #[error("{0} has no token of Tributary; delete the file, and Tributary makes a new one")]
     Malformed(std::path::PathBuf),
 }
 

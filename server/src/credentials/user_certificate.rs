@@ -35,25 +35,25 @@ const BIT_STRING: u8 = 0x03;
 #[derive(Debug, thiserror::Error)]
 pub enum UserCertificateError {
     /// The key file contains no unencrypted private key.
-    #[error("it holds no private key that can be read; give it as PEM, and decrypted: openssl pkey -in FILE")]
+    #[error("the file has no private key that can be read; give an unencrypted PEM key: openssl pkey -in FILE")]
     NoKey,
     /// The type of the authority's key is not supported.
-    #[error("its key is of a kind that cannot be used; give one of ECDSA, Ed25519 or RSA")]
+    #[error("the type of the key is not supported; give an ECDSA, Ed25519 or RSA key")]
     Key(#[source] rcgen::Error),
     /// The key belongs to none of the authority's certificates.
-    #[error("it is the key of none of the authority's certificates; name the one that belongs to them")]
+    #[error("the key belongs to none of the authority's certificates; give the key that belongs to one of them")]
     OtherKey,
     /// The certificates of the authority are unusable.
-    #[error("it cannot be used")]
+    #[error("the certificates of the authority cannot be used")]
     Authority(#[source] CertificateError),
     /// The user certificate cannot be generated.
     #[error("a certificate could not be made")]
     Make(#[from] rcgen::Error),
     /// The new user certificate is not valid DER.
-    #[error("a certificate could not be made: it cannot be read")]
+    #[error("the new certificate cannot be read")]
     Form,
     /// An endpoint with this authority would refuse the certificate.
-    #[error("an endpoint would not accept a certificate of this authority")]
+    #[error("a server with this authority would reject the certificate")]
     Refused(#[source] CertificateError),
 }
 

@@ -82,7 +82,7 @@ impl PolicyTestResource {
         let is_selected = matches!(verb, "list" | "watch");
         ensure!(
             self.name.is_empty() || is_of_one || is_selected,
-            "a request with the verb {verb:?} names no object in its path, so policies see none; leave out the name"
+            "a request with the verb {verb:?} has no object name in its path, so policies see no name; remove the name"
         );
         Ok(ResourceRequest {
             // The version `v1` is arbitrary, because policies apply to all versions of a resource.
@@ -133,19 +133,21 @@ impl PolicyTestRequest {
                 "group" => test_request.groups.push(value),
                 "userAgent" => test_request.user_agent = value,
                 "verb" => test_request.verb = value,
-                "cluster" => test_request.cluster = Some(value.parse().context("cluster is no name of one")?),
+                "cluster" => {
+                    test_request.cluster = Some(value.parse().context("the value of cluster is not a cluster name")?)
+                }
                 "path" => path = Some(value),
                 "apiGroup" => resource.group = value,
                 "resource" => resource.resource = value,
                 "subresource" => resource.subresource = value,
                 "namespace" => resource.namespace = value,
                 "name" => resource.name = value,
-                _ => anyhow::bail!("{name:?} is no parameter of a question to policies"),
+                _ => anyhow::bail!("{name:?} is not a parameter of a policy test"),
             }
         }
         ensure!(
             !test_request.user.is_empty() && !test_request.verb.is_empty(),
-            "a question to policies has a user and a verb"
+            "a policy test needs a user and a verb"
         );
         test_request.target = match path {
             Some(path) => {
@@ -153,7 +155,7 @@ impl PolicyTestRequest {
                 PolicyTestTarget::Path(path)
             }
             None => {
-                ensure!(!resource.resource.is_empty(), "a question to policies has a path or a resource");
+                ensure!(!resource.resource.is_empty(), "a policy test needs a path or a resource");
                 PolicyTestTarget::Resource(resource)
             }
         };
@@ -272,7 +274,7 @@ fn build_request(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
     let is_meant = info.requested_verb() == verb || info.verb == Verb::NonResource("head");
     ensure!(
         is_meant,
-        "the path {path} is never asked for by the verb {verb:?}: {method} of it is {:?}",
+        "no request for the path {path} has the verb {verb:?}: its {method} has the verb {:?}",
         info.requested_verb()
     );
     Ok(info)
@@ -403,7 +405,7 @@ mod tests {
             let [resource, subresource, name] = ["pods", subresource, "web"].map(str::to_owned);
             let of = PolicyTestResource { resource, subresource, name, ..PolicyTestResource::default() };
             let refused = of.request(verb).map_err(|error| error.to_string());
-            assert_eq!(refused.as_ref().is_err_and(|error| error.contains("leave out the name")), is_refused, "{verb}");
+            assert_eq!(refused.as_ref().is_err_and(|error| error.contains("remove the name")), is_refused, "{verb}");
         }
     }
 
@@ -427,13 +429,13 @@ mod tests {
     #[test]
     fn malformed_policy_test_query_is_refused() {
         for (query, expected) in [
-            ("", "has a user and a verb"),
-            ("user=ann&path=/", "has a user and a verb"),
-            ("user=ann&verb=get", "has a path or a resource"),
+            ("", "needs a user and a verb"),
+            ("user=ann&path=/", "needs a user and a verb"),
+            ("user=ann&verb=get", "needs a path or a resource"),
             ("user=ann&verb=get&path=/&resource=pods", "not both"),
-            ("user=ann&verb=get&path=/&users=bob", "\"users\" is no parameter"),
+            ("user=ann&verb=get&path=/&users=bob", "\"users\" is not a parameter"),
             ("user=%ff&verb=get&path=/", "user is not UTF-8"),
-            ("user=ann&verb=get&path=/&cluster=A/b", "cluster is no name of one"),
+            ("user=ann&verb=get&path=/&cluster=A/b", "the value of cluster is not a cluster name"),
         ] {
             let error = PolicyTestRequest::from_query(query).unwrap_err();
             assert!(format!("{error:#}").contains(expected), "{query}: {error:#}");

@@ -9,7 +9,9 @@ pub fn forbid() {
     // The limit of core dumps alone is not enough, because a core pattern with a pipe ignores it.
     let forbidden = limit.and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable));
     if let Err(error) = forbidden {
-        tracing::warn!(%error, "core dumps cannot be forbidden; what this process holds may be written to disk if it crashes");
+        tracing::warn!(%error,
+            "core dumps cannot be disabled; the memory of this process, with its secrets, may be written to disk if \
+             the process crashes");
     }
 }
 

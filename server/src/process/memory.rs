@@ -38,7 +38,7 @@ impl fmt::Display for MemoryBound {
         f.write_str(match self {
             Self::Cgroup => "the limit of the cgroup",
             Self::Machine => "the machine's memory",
-            Self::Unknown => "assumed, as the system does not say",
+            Self::Unknown => "assumed, because the system does not report the limit",
         })
     }
 }

@@ -254,12 +254,12 @@ async fn policy_test_returns_the_decision_or_the_error() {
         (answer.status().as_u16(), text(answer).await)
     };
     let (status, told) = ask("?user=ann&group=a%20%26%20b&verb=get&path=%2Fversion").await;
-    let expected = "MergedEndpoint all:\n  There are no policies that act: it goes on\nVerdict:\n  the merged view: It goes \
-                    on\n  /clusters/NAME: It goes on\n";
+    let expected = "MergedEndpoint all:\n  No policy is enforced: the request continues\nVerdict:\n  the merged view: \
+                    The request continues\n  /clusters/NAME: The request continues\n";
     assert_eq!((status, told.as_str()), (200, expected));
     for (query, expected) in [
-        ("", "has a user and a verb"),
-        ("?user=ann&verb=get&path=%2Fversion&unknown=1", "is no parameter"),
+        ("", "needs a user and a verb"),
+        ("?user=ann&verb=get&path=%2Fversion&unknown=1", "is not a parameter"),
         ("?user=ann&verb=get&resource=pods&cluster=eu", "there is no UpstreamCluster"),
     ] {
         let (status, told) = ask(query).await;

@@ -43,7 +43,7 @@ async fn wait_for_log_line(program: &Program, parts: &[&str]) {
 #[tokio::test]
 async fn certificate_warnings_are_logged_at_start_and_reload() {
     use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
-    const VOUCHES_FOR_NOBODY: &str = "a certificate of the authorities vouches for nobody";
+    const VOUCHES_FOR_NOBODY: &str = "a certificate of the authorities cannot verify any client";
     const CLIENTS_REFUSE: &str = "clients will refuse the serving certificate";
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
@@ -76,7 +76,7 @@ async fn certificate_warnings_are_logged_at_start_and_reload() {
         &[VOUCHES_FOR_NOBODY, "--client-ca-file", "clients.crt", "CN=ann", "do not say CA:TRUE"],
     )
     .await;
-    wait_for_log_line(&program, &[CLIENTS_REFUSE, "--tls-cert-file", "serving.crt", "names no host"]).await;
+    wait_for_log_line(&program, &[CLIENTS_REFUSE, "--tls-cert-file", "serving.crt", "has no host name"]).await;
     wait_for_log_line(&program, &[CLIENTS_REFUSE, "--tls-sni-cert-key", "named.crt", "lacks serverAuth"]).await;
     assert!(!program.log.lock().unwrap().contains("CN=authority"), "of what can do all nothing is said");
 
@@ -90,7 +90,7 @@ async fn certificate_warnings_are_logged_at_start_and_reload() {
     program.signal("HUP");
     wait_for_log_line(
         &program,
-        &["the new authorities or certificates are refused; the old ones stay", "--client-ca-file"],
+        &["the new authorities or certificates are invalid; the previous ones stay in use", "--client-ca-file"],
     )
     .await;
     program.signal("TERM");

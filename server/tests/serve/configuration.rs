@@ -92,17 +92,14 @@ async fn conflicting_flags_are_reported_before_any_file_is_read() {
     let directory = tempfile::tempdir().unwrap();
     for (flags, expected) in [
         ("--listen 0.0.0.0:7443", "0.0.0.0:7443 is not a loopback address"),
-        ("--listen 0.0.0.0:7443 --client-ca-file nowhere.crt", "give one of your own by --tls-cert-file"),
-        ("--client-ca-file nowhere.crt --write-kubeconfig all.kubeconfig", "a shared endpoint has none"),
-        ("--denied-users-file nowhere.yaml", "--denied-users-file is for an endpoint that many users share"),
+        ("--listen 0.0.0.0:7443 --client-ca-file nowhere.crt", "give a certificate with --tls-cert-file"),
+        ("--client-ca-file nowhere.crt --write-kubeconfig all.kubeconfig", "shared mode has none"),
+        ("--denied-users-file nowhere.yaml", "--denied-users-file needs shared mode"),
         (
             "--client-ca-file nowhere.crt --requestheader-client-ca-file nowhere.crt",
             "--requestheader-allowed-names is not",
         ),
-        (
-            "--config nowhere --client-ca-file nowhere.crt --write-kubeconfig all.kubeconfig",
-            "a shared endpoint has none",
-        ),
+        ("--config nowhere --client-ca-file nowhere.crt --write-kubeconfig all.kubeconfig", "shared mode has none"),
     ] {
         let arguments: Vec<_> = ["serve"].into_iter().chain(flags.split(' ')).collect();
         let mut program = Program::start(&arguments, directory.path());

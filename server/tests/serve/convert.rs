@@ -94,7 +94,7 @@ async fn converted_cluster_receives_the_requests_that_kubegateway_sent() {
             (map, 200, "\"x\""),
             (pods, 200, "PodList"),
             (nodes, 503, "drain"),
-            (secrets, 429, "flow control schema \\\"nobody\\\" lets no request in"),
+            (secrets, 429, "flow control schema \\\"nobody\\\" admits no requests"),
             ("/version", 500, "no rule of the dispatch policies"),
         ] {
             let (code, text) = get_at(&written, host, path).await;

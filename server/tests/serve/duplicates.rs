@@ -77,7 +77,7 @@ async fn cluster_with_a_forged_uid_does_not_block_the_endpoint() {
     program.signal("TERM");
     assert_eq!(program.end().await.code(), Some(0));
     let log = program.errors().await;
-    assert_eq!(log.matches("two clusters say that they are one").count(), 1, "{log}");
+    assert_eq!(log.matches("two clusters have the same kube-system uid").count(), 1, "{log}");
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ async fn cluster_hosts_work_in_personal_mode_with_a_written_kubeconfig() {
 
     // The endpoint was started in the personal mode, so it refuses a client authority for a host.
     add_to_upstream_cluster(&config, &one, &format!("{HOST}  secureServing: {{ clientCAFile: one.ca }}\n"));
-    program.logged("the endpoint was started for one person", 1).await;
+    program.logged("the server was started in personal mode", 1).await;
     assert_eq!(get_at(&written, "one.test", nodes).await.0, 200, "the old configuration stays");
     program.signal("TERM");
     assert_eq!(program.end().await.code(), Some(0));

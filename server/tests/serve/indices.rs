@@ -55,5 +55,5 @@ async fn cluster_index_stays_reserved_after_removal_and_restart() {
     let mut program = Program::start(&arguments, directory.path());
     assert_eq!(program.end().await.code(), Some(2));
     let errors = program.errors().await;
-    assert!(errors.contains("UpstreamCluster new: spec.index: 1 was given to cluster two before"), "{errors}");
+    assert!(errors.contains("UpstreamCluster new: spec.index: 1 was the index of cluster two before"), "{errors}");
 }

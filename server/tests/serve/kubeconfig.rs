@@ -162,6 +162,6 @@ async fn name_conflict_in_the_users_kubeconfig_is_reported_once() {
     let mut program = Program::start(&arguments, directory.path());
     assert_eq!(program.end().await.code(), Some(2));
     let message = program.errors().await;
-    assert_eq!(message.matches("which tributary did not put in").count(), 1, "{message}");
+    assert_eq!(message.matches("which tributary did not add").count(), 1, "{message}");
     assert!(message.contains("\"tributary-all\"") && message.contains("--kubeconfig-prefix"), "{message}");
 }

@@ -24,8 +24,8 @@ async fn policy_test_uses_a_running_server() {
     let secret = ["--verb", "get", "--path", "/clusters/one/api/v1/namespaces/shop/secrets/s"];
     let (code, told, errors) = ask(&secret).await;
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(told.starts_with("UpstreamCluster one:\n  spec.dispatchPolicies[0].rules[0] takes it:\n"), "{told}");
-    assert!(told.contains("  It is denied (403): ask the team\nVerdict:\n"), "{told}");
+    assert!(told.starts_with("UpstreamCluster one:\n  spec.dispatchPolicies[0].rules[0] applies:\n"), "{told}");
+    assert!(told.contains("  The request is denied (403): ask the team\nVerdict:\n"), "{told}");
     // The command returns the same result for the configuration files as for the running server.
     let of_files =
         [&["policy", "test", "--config", config_text, "--user", "ann", "--group", "a & b"][..], &secret].concat();
@@ -41,7 +41,7 @@ async fn policy_test_uses_a_running_server() {
     let (code, _, errors) = ask(&["--verb", "get", "--resource", "pods", "--cluster", "asia"]).await;
     assert!(code == Some(2) && errors.contains("there is no UpstreamCluster \"asia\""), "{errors}");
     let (code, _, errors) = ask(&["--verb", "get", "--path", "/api/v1/pods"]).await;
-    assert!(code == Some(2) && errors.contains("is never asked for by the verb"), "{errors}");
+    assert!(code == Some(2) && errors.contains("has the verb"), "{errors}");
     program.signal("TERM");
     assert_eq!(program.end().await.code(), Some(0));
     let (code, told, errors) = ask(&secret).await;

@@ -126,7 +126,7 @@ async fn limit_is_divided_by_the_addresses_of_the_replica_dns_name() {
     let (directory, _one) = governed().await;
     let flags = ["--replica-count=4", "--replica-dns-name=localhost"];
     let own = Replica::with(directory.path(), "own", &flags).await;
-    own.program.logged("divided by another number of replicas", 1).await;
+    own.program.logged("the number of replicas has changed", 1).await;
     assert_eq!(own.limit().await, u64::from(QPS));
 }
 

@@ -50,7 +50,10 @@ async fn status_shows_a_server_or_the_remedy() {
     }
 
     let (code, _, errors) = status(&["--kubeconfig", source_text, "--context", "one"], directory.path()).await;
-    assert!(code == Some(1) && errors.contains("is no Tributary, or an older one: it answered 404"), "{errors}");
+    assert!(
+        code == Some(1) && errors.contains("is not Tributary, or an older version: the server answered 404"),
+        "{errors}"
+    );
     let (code, _, errors) = status(&[&flag[..], &["--context", "none"]].concat(), directory.path()).await;
     assert!(code == Some(2) && errors.contains("no context \"none\"; it has: all, one, two"), "{errors}");
     program.signal("TERM");
@@ -132,7 +135,7 @@ async fn status_names_each_cause_of_an_outage() {
     };
     let in_time = tokio::time::timeout(crate::fixture::PATIENCE, all_are_told).await;
     assert!(in_time.is_ok(), "{screen}");
-    assert!(screen.contains("its port speaks TLS, write https://"), "{screen}");
+    assert!(screen.contains("the port of the cluster uses TLS, write https://"), "{screen}");
     let report = status(&["--kubeconfig", written, "-o", "json"], directory.path()).await.1;
     let said = "answered with 400 Bad Request: Client sent an HTTP request to an HTTPS server.";
     assert!(report.contains(said), "the member's own words: {report}");

@@ -81,9 +81,9 @@ async fn kubeconfig_user_error_names_the_flag_and_the_remedy() {
     for (line, expected) in [
         ("ann --client-ca people.crt", &["--client-ca-key"][..]),
         ("ann --client-ca none.crt --client-ca-key people.key", &["--client-ca", "none.crt cannot be read"]),
-        ("ann --client-ca text --client-ca-key people.key", &["--client-ca", "text", "holds no certificate"]),
+        ("ann --client-ca text --client-ca-key people.key", &["--client-ca", "text", "has no certificate"]),
         ("ann --client-ca people.crt --client-ca-key text", &["--client-ca-key", "no private key", "openssl pkey"]),
-        ("ann --client-ca people.crt --client-ca-key strangers.key", &["--client-ca-key", "name the one that belongs"]),
+        ("ann --client-ca people.crt --client-ca-key strangers.key", &["--client-ca-key", "give the key that belongs"]),
         (
             "ann --client-ca people.crt --client-ca-key people.key --group system:masters",
             &["--group \"system:masters\""],

@@ -111,7 +111,7 @@ async fn client_with_rights_to_one_resource_sees_no_secret(target: Target) -> an
                 &answer,
                 403,
                 Some("Forbidden"),
-                "another user's name; ask one cluster (kubectl --context <name>",
+                "impersonate a user; send the request to one cluster (kubectl --context <name>",
             )?;
         } else if may {
             answer.expect(200)?;

@@ -93,7 +93,7 @@ async fn file_with_a_repeated_name_is_refused_without_retries(context: TestConte
             ensure!(refused.matches("status=\"409").count() == 1, "{command:?} is sent again: {refused}");
             // `kubectl replace` sends the resourceVersion of member1, which is never valid in member2.
             let reason = match (name, *command) {
-                ("only", ["replace"]) => "its resourceVersion is not of cluster member2",
+                ("only", ["replace"]) => "the resourceVersion of the object is not of cluster member2",
                 _ => "kubectl --context member2 …",
             };
             ensure!(refused.contains(reason), "{command:?}: {refused}");

@@ -120,8 +120,8 @@ async fn kubectl_debug_creates_a_copy_of_a_pod(context: TestContext) -> anyhow::
     let refused = debug("twin", "copy", &[]).await?.failure()?;
     ensure!(first_line(&refused).starts_with(&format!("Error from server (BadRequest): {EITHER}")), "{refused}");
     let refused = debug("only", "copy", &[]).await?.failure()?;
-    let expected = "Error from server (BadRequest): kubectl --context member1 … (or member2): nothing says \
-        in which cluster to create pods \"copy\"";
+    let expected = "Error from server (BadRequest): kubectl --context member1 … (or member2): no rule selects the \
+                    cluster in which to create pods \"copy\"";
     ensure!(first_line(&refused).starts_with(expected), "{refused}");
     for member in [0, 1] {
         setup.members[member].http().get(&setup.path("pods/copy")).send().await?.expect(404)?;

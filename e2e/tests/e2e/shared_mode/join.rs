@@ -44,9 +44,13 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     for member in &members {
         let made = join(&context, member.name(), folder, &account, &["--yes"]).await?;
         done(&made)?;
-        for part in
-            ["where you are", "create  ClusterRole", "without secrets", "to read, but no secrets", "It was tried"]
-        {
+        for part in [
+            "where you are",
+            "create  ClusterRole",
+            "without secrets",
+            "to read all resources but secrets",
+            "Done. Tested",
+        ] {
             ensure!(made.stdout.contains(part), "{part}: {}", made.stdout);
         }
         let mode = folder.join(format!("{}.token", member.name())).metadata()?.permissions().mode();
@@ -82,7 +86,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     ensure!(seen.stdout.matches(&by).count() == 4, "{}", seen.stdout);
     ensure!(seen.stdout.matches("nothing").count() == 2, "{}", seen.stdout);
     // Tributary does not cache Secrets, and an account of this profile cannot list Secrets for a user.
-    ensure!(seen.stdout.matches("but not through the endpoint").count() == 2, "{}", seen.stdout);
+    ensure!(seen.stdout.matches("but not through Tributary").count() == 2, "{}", seen.stdout);
     ensure!(seen.stdout.contains("--profile read-with-secrets"), "{}", seen.stdout);
     let typed = ["check", "--config", &config, "--as", &ann, "--resources", "pods,deploments.apps"];
     let typed = tributary::run(&typed).await?;
@@ -100,7 +104,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     let create = ["--context", context_of, "create", "configmap", "hers", "-n", &own];
     for refused in [&create[..], &["--context", context_of, "get", "secrets", "-n", &own]] {
         let answer = kubectl.run(refused).await?;
-        let says = answer.stderr.contains("not let") || answer.stderr.contains("act as");
+        let says = answer.stderr.contains("not allow") || answer.stderr.contains("act as");
         ensure!(answer.code != Some(0) && says, "{}: {}", answer.command, answer.stderr);
     }
     let write = join(&context, context_of, folder, &account, &["--yes", "--profile", "write"]).await?;
@@ -112,7 +116,7 @@ async fn joined_account_has_exactly_the_rights_of_its_profile(context: TestConte
     // has a selector that excludes this cluster.
     let begun = Instant::now();
     let both = kubectl.run(&["get", "secrets", "-n", &own]).await?;
-    let says = format!("cluster \"{}\" does not let this endpoint list secrets in your name", members[1].name());
+    let says = format!("cluster \"{}\" does not allow Tributary to list secrets for you", members[1].name());
     ensure!(both.code != Some(0) && both.stderr.contains(&says), "{}", both.stderr);
     ensure!(begun.elapsed() < SOON, "client-go comes again where it is told to: {:?}", begun.elapsed());
     let others = format!("tributary.dev/cluster!={}", members[1].name());
@@ -195,7 +199,7 @@ async fn second_join_keeps_the_settings_of_the_first(context: TestContext) -> an
     ensure!(again.stdout.contains("which stays as it is"), "{}", again.stdout);
     ensure!(std::fs::read_to_string(&file)? == changed);
     let twice = join(&context, one.name(), folder, &account, &["--yes", "--name", "twice"]).await?;
-    for part in [&format!("as \"{}\"", one.name()), "as \"twice\"", "leave --name out"] {
+    for part in [&format!("as \"{}\"", one.name()), "as \"twice\"", "omit --name"] {
         ensure!(twice.code == Some(2) && twice.stderr.contains(part), "{part}: {twice:?}");
     }
     // `join` refuses to use the file of one cluster for another.
@@ -242,7 +246,7 @@ async fn join_without_confirmation_changes_nothing(context: TestContext) -> anyh
     let folder = directory.path();
     for (further, code, says) in [
         (&["--dry-run"][..], 0, "create  ClusterRoleBinding"),
-        (&[], 2, "nobody can be asked, and so nothing was done; say --yes, or --dry-run"),
+        (&[], 2, "there is no terminal to ask for confirmation, so nothing was done; give --yes or --dry-run"),
         (&["--token-lifetime", "1m"], 2, "at least 10m"),
     ] {
         let said = join(&context, members[0].name(), folder, &account, further).await?;
@@ -261,7 +265,7 @@ async fn join_without_confirmation_changes_nothing(context: TestContext) -> anyh
     for (file, name) in [("mine.yaml", "mine"), ("own.token", "own")] {
         std::fs::write(folder.join(file), "# mine\n")?;
         let mine = join(&context, members[0].name(), folder, &account, &["--yes", "--name", name]).await?;
-        ensure!(mine.code == Some(2) && mine.stderr.contains(&format!("{file} is there already")), "{mine:?}");
+        ensure!(mine.code == Some(2) && mine.stderr.contains(&format!("{file} exists already")), "{mine:?}");
         ensure!(std::fs::read_to_string(folder.join(file))? == "# mine\n");
     }
     Ok(())

@@ -301,7 +301,10 @@ async fn proof_rights_expire_while_reads_of_rbac_are_refused(context: TestContex
     let scene = refused_for_long(&context, &[]).await?;
     let list = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
     let told = warnings(&list.headers);
-    ensure!(told.contains("what you may list in some clusters is not known, and is missing"), "{told}");
+    ensure!(
+        told.contains("your rights in some clusters are not known, and the objects of these clusters are missing"),
+        "{told}"
+    );
     ensure!(!told.contains(APART), "who may not know of it is told its name: {told}");
     scene.is_followed_again().await
 }
@@ -310,7 +313,7 @@ async fn proof_list_is_429_under_partial_deny_after_rights_expire(context: TestC
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = refused_for_long(&context, &["--partial=deny"]).await?;
     let refused = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(429)?.text();
-    ensure!(refused.contains("what you may read in some clusters is not known"), "{refused}");
+    ensure!(refused.contains("your rights in some clusters are not known"), "{refused}");
     ensure!(!refused.contains(APART), "who may not know of it is told its name: {refused}");
     scene.is_followed_again().await
 }
@@ -330,7 +333,7 @@ async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::
     scene.stays_hidden("hidden", &mut open).await?;
     let own = scene.reported().await?;
     let problem = own["rightsProblem"].as_str().unwrap_or_default();
-    ensure!(own["rights"] == "Outdated" && problem.contains("cannot be followed"), "{own}");
+    ensure!(own["rights"] == "Outdated" && problem.contains("cannot be watched"), "{own}");
     let log = scene.reader.shared.tributary.log();
     ensure!(log.contains("the rights of users in the cluster are no longer known"), "{log}");
     Ok(scene)

@@ -167,7 +167,7 @@ async fn open_streams_of_a_denied_user_end(context: TestContext) -> anyhow::Resu
     ensure!(end["object"]["code"] == 403, "{end}");
     ensure!(of_ann.next(SOON).await?.is_none());
     let refused: Value = ann.get("/version").send().await?.expect(403)?.json()?;
-    ensure!(refused["message"].as_str().is_some_and(|text| text.contains("you are denied access")), "{refused}");
+    ensure!(refused["message"].as_str().is_some_and(|text| text.contains("denies you access")), "{refused}");
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}});
     shared.members[0].http().post(&watched, &map).send().await?.expect(201)?;
     let event = of_bob.expect(SOON).await?;

@@ -210,7 +210,7 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> a
     fs::write(&endpoint.issuers, "jwt: nothing")?;
     eventually(SOON, async || {
         let log = endpoint.tributary.log();
-        ensure!(log.contains("--authentication-config") && log.contains("the old ones stay"), "{log}");
+        ensure!(log.contains("--authentication-config") && log.contains("the previous ones stay in use"), "{log}");
         Ok(())
     })
     .await?;
@@ -326,7 +326,7 @@ async fn tokens_are_invalid_after_their_cluster_is_replaced(context: TestContext
     let of_two = http_with(token_of(&members[1], &own, "robot", &[]).await?).await?;
     let answer = of_two.get(&maps).send().await?.expect(200)?.json()?;
     ensure!(names(&answer) == ["of-two"], "{answer}");
-    ensure!(tributary.log().contains("the name means another cluster by now"));
+    ensure!(tributary.log().contains("the name now belongs to a different cluster"));
     Ok(())
 }
 

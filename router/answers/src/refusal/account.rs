@@ -62,7 +62,7 @@ fn join(cluster: &ClusterName) -> String {
 
 /// Hint to run `tributary join` again. Each profile lets users read only the kinds that the cluster served at the last
 /// run of `join`.
-const AGAIN: &str = ", which names the kinds that were added since";
+const AGAIN: &str = ", which adds the new resource types to the account's role";
 
 impl ImpersonationForbidden {
     pub(super) fn status(&self) -> Status {
@@ -73,18 +73,18 @@ impl ImpersonationForbidden {
         Status::service_unavailable(message)
     }
 
-    /// Returns the cluster's fault and the remedy for its administrator: `does not let …`.
+    /// Returns the cluster's fault and the remedy for its administrator: `does not allow …`.
     pub fn reason(&self) -> String {
         match &self.missing_permission {
             Some(missing_permission) => format!(
-                "does not let this endpoint {} in your name: that is beyond the profile of its account; an administrator \
-                 of that cluster changes it: {} (docs/shared-mode.md)",
+                "does not allow Tributary to {} for you: the profile of Tributary's account lacks this right; an \
+                 administrator of the cluster can add it: {} (docs/shared-mode.md)",
                 missing_permission.what,
                 missing_permission.remedy(&self.cluster)
             ),
             None => format!(
-                "does not let this endpoint act in your name: its account may not impersonate you; an administrator of that \
-                 cluster lets it: {} (docs/shared-mode.md)",
+                "does not allow Tributary to act as you: Tributary's account may not impersonate you; an \
+                 administrator of the cluster can allow it: {} (docs/shared-mode.md)",
                 join(&self.cluster)
             ),
         }
@@ -129,9 +129,9 @@ mod tests {
         assert_eq!((status.code, status.retry_after_seconds()), (503, None));
         assert_eq!(
             status.message,
-            "cluster \"eu\" does not let this endpoint list secrets in your name: that is beyond the profile of its account; an \
-             administrator of that cluster changes it: tributary join CONTEXT --name eu --profile read-with-secrets \
-             (docs/shared-mode.md); a label selector leaves clusters out: tributary.dev/cluster!=eu"
+            "cluster \"eu\" does not allow Tributary to list secrets for you: the profile of Tributary's account \
+             lacks this right; an administrator of the cluster can add it: tributary join CONTEXT --name eu --profile \
+             read-with-secrets (docs/shared-mode.md); this label selector omits a cluster: tributary.dev/cluster!=eu"
         );
         let nobody =
             ImpersonationForbidden { missing_permission: None, is_one_of_several: false, ..missing_permission }

@@ -260,7 +260,7 @@ fn owner_unknown(
         name => object(resource, name),
     };
     let message = format!(
-        "{what} was not found in the clusters that answer; these clusters cannot be asked now: {}",
+        "{what} was not found in the clusters that answer; these clusters cannot be queried now: {}",
         listed(unknown),
     );
     let status = unavailable(message, resource, name);
@@ -289,7 +289,7 @@ const RIGHTS_RETRY_AFTER: u32 = 1;
 
 fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[ClusterFailure]) -> Status {
     let what = object(resource, name);
-    let mut message = format!("{what}: what you may read in some clusters is not known yet");
+    let mut message = format!("{what}: your rights in some clusters are not known yet");
     if !told.is_empty() {
         message.push_str(&format!(": {}", first(told, "; ")));
     }
@@ -337,10 +337,10 @@ fn unsure(
             "may have the records in Secrets".to_owned(),
         ),
         Ground::Node => (to_create, "may have the Pod or its node, too".to_owned()),
-        _ => (format!("if you mean the one in {known}"), format!("may have {what}, too")),
+        _ => (format!("if you mean the object in {known}"), format!("may have {what}, too")),
     };
     let (clusters, why) = name_unreachable(unknown);
-    let message = format!("{} {aim}: {clusters} {doubt}, and cannot be asked ({why})", typed(known));
+    let message = format!("{} {aim}: {clusters} {doubt}, and cannot be queried ({why})", typed(known));
     unavailable(message, resource, name)
 }
 
@@ -351,8 +351,8 @@ fn release_unsure(
 ) -> Status {
     let (clusters, why) = name_unreachable(unknown);
     let message = format!(
-        "helm --kube-context <name> …: {} may be in {clusters}, which cannot be asked ({why}); try again when {} can, \
-         or set the annotation {CLUSTER_ANNOTATION}",
+        "helm --kube-context <name> …: {} may be in {clusters}, which cannot be queried ({why}); try again when {} \
+         can be queried, or set the annotation {CLUSTER_ANNOTATION}",
         released(release),
         if unknown.len() > 1 { "they" } else { "it" },
     );
@@ -403,11 +403,13 @@ fn typed_for_helm(cluster: &ClusterName) -> String {
 }
 
 fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &ClusterName) -> Status {
-    let other = ClusterName::new(named)
-        .map_or_else(|_| String::new(), |named| format!(", or {} for another object of the name", typed(&named)));
+    let other = ClusterName::new(named).map_or_else(
+        |_| String::new(),
+        |named| format!(", or {} for a different object with this name", typed(&named)),
+    );
     let message = format!(
-        "{} for the object that exists{other}: {} is in cluster {}, and the annotation {CLUSTER_ANNOTATION} \
-         names {}; an object cannot move",
+        "{} for the existing object{other}: {} is in cluster {}, and the annotation {CLUSTER_ANNOTATION} names {}; an \
+         object cannot move to a different cluster",
         typed(owner),
         object(resource, name),
         go_quote(owner.as_str()),
@@ -439,7 +441,9 @@ fn of_other_context(
 fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {
     let told: Vec<_> = users.iter().map(|(cluster, user)| format!("{cluster}: {user}")).collect();
     let told = told.join(", ");
-    let cause = format!("the clusters know you by different names ({told}); ask one of them ({ONE_CLUSTER})");
+    let cause = format!(
+        "the clusters authenticate you as different users ({told}); send the request to one cluster ({ONE_CLUSTER})"
+    );
     Status::conflict(resource, "", &cause)
 }
 
@@ -449,8 +453,9 @@ fn not_named(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
     let others = clusters.get(1..).filter(|others| !others.is_empty());
     let other = others.map(|others| format!(" (or {})", listed(others))).unwrap_or_default();
     Status::bad_request(format!(
-        "{first}{other}: nothing says in which cluster to create {}; or set the annotation {CLUSTER_ANNOTATION}, or \
-         use the path /clusters/<name>, or set a default: --create-in, or placement of a ResourceRegistry",
+        "{first}{other}: no rule selects the cluster in which to create {}; or set the annotation \
+         {CLUSTER_ANNOTATION}, or use the path /clusters/<name>, or set a default: --create-in, or placement of a \
+         ResourceRegistry",
         object(resource, name),
     ))
 }
@@ -460,7 +465,7 @@ fn released(release: &ReleaseName) -> String {
     let of = format!(" of namespace {}", go_quote(&release.namespace));
     match &release.name {
         Some(name) => format!("the release {}{of}", go_quote(name)),
-        None => format!("the hook names no release by the label app.kubernetes.io/instance, and releases{of}"),
+        None => format!("the Helm hook lacks the label app.kubernetes.io/instance with its release, and releases{of}"),
     }
 }
 
@@ -476,7 +481,8 @@ fn release_forbidden(
     };
     let message = format!(
         "kubectl --context <name> …, or set the annotation {CLUSTER_ANNOTATION}: {} belongs to a Helm release \
-         ({release}), and no cluster lets you list its records, so that only a default says where it is: {}",
+         ({release}), and you may not list the records of the release in any cluster, so the cluster of the release \
+         is unknown: {}",
         object(resource, name),
         listed(clusters),
     );
@@ -485,7 +491,7 @@ fn release_forbidden(
 
 fn uid_in_several(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
     let or = format!(", or set the annotation {CLUSTER_ANNOTATION}");
-    let what = format!("{} has one uid", object(resource, name));
+    let what = format!("{} has the same uid", object(resource, name));
     in_several((resource, name), clusters, typed, (&or, &what))
 }
 
@@ -505,10 +511,11 @@ fn no_namespace(
     let (advice, others) = match elsewhere {
         [] => {
             let command = format!("kubectl --context {cluster} create namespace {namespace}: ");
-            let others = format!("no other cluster that serves {} is known to have it", resource.group_resource());
+            let others =
+                format!("no other cluster that serves {} is known to have the namespace", resource.group_resource());
             (if can_be_typed(namespace) { command } else { String::new() }, others)
         }
-        [first, ..] => (format!("{}: ", typed(first)), format!("it is in {}", listed(elsewhere))),
+        [first, ..] => (format!("{}: ", typed(first)), format!("the namespace is in {}", listed(elsewhere))),
     };
     let message = format!("{advice}{} in {cluster}, which was chosen because {ground}; {others}", status.message);
     Status { message, ..status }

@@ -19,7 +19,7 @@ pub struct ClusterFailure {
 }
 
 impl ClusterFailure {
-    /// Returns duration and cause: `for 3 s: refused`, or `it answered 500`.
+    /// Returns duration and cause: `for 3 s: refused`, or `the cluster answered 500`.
     pub(super) fn why(&self) -> String {
         let cause = without_name(&self.cause, &self.cluster);
         match self.age {
@@ -28,7 +28,7 @@ impl ClusterFailure {
         }
     }
 
-    /// Returns the cluster's name, duration and cause: `eu for 3 s: refused`, or `eu: it answered 500`.
+    /// Returns the cluster's name, duration and cause: `eu for 3 s: refused`, or `eu: the cluster answered 500`.
     pub(super) fn cluster_and_cause(&self) -> String {
         let separator = if self.age.is_some() { " " } else { ": " };
         format!("{}{separator}{}", self.cluster, self.why())
@@ -37,7 +37,7 @@ impl ClusterFailure {
     /// Returns the text of a get's Warning: this cluster may also have an object of the name.
     pub fn doubt(&self, resource: &GroupVersionResource, name: &str) -> String {
         let (cluster, what) = (&self.cluster, object(resource, name));
-        format!("cluster {cluster} may have {what}, too: it cannot be asked ({})", self.why())
+        format!("cluster {cluster} may have {what}, too, but cannot be queried ({})", self.why())
     }
 }
 

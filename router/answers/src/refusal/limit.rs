@@ -102,12 +102,12 @@ impl LimitRefusal {
             }
             Self::MemberUnread { cluster, exceeded } => member_unread(cluster, exceeded),
             Self::ClusterAnswer { cluster, exceeded } => Status::too_many_requests(
-                format!("cluster {cluster}: no room for what it says of the object: {exceeded}"),
+                format!("cluster {cluster}: no memory for its answer about the object: {exceeded}"),
                 RETRY_AFTER,
             ),
             Self::Lookups { cluster } => Status::too_many_requests(
                 format!(
-                    "too many requests are looking for objects in cluster {cluster}, of this connection or of all together"
+                    "too many lookups of objects in cluster {cluster} are in flight, for this connection or in total"
                 ),
                 RETRY_AFTER,
             ),
@@ -138,33 +138,34 @@ fn flow_control(cluster: Option<&ClusterName>, refused: &Refused) -> Status {
 fn cluster_places(cluster: &ClusterName, exceeded: &Exceeded, is_long_running: bool) -> Status {
     let remedy = match is_long_running {
         true => format!(
-            "end some of them, or watch without /clusters/{cluster} (kubectl: without --context {cluster}), which needs \
-             none of them"
+            "end some of these requests, or watch without /clusters/{cluster} (kubectl: without --context {cluster}): \
+             such a watch needs no request to the cluster"
         ),
-        false => "read their answers to the end, or send fewer at once".to_owned(),
+        false => "read the answers to the end, or send fewer requests at once".to_owned(),
     };
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 
 /// The limit covers long-running requests to all clusters, so the remedy concerns all clusters, too.
 fn member_unread(cluster: &ClusterName, exceeded: &Exceeded) -> Status {
-    let remedy = "end some logs and watches, in whichever cluster, or raise the flag";
+    let remedy = "end some logs and watches of any cluster, or raise the limit";
     Status::too_many_requests(format!("cluster {cluster}: {exceeded}; {remedy}"), RETRY_AFTER)
 }
 
 fn namespaces(resource: &GroupVersionResource, all: usize, own: usize, max: usize) -> Status {
     let message = format!(
-        "{resource} of {all} namespaces are being read or watched, {own} of them by this connection, which may hold at most half \
-         of what others leave of {max} (--max-namespace-views), because a cluster forbids listing all namespaces; end some watches, raise \
-         the flag, or allow that list (`/readyz?verbose` names the cluster)"
+        "{resource} are cached separately for {all} namespaces, because a cluster forbids a list of all namespaces; \
+         {own} of these namespaces are for this connection, which may use at most half of the limit {max} \
+         (--max-namespace-views) that other connections do not use; end some watches, raise the limit, or allow the \
+         list (`/readyz?verbose` names the cluster)"
     );
     Status::too_many_requests(message, NAMESPACE_RETRY_AFTER)
 }
 
 fn protobuf_list(max: usize) -> Status {
     let message = format!(
-        "the list is longer than {max} bytes, which is the most that is gathered from the clusters for it; ask for pages (limit), or \
-         for JSON"
+        "the list is longer than {max} bytes, the limit for a protobuf list from several clusters; request pages \
+         (limit), or JSON"
     );
     Status::new(406, StatusReason::NotAcceptable, message)
 }

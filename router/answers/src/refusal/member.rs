@@ -132,10 +132,12 @@ impl MemberRefusal {
                 Status::service_unavailable(because(format!("no cluster has {what}"), &first(failures, "; ")))
             }
             Self::NoDocument { failures } => {
-                let what = "no cluster can be asked for its OpenAPI document now".to_owned();
+                let what = "no cluster can be queried for its OpenAPI document now".to_owned();
                 Status::service_unavailable(because(what, &first(failures, "; ")))
             }
-            Self::ChangingDocument => Status::service_unavailable("the document changes faster than it can be read"),
+            Self::ChangingDocument => {
+                Status::service_unavailable("the document changes faster than it can be read; try again")
+            }
             Self::DocumentNotGiven { path, causes } => {
                 Status::service_unavailable(because(format!("{path} is not available"), &causes.join("; ")))
             }
@@ -225,7 +227,8 @@ fn retry_after(error: &ForwardError) -> u32 {
 
 fn interrupted(cluster: &ClusterName, cause: &str) -> Status {
     let message = format!(
-        "cluster {}: its answer cannot be passed on: {cause}; the request may have been carried out: check before you try again",
+        "cluster {}: the answer cannot be forwarded: {cause}; the request may have been carried out: check before you \
+         try again",
         go_quote(cluster.as_str())
     );
     Status::new(502, StatusReason::InternalError, message)
@@ -233,12 +236,12 @@ fn interrupted(cluster: &ClusterName, cause: &str) -> Status {
 
 fn undecided(unknown: &[String]) -> Status {
     let clusters = if unknown.is_empty() { "no cluster is configured".to_owned() } else { unknown.join("; ") };
-    Status::service_unavailable(format!("the answer depends on clusters that cannot be asked now: {clusters}"))
+    Status::service_unavailable(format!("the answer depends on clusters that cannot be queried now: {clusters}"))
 }
 
 fn nothing_deleted(failures: &[ClusterFailure], is_out_of_reach: bool) -> Status {
     let status = Status::service_unavailable(format!(
-        "nothing is deleted while these clusters cannot be asked: {}; {}",
+        "nothing is deleted while these clusters cannot be queried: {}; {}",
         listed(failures),
         leaves_out("NAME"),
     ));
@@ -319,12 +322,12 @@ mod tests {
         let (path, cause) = (|| "/openapi/v2".to_owned(), "eu and us differ".to_owned());
         for (refusal, expected) in [
             (
-                MemberRefusal::Unreported { what: "said its version yet", failures: failures() },
-                "no cluster has said its version yet",
+                MemberRefusal::Unreported { what: "reported its version yet", failures: failures() },
+                "no cluster has reported its version yet",
             ),
             (
                 MemberRefusal::NoDocument { failures: failures() },
-                "no cluster can be asked for its OpenAPI document now",
+                "no cluster can be queried for its OpenAPI document now",
             ),
             (MemberRefusal::DocumentNotGiven { path: path(), causes: causes() }, "/openapi/v2 is not available"),
             (MemberRefusal::DocumentNotJoined { path: path(), cause }, "/openapi/v2 is not available"),

@@ -44,8 +44,8 @@ impl PolicyRefusal {
                 500,
                 StatusReason::InternalError,
                 format!(
-                    "no rule of the dispatch policies of {object} matches this request ({asked}), so it was sent nowhere; \
-                     its administrator adds a policy with such a rule to spec.dispatchPolicies"
+                    "no rule of the dispatch policies of {object} matches this request ({asked}), so it was not \
+                     forwarded; an administrator can add a policy with such a rule to spec.dispatchPolicies"
                 ),
             ),
             // The refusal has no Retry-After: with Retry-After, kubectl would wait silently until the end of the
@@ -54,7 +54,8 @@ impl PolicyRefusal {
                 429,
                 StatusReason::TooManyRequests,
                 format!(
-                    "{object} has dispatch: DenyAll: nothing is sent to this cluster until its administrator removes that"
+                    "{object} has dispatch: DenyAll: no request is sent to this cluster until an administrator \
+                     removes this setting"
                 ),
             ),
         }

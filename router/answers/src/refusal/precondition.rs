@@ -71,7 +71,7 @@ impl PreconditionRefusal {
     pub(super) fn status(&self) -> Status {
         match self {
             Self::NotHandedOut { resource, name, error } => {
-                of_write(resource, name, &format!("one that was handed out here ({error})"))
+                of_write(resource, name, &format!("known to this server ({error})"))
             }
             Self::OfAnotherCluster { resource, name, owner } => {
                 of_write(resource, name, &format!("of cluster {owner}, to which the write goes"))
@@ -85,9 +85,10 @@ impl PreconditionRefusal {
                 Status::bad_request(format!("resourceVersion has no component of cluster {cluster}"))
             }
             Self::NoIntegerForm { resource, cluster, newest, max, path } => Status::bad_request(format!(
-                "{resource} of cluster {cluster} cannot be written here: their resourceVersions, now {newest}, are above {max} \
-                 and have no integer form (itemResourceVersions: Integer); set Composite, or write to the cluster \
-                 itself (kubectl --context {cluster}, or the path /clusters/{cluster}{path})",
+                "{resource} of cluster {cluster} cannot be written through the merged view: their resourceVersions, \
+                 now {newest}, are above {max} and have no integer form (itemResourceVersions: Integer); set \
+                 Composite, or write to the cluster itself (kubectl --context {cluster}, or the path \
+                 /clusters/{cluster}{path})",
             )),
         }
     }
@@ -106,5 +107,9 @@ fn of_other_context(resource: &GroupVersionResource, name: &str, cluster: &Clust
 }
 
 fn of_write(resource: &GroupVersionResource, name: &str, cause: &str) -> Status {
-    Status::conflict(resource, name, &format!("its resourceVersion is not {cause}; read the object again"))
+    Status::conflict(
+        resource,
+        name,
+        &format!("the resourceVersion of the object is not {cause}; read the object again"),
+    )
 }

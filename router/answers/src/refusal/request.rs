@@ -165,9 +165,7 @@ impl RequestRefusal {
             Self::ImpersonatesTooMuch { what, given, max } => Status::new(
                 431,
                 StatusReason::Unknown,
-                format!(
-                    "the Impersonate-* headers have {given} {what}: {max} are the most that may be asked for at once"
-                ),
+                format!("the Impersonate-* headers have {given} {what}; at most {max} are allowed"),
             ),
             Self::TooLong { what, max } => {
                 Status::bad_request(format!("the {what} is too long: it may have {max} bytes at most"))
@@ -179,16 +177,18 @@ impl RequestRefusal {
             Self::Path => Status::bad_request("the path cannot be forwarded"),
             Self::BrokenOff { cause } => Status::bad_request(format!("the request's body cannot be read: {cause}")),
             Self::BodyFormat => Status::unsupported_media_type(&Format::MEDIA_TYPES),
-            Self::VersionInReview => Status::bad_request("a question about rights has no resourceVersion"),
+            Self::VersionInReview => Status::bad_request("an access review must not have a resourceVersion"),
             Self::VersionOfNew => version_of_new(),
             Self::NotAcceptable(none) => not_acceptable(none),
             Self::ReadForAnother { resource } => read_for_another(resource),
-            Self::NotSent(why) => Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}")),
+            Self::NotSent(why) => {
+                Status::forbidden(None, "", &format!("your request cannot be sent to any cluster: {why}"))
+            }
             Self::ForbiddenPath(it) => forbidden_path(it),
             Self::Terminated(TerminationReason::Expired | TerminationReason::Withdrawn) => Status::unauthorized(),
             Self::Terminated(why) => Status::forbidden(None, "", &why.to_string()),
             Self::NotExpressible(why) => {
-                Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))
+                Status::forbidden(None, "", &format!("your request cannot be sent to any cluster: {why}"))
             }
             Self::Forbidden(request) => forbidden(request),
             Self::Acting(refused) => match &**refused {
@@ -213,7 +213,8 @@ fn version_of_new() -> Status {
 }
 
 fn read_for_another(resource: &GroupVersionResource) -> Status {
-    let cause = format!("reads of all clusters cannot be made in another user's name; ask one cluster ({ONE_CLUSTER})");
+    let cause =
+        format!("reads of the merged view cannot impersonate a user; send the request to one cluster ({ONE_CLUSTER})");
     Status::forbidden(Some(resource), "", &cause)
 }
 
@@ -235,7 +236,8 @@ fn forbidden(request: &ForbiddenRequest) -> Status {
     if !clusters.is_empty() {
         let clusters = listed(clusters);
         cause.push_str(&format!(
-            " of {clusters}, and so nothing was done; the selector {CLUSTER_ANNOTATION}=<name> asks one cluster alone"
+            " of {clusters}, so nothing was changed; the selector {CLUSTER_ANNOTATION}=<name> limits the request to \
+             one cluster"
         ));
     }
     Status::forbidden(Some(resource), name, &cause)
@@ -260,8 +262,8 @@ fn explained(cause: &str, reason: &str) -> String {
 fn only_watched(request: &ForbiddenRequest, clusters: &[ClusterName]) -> Status {
     let mut status = forbidden(request);
     status.message.push_str(&format!(
-        ": a watch of all clusters tells of what may be listed; watch one cluster ({ONE_CLUSTER}) where you may only \
-         watch: {}",
+        ": a watch of all clusters needs the right to list; watch one cluster ({ONE_CLUSTER}) where you may watch but \
+         not list: {}",
         listed(clusters)
     ));
     status
@@ -276,8 +278,8 @@ fn not_watched(resource: &GroupVersionResource, remedy: &str) -> Status {
 
 fn not_numbered(cluster: &ClusterName) -> String {
     format!(
-        "{} watches it there; cluster {cluster} gives versions that are not numbers, so its changes cannot be merged \
-         with those of other clusters; {}",
+        "{} watches the resource in the cluster; the resourceVersions of cluster {cluster} are not numbers, so its \
+         changes cannot be merged with the changes of other clusters; {}",
         typed(cluster),
         leaves_out(cluster.as_str()),
     )

@@ -98,11 +98,12 @@ fn refusal_names_the_cluster_of_an_object_that_cannot_move() {
     assert_eq!((told.code, &told.reason, causes(&told)), (409, &StatusReason::BadRequest, vec!["c0"]));
     assert_eq!(
         told.message,
-        "kubectl --context c0 … for the object that exists, or kubectl --context c1 … for another object of the name: \
-         pods \"p\" is in cluster \"c0\", and the annotation tributary.dev/cluster names \"c1\"; an object cannot move"
+        "kubectl --context c0 … for the existing object, or kubectl --context c1 … for a different object with this \
+         name: pods \"p\" is in cluster \"c0\", and the annotation tributary.dev/cluster names \"c1\"; an object \
+         cannot move to a different cluster"
     );
     // An invalid name of a cluster appears in no command.
-    assert!(elsewhere("$(no)").message.starts_with("kubectl --context c0 … for the object that exists: pods"));
+    assert!(elsewhere("$(no)").message.starts_with("kubectl --context c0 … for the existing object: pods"));
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn refusal_of_an_unread_cluster_has_its_cause_and_retry_after() {
     });
     assert_eq!((late.code, late.retry_after_seconds()), (504, Some(1)));
     assert_eq!(late.details.as_ref().unwrap().causes[0].reason, "ResourceVersionTooLarge");
-    assert!(late.message.ends_with("cluster \"c3\": it did not reach that version within 3 s"), "{late}");
+    assert!(late.message.ends_with("cluster \"c3\": the cluster did not reach this version within 3 s"), "{late}");
     for (asked, end) in [
         (vec![], "(the server's --request-timeout: 60s)"),
         (clusters[..2].to_vec(), "(the server's --request-timeout: 60s; no answer yet from c0, c1)"),
@@ -171,16 +172,16 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
         status(ClusterRefusal::Unsure { resource: pods(), name: name.to_owned(), ground, known, unknown })
     };
     let (one, two) = (&clusters[1..2], &clusters[1..3]);
-    let cannot = "and cannot be asked (for 12 s: refused)";
+    let cannot = "and cannot be queried (for 12 s: refused)";
     for (told, expected) in [
         (
             unsure(Ground::Name, "p", one),
-            format!("kubectl --context c0 … if you mean the one in c0: c1 may have pods \"p\", too, {cannot}"),
+            format!("kubectl --context c0 … if you mean the object in c0: c1 may have pods \"p\", too, {cannot}"),
         ),
         (
             unsure(Ground::Name, "p", two),
-            "kubectl --context c0 … if you mean the one in c0: c1, c2 may have pods \"p\", too, and cannot be asked \
-             (c1 for 12 s: refused, c2 for 12 s: refused)"
+            "kubectl --context c0 … if you mean the object in c0: c1, c2 may have pods \"p\", too, and cannot be \
+             queried (c1 for 12 s: refused, c2 for 12 s: refused)"
                 .to_owned(),
         ),
         (
@@ -207,18 +208,21 @@ fn refusal_of_an_unsure_write_names_commands_and_missing_clusters() {
         assert_eq!((told.code, told.retry_after_seconds(), &told.message), (503, None, &expected));
     }
     // The failure of a single request has no age.
-    let met =
-        |cluster: &ClusterName| ClusterFailure { age: None, cause: "it answered 500".to_owned(), ..silent(cluster) };
+    let met = |cluster: &ClusterName| ClusterFailure {
+        age: None,
+        cause: "the cluster answered 500".to_owned(),
+        ..silent(cluster)
+    };
     for (unknown, why) in [
-        (vec![met(&clusters[1])], "(it answered 500)"),
-        (vec![met(&clusters[1]), silent(&clusters[2])], "(c1: it answered 500, c2 for 12 s: refused)"),
+        (vec![met(&clusters[1])], "(the cluster answered 500)"),
+        (vec![met(&clusters[1]), silent(&clusters[2])], "(c1: the cluster answered 500, c2 for 12 s: refused)"),
     ] {
         let (resource, name, ground) = (pods(), "p".to_owned(), Ground::Name);
         let refusal = ClusterRefusal::Unsure { resource, name, ground, known: clusters[0].clone(), unknown };
-        assert!(status(refusal).message.ends_with(&format!("and cannot be asked {why}")), "{why}");
+        assert!(status(refusal).message.ends_with(&format!("and cannot be queried {why}")), "{why}");
     }
     let doubt = silent(&clusters[1]).doubt(&pods(), "p");
-    assert_eq!(doubt, "cluster c1 may have pods \"p\", too: it cannot be asked (for 12 s: refused)");
+    assert_eq!(doubt, "cluster c1 may have pods \"p\", too, but cannot be queried (for 12 s: refused)");
 }
 
 #[test]
@@ -235,12 +239,12 @@ fn refusal_names_a_helm_release_as_helm_does() {
     assert_eq!((one.code, one.retry_after_seconds()), (503, None));
     assert_eq!(
         one.message,
-        "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in c0, which cannot be asked \
-         (for 12 s: refused); try again when it can, or set the annotation tributary.dev/cluster"
+        "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in c0, which cannot be \
+         queried (for 12 s: refused); try again when it can be queried, or set the annotation tributary.dev/cluster"
     );
     let two = unknown(&clusters[..2]).message;
-    let end = "may be in c0, c1, which cannot be asked (c0 for 12 s: refused, c1 for 12 s: refused); try again when \
-               they can, or set the annotation tributary.dev/cluster";
+    let end = "may be in c0, c1, which cannot be queried (c0 for 12 s: refused, c1 for 12 s: refused); try again when \
+               they can be queried, or set the annotation tributary.dev/cluster";
     assert!(two.ends_with(end), "{two}");
     let clusters = clusters[..2].to_vec();
     let hidden = {
@@ -250,9 +254,9 @@ fn refusal_names_a_helm_release_as_helm_does() {
     assert_eq!((hidden.code, &hidden.reason), (403, &StatusReason::Forbidden));
     assert_eq!(
         hidden.message,
-        "kubectl --context <name> …, or set the annotation tributary.dev/cluster: pods \"p\" belongs to a Helm release \
-         (the release \"r\" of namespace \"default\"), and no cluster lets you list its records, so that only a default \
-         says where it is: c0, c1"
+        "kubectl --context <name> …, or set the annotation tributary.dev/cluster: pods \"p\" belongs to a Helm \
+         release (the release \"r\" of namespace \"default\"), and you may not list the records of the release in any \
+         cluster, so the cluster of the release is unknown: c0, c1"
     );
     let several = status(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters });
     assert_eq!((several.code, &several.reason), (409, &StatusReason::BadRequest));
@@ -299,10 +303,11 @@ fn refusal_names_the_clusters_that_have_a_missing_namespace() {
     assert_eq!(
         there.message,
         "kubectl --context c1 …: namespaces \"n\" not found in c0, which was chosen because the annotation \
-         tributary.dev/cluster names it; it is in c1, c2"
+         tributary.dev/cluster names this cluster; the namespace is in c1, c2"
     );
     let nowhere = "namespaces \"n\" not found in c0, which was chosen because --create-in, or placement of a \
-                   ResourceRegistry, names it; no other cluster that serves pods is known to have it";
+                   ResourceRegistry, names this cluster; no other cluster that serves pods is known to have the \
+                   namespace";
     let told = missing("n", Ground::Placement, &[]).message;
     assert_eq!(told, format!("kubectl --context c0 create namespace n: {nowhere}"));
     // An invalid name of a namespace appears in no command.
@@ -317,9 +322,9 @@ fn refusal_of_a_new_object_explains_how_to_name_a_cluster() {
     let ways = "; or set the annotation tributary.dev/cluster, or use the path /clusters/<name>, or set a default: \
                 --create-in, or placement of a ResourceRegistry";
     for (name, count, expected) in [
-        ("p", 2, "kubectl --context c0 … (or c1): nothing says in which cluster to create pods \"p\""),
-        ("", 1, "kubectl --context c0 …: nothing says in which cluster to create pods"),
-        ("", 0, "kubectl --context <name> …: nothing says in which cluster to create pods"),
+        ("p", 2, "kubectl --context c0 … (or c1): no rule selects the cluster in which to create pods \"p\""),
+        ("", 1, "kubectl --context c0 …: no rule selects the cluster in which to create pods"),
+        ("", 0, "kubectl --context <name> …: no rule selects the cluster in which to create pods"),
     ] {
         let told = not_named(name, &names()[..count]);
         assert_eq!((told.code, told.message), (400, format!("{expected}{ways}")));
@@ -377,7 +382,7 @@ fn refusal_of_another_clusters_object_names_the_right_context() {
     let read = status(VersionRefusal::OfOtherCluster { cluster: cluster() });
     assert_eq!(
         (read.code, &*read.message),
-        (410, "list /clusters/c0 again: the resourceVersion says nothing of cluster c0")
+        (410, "list /clusters/c0 again: the resourceVersion has no component of cluster c0")
     );
 }
 

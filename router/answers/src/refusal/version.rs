@@ -113,15 +113,15 @@ impl VersionRefusal {
         match self {
             Self::Invalid { text, error } => Status::invalid_resource_version(text, &error.to_string()),
             Self::ForeignToList(error) => {
-                Status::expired(format!("the resourceVersion cannot be honoured here: {error}"))
+                Status::expired(format!("the resourceVersion cannot be used for this list: {error}"))
             }
             Self::ForeignToWatch(error) => {
-                Status::expired(format!("the resourceVersion cannot be resumed here: {error}"))
+                Status::expired(format!("a watch cannot resume from the resourceVersion: {error}"))
             }
             Self::OfOtherCluster { cluster } => Status::expired(format!(
-                "list /clusters/{cluster} again: the resourceVersion says nothing of cluster {cluster}"
+                "list /clusters/{cluster} again: the resourceVersion has no component of cluster {cluster}"
             )),
-            Self::AnotherScope => Status::expired("what you may list has changed since: list again"),
+            Self::AnotherScope => Status::expired("your rights have changed since the resourceVersion: list again"),
             Self::TooOld(too_old) => Status::expired(too_old.to_string()),
             Self::NotAfterItem { cluster, cause } => not_after_item(cluster, cause),
             Self::ItemNotReached(refusal) => Status::expired(refusal.to_string()),
@@ -130,17 +130,18 @@ impl VersionRefusal {
             Self::ExpiredToken { fresh } => Status::continue_expired(fresh.clone()),
             Self::NoSnapshot(error) => no_snapshot(error),
             Self::NotReached { cluster, version, current, within } => {
-                let cause = format!("it did not reach that version within {} s", within.as_secs());
+                let cause = format!("the cluster did not reach this version within {} s", within.as_secs());
                 not_reached(cluster, *version, *current, &cause)
             }
             Self::ObjectWentBack { cluster, version, latest } => {
-                not_reached(cluster, *version, (*latest).into(), "its revisions went back")
+                not_reached(cluster, *version, (*latest).into(), "the resourceVersions of the cluster went back")
             }
             Self::CollectionWentBack { cluster, version, latest } => Status::expired(format!(
-                "cluster {cluster}: too large resource version: {version}, current: {latest}; its revisions went back"
+                "cluster {cluster}: too large resource version: {version}, current: {latest}; the resourceVersions of \
+                 the cluster went back"
             )),
             Self::ClusterNotServing { cluster, resource } => {
-                names_cluster(cluster, &format!("does not serve {resource} here"))
+                names_cluster(cluster, &format!("does not serve {resource} in the merged view"))
             }
             Self::ClusterForbids { cluster, resource } => {
                 names_cluster(cluster, &format!("forbids reading {resource}"))
@@ -151,7 +152,9 @@ impl VersionRefusal {
 }
 
 fn not_after_item(cluster: &ClusterName, cause: &str) -> Status {
-    Status::expired(format!("the resourceVersion of one object, of cluster {cluster}, cannot be resumed: {cause}"))
+    Status::expired(format!(
+        "a watch cannot resume from the resourceVersion of one object, of cluster {cluster}: {cause}"
+    ))
 }
 
 fn no_snapshot(error: &SnapshotError) -> Status {
@@ -172,5 +175,5 @@ fn names_cluster(cluster: &ClusterName, cause: &str) -> Status {
 }
 
 fn not_confirmed(resource: &GroupVersionResource, reasons: &str) -> Status {
-    Status::timeout(&format!("{resource} of these clusters could not be confirmed to be the newest: {reasons}"), 1)
+    Status::timeout(&format!("{resource} of these clusters could not be confirmed to be current: {reasons}"), 1)
 }

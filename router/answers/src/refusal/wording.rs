@@ -49,7 +49,7 @@ pub const ONE_CLUSTER: &str = "kubectl --context <name>, or the path /clusters/<
 
 /// Returns the hint at a label selector that excludes a cluster.
 pub(super) fn leaves_out(cluster: &str) -> String {
-    format!("a label selector leaves clusters out: {CLUSTER_LABEL}!={cluster}")
+    format!("this label selector omits a cluster: {CLUSTER_LABEL}!={cluster}")
 }
 
 /// Joins items like `a, b and 3 more`.

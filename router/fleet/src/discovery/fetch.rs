@@ -44,7 +44,8 @@ pub(crate) enum FetchError {
     },
     /// The member's port expects TLS, but its URL begins with `http://`.
     #[error(
-        "its port speaks TLS, write https:// in its URL: discovery of {path} was answered with 400 Bad Request: {said}"
+        "the port of the cluster uses TLS, write https:// in its URL: discovery of {path} was answered with 400 Bad \
+         Request: {said}"
     )]
     PlainHttp {
         /// Path of the discovery request.
@@ -100,17 +101,19 @@ impl MemberDocuments {
                 path = root.path(),
                 count,
                 first_error,
-                "some API groups of the cluster have no readable name; discovery leaves them out"
+                "some API groups of the cluster have no readable name; discovery omits them"
             );
         }
         let (document, left_out) = limit_document(document, root);
         for (version, why) in document.undescribed() {
             if let Undescribed::Unreadable(error) = why {
-                tracing::warn!(path = root.path(), %version, error, "the member's description of a version cannot be read");
+                tracing::warn!(path = root.path(), %version, error,
+                    "the cluster's discovery of an API version cannot be read");
             }
         }
         if let Some(left_out) = left_out {
-            tracing::warn!(path = root.path(), %left_out, "the member serves more than is taken of one; it is left out");
+            tracing::warn!(path = root.path(), %left_out,
+                "the discovery of the cluster exceeds the limits; the rest is omitted");
         }
         let document = Arc::new(document);
         let mut by_digest = self.by_digest.lock();
@@ -226,7 +229,7 @@ mod tests {
             let error = refusal_error("/api", StatusCode::from_u16(code).unwrap(), said).to_string();
             let (begin, rest) = error.split_at(error.find("answered").unwrap());
             assert!(begin.ends_with("discovery of /api was "), "{error}");
-            assert_eq!(begin.starts_with("its port speaks TLS, write https://"), body == https, "{error}");
+            assert_eq!(begin.starts_with("the port of the cluster uses TLS, write https://"), body == https, "{error}");
             assert!(rest.starts_with(expected) && !rest.contains('\u{1b}'), "{rest}");
             assert_eq!(rest.len() > expected.len(), expected.ends_with(' '), "{rest}");
         }

@@ -294,7 +294,7 @@ impl ServedResource {
         (!others.is_empty()).then(|| {
             let (resource, kind) = (&self.resource, self.description.nature());
             format!(
-                "{resource}: {} as {kind}, {}; the latter's objects are left out of the merged view",
+                "{resource}: {} as {kind}, {}; the merged view omits the objects of the latter",
                 clusters.join(", "),
                 others.join(", ")
             )
@@ -450,8 +450,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                "a: it serves them as Gadget (cluster-scoped)",
-                "d: it serves them in v1beta1 only",
+                "a: the cluster serves the resource as Gadget (cluster-scoped)",
+                "d: the cluster serves the resource only in v1beta1",
                 "e: the server behind its x.io/v1 does not answer"
             ]
         );

@@ -31,13 +31,13 @@ impl NotMergedReason {
     /// Returns the reason as a text for `Warning` headers.
     pub fn reason(&self, resource: &GroupVersionResource) -> String {
         match self {
-            Self::Clashes(kind) => format!("it serves them as {kind}"),
-            Self::InVersions(versions) => format!("it serves them in {} only", versions.join(", ")),
+            Self::Clashes(kind) => format!("the cluster serves the resource as {kind}"),
+            Self::InVersions(versions) => format!("the cluster serves the resource only in {}", versions.join(", ")),
             Self::Undescribed(Undescribed::Stale) => {
                 format!("the server behind its {} does not answer", resource.group_version())
             }
             Self::Undescribed(Undescribed::Unreadable(error)) => {
-                format!("its discovery of {} cannot be read: {error}", resource.group_version())
+                format!("the discovery of {} cannot be read: {error}", resource.group_version())
             }
         }
     }

@@ -47,7 +47,7 @@ pub(super) fn read(text: &[u8]) -> Result<(GroupList, Option<NamelessGroups>), s
     let bounded = |error| Error::custom(excerpt(&error));
     let List { kind, items } = serde_json::from_slice(text).map_err(bounded)?;
     if kind != KIND {
-        return Err(bounded(Error::custom(format_args!("its kind is {kind:?}"))));
+        return Err(bounded(Error::custom(format_args!("the kind is {kind:?}"))));
     }
     let (mut groups, mut nameless) = (Vec::new(), None::<NamelessGroups>);
     for item in items.into_iter().take(ITEMS_MAX) {

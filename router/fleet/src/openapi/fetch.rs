@@ -33,9 +33,9 @@ pub(super) enum OpenApiFetchError {
     Send(#[source] body::BoxError),
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
-    #[error("it answered {0}")]
+    #[error("the cluster answered {0}")]
     Status(StatusCode),
-    #[error("its answer cannot be read: {0}")]
+    #[error("the answer cannot be read: {0}")]
     Text(String),
 }
 
@@ -136,7 +136,7 @@ fn unpack_up_to(packed: &[u8], bytes_max: usize) -> Result<Bytes, OpenApiFetchEr
     let read = GzDecoder::new(packed).take(limit).read_to_end(&mut unpacked);
     read.map_err(|error| OpenApiFetchError::Text(error.to_string()))?;
     if unpacked.len() > bytes_max {
-        return Err(OpenApiFetchError::Text(format!("it is larger than {bytes_max} bytes")));
+        return Err(OpenApiFetchError::Text(format!("the document is larger than {bytes_max} bytes")));
     }
     Ok(unpacked.into())
 }

@@ -311,7 +311,8 @@ impl Documents {
     fn log_left_out(&self, cluster: &Cluster, path: &str, cause: &str) {
         let key = (cluster.name().clone(), path.to_owned());
         if self.unreadable.lock().insert(key, cause.to_owned()).is_none_or(|said| said != cause) {
-            tracing::warn!(cluster = %cluster.name(), path, cause, "the cluster's OpenAPI document cannot be read and is left out");
+            tracing::warn!(cluster = %cluster.name(), path, cause,
+                "the cluster's OpenAPI document cannot be read and is omitted");
         }
     }
 
@@ -465,6 +466,7 @@ impl OpenApiMember {
     }
 
     fn left_out(&self, cause: &str) {
-        tracing::debug!(cluster = %self.cluster.name(), cause, "the cluster does not give its OpenAPI documents; what is kept of them stands in");
+        tracing::debug!(cluster = %self.cluster.name(), cause,
+            "the cluster does not return its OpenAPI documents; the last known documents are used");
     }
 }

@@ -426,7 +426,7 @@ impl Cluster {
         }
         let problem = || self.problem.lock().as_ref().map(|problem| problem.text.clone());
         let changed = || {
-            let changed = "its CustomResourceDefinitions or APIServices have changed since";
+            let changed = "the CustomResourceDefinitions or APIServices of the cluster have changed since";
             self.kind_changes.concern(resource).then(|| changed.to_owned())
         };
         let cause = self.out_of_reach().map(|failure| failure.cause).or_else(problem).or_else(changed)?;
@@ -487,8 +487,9 @@ impl Cluster {
     pub fn identity_problem(&self) -> Option<String> {
         let (other, uid) = (self.suspected_duplicate()?, self.uid()?);
         Some(format!(
-            "cluster {other} and this one say that they are the same (kube-system uid {uid}), and no address or certificate \
-             proves it, so both are shown; leave one out if they are, else one of them says what is not so"
+            "cluster {other} and this cluster have the same kube-system uid ({uid}), and no address or certificate \
+             proves that they are the same cluster, so both are shown; remove one of them if they are the same, \
+             otherwise one reports a false uid"
         ))
     }
 
@@ -524,7 +525,7 @@ impl Cluster {
     pub fn problem(&self) -> Option<String> {
         let duplicate = || {
             self.duplicate().map(|duplicate| {
-                format!("it is the same cluster as {duplicate}, under a second name (the same kube-system uid)")
+                format!("the cluster is the same as {duplicate}, under a second name (the same kube-system uid)")
             })
         };
         self.problem.lock().as_ref().map(|problem| problem.text.clone()).or_else(duplicate)
@@ -552,7 +553,8 @@ impl Cluster {
         let mut said = self.went_back.lock();
         if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
             *said = Some(Instant::now());
-            tracing::warn!(cluster = %self.name(), "the cluster's revisions went back, as after a restore; clients list again");
+            tracing::warn!(cluster = %self.name(),
+                "the resourceVersions of the cluster went back, as after a restore; clients list again");
         }
     }
 
@@ -579,7 +581,8 @@ impl Cluster {
             let remedy = format!("to allow it, change the profile: {}", missing_permission.remedy(self.name()));
             tracing::info!(cluster = %self.name(), said, remedy, "the cluster refuses a request because the profile of Tributary's account lacks the right");
         } else {
-            let remedy = "let our account impersonate users: tributary join CONTEXT, or as docs/shared-mode.md shows";
+            let remedy = "allow Tributary's account to impersonate users: tributary join CONTEXT, or see \
+                          docs/shared-mode.md";
             tracing::error!(cluster = %self.name(), said, remedy, "the cluster does not allow Tributary's account to impersonate users");
         }
     }
@@ -742,7 +745,7 @@ impl Cluster {
             }
             let (identity, version) = tokio::join!(identity(transport.clone()), server_version(transport));
             if self.is_succeeded(&identity) {
-                let text = "another cluster answers in its place (the kube-system uid is another)".to_owned();
+                let text = "a different cluster answers at the address (the kube-system uid differs)".to_owned();
                 return Err(ClusterProblem::new(ClusterCondition::Troubled, text));
             }
             if version.is_some() && identity != ClusterIdentity::Unknown {
@@ -838,7 +841,7 @@ async fn fetch_all(
         return Ok(fetched);
     }
     if !is_ready(transport.clone()).await {
-        let text = "it is not ready, and does not serve everything that it served before".to_owned();
+        let text = "the cluster is not ready, and its discovery lacks resources that it served before".to_owned();
         return Err(ClusterProblem::new(ClusterCondition::Troubled, text));
     }
     fetch(transport, None, true, documents).await.map_err(failed)

@@ -41,7 +41,7 @@ impl Cluster {
             return Some((condition_of(*failure_class), failure(reason.to_string(), age)));
         }
         if client.is_drained() {
-            let (cluster, cause) = (self.name().clone(), "all of its endpoints are drained".to_owned());
+            let (cluster, cause) = (self.name().clone(), "all endpoints of the cluster are drained".to_owned());
             return Some((ClusterCondition::Troubled, ClusterFailure { cluster, cause, age: None }));
         }
         if let Some(problem) = problem() {
@@ -49,10 +49,10 @@ impl Cluster {
             return Some((condition, problem));
         }
         if let Some(since) = known.unready_since {
-            let cause = "its /readyz says that it is not ready".to_owned();
+            let cause = "/readyz reports that it is not ready".to_owned();
             return Some((ClusterCondition::Troubled, failure(cause, since.elapsed())));
         }
-        let cause = "it has not said yet which resources it serves";
+        let cause = "the first discovery of the cluster has not finished yet";
         self.discovery().is_none().then(|| (ClusterCondition::Pending, failure(cause.to_owned(), self.age())))
     }
 
@@ -92,7 +92,7 @@ impl Cluster {
     pub fn failure(&self) -> ClusterFailure {
         self.cause().map_or_else(
             || {
-                let cause = "it has not said what it has of this".to_owned();
+                let cause = "the cluster did not answer".to_owned();
                 ClusterFailure { cluster: self.name().clone(), cause, age: None }
             },
             |(_, failure)| failure,

@@ -269,7 +269,9 @@ impl Fleet {
         let is_awaited =
             |cluster: &Arc<Cluster>| awaited.get(cluster.name()).is_some_and(|own| Arc::ptr_eq(own, cluster));
         for candidate in started.iter().filter(|cluster| is_awaited(cluster)) {
-            tracing::info!(cluster = %candidate.name(), "the cluster has another address, and is asked for its uid; the earlier configuration stays in use for up to 15 s");
+            tracing::info!(cluster = %candidate.name(),
+                "the address of the cluster has changed, and its uid is checked; the earlier configuration stays in \
+                 use for up to 15 s");
             let (fleet, candidate) = (Arc::clone(self), Arc::clone(candidate));
             self.runtime.spawn(async move { fleet.settle(candidate).await });
         }
@@ -375,7 +377,9 @@ impl Fleet {
     }
 
     fn replacing(&self, cluster: &Cluster) -> Arc<Cluster> {
-        tracing::warn!(cluster = %cluster.name(), "the name means another cluster by now (its kube-system uid is another, or is not known to be the same); what is known of the earlier cluster is forgotten, and what is open to it ends");
+        tracing::warn!(cluster = %cluster.name(),
+            "the name now belongs to a different cluster (its kube-system uid differs, or is unknown); all data of \
+             the earlier cluster is dropped, and its connections are closed");
         let incarnation = cluster.incarnation().successor();
         if let Some(Successor::Uid(uid)) = cluster.setup.client.as_ref().ok().and_then(ClusterClient::successor) {
             incarnation.set_uid(&uid);

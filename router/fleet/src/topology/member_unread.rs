@@ -16,7 +16,7 @@ pub struct MemberUnreadBytes(Arc<FairSemaphore>);
 impl MemberUnreadBytes {
     /// Creates a limit in bytes.
     pub fn new(max: usize, metrics: ShareMetrics) -> Self {
-        let what = "bytes that clusters' answers may leave unread (--max-member-unread-bytes)";
+        let what = "unread bytes of long-running answers from clusters (--max-member-unread-bytes)";
         Self(FairSemaphore::with_piece_size(what, max, ANSWER_WINDOW, metrics))
     }
 

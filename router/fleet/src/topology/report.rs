@@ -60,9 +60,9 @@ fn endpoint(status: EndpointStatus, cluster: &ClusterName) -> EndpointReport {
         is_reachable: !matches!(status.reachability.state, ReachabilityState::Unreachable { .. }),
         is_ready: status.is_ready,
         problem: status.left_out.as_ref().map(|left_out| match left_out.reason {
-            LeftOutReason::Probe => "its /readyz says that it is not ready".to_owned(),
+            LeftOutReason::Probe => "/readyz reports that it is not ready".to_owned(),
             LeftOutReason::Outlier => {
-                format!("it does not answer questions of our own as it should: {}", left_out.cause)
+                format!("the endpoint answers Tributary's own requests with errors: {}", left_out.cause)
             }
             _ => cause_alone(&left_out.cause, cluster),
         }),

@@ -49,10 +49,13 @@ const OVERDUE: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoWritePermit {
     /// Too many requests wait.
-    #[error("{WAITING_MAX} lists are waiting for their turn already")]
+    #[error("{WAITING_MAX} lists wait to be written already; try again")]
     QueueFull,
     /// The wait exceeded the time limit.
-    #[error("the list had no turn within {} s, because of the lists that others asked for", WAITS_MAX.as_secs())]
+    #[error(
+        "the list was not written within {} s, because lists of other requests are written first; try again",
+        WAITS_MAX.as_secs()
+    )]
     TimedOut,
 }
 

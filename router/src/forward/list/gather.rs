@@ -257,7 +257,7 @@ impl GatheredPage {
                 })
                 .into());
             }
-            let reason = format!("it {}", impersonation_forbidden.reason());
+            let reason = format!("the cluster {}", impersonation_forbidden.reason());
             self.cache_states.push((cluster.name().clone(), CacheState::LeftOut { reason }));
             self.refusals.push(refusal);
         } else if is_served {

@@ -223,7 +223,7 @@ impl MemberList {
     async fn read(&mut self) -> Result<(), Refusal> {
         let Some((parser, body)) = &mut self.rest else { return Ok(()) };
         let broken = |cluster: &Cluster, error: &dyn std::fmt::Display| {
-            MemberRefusal::unavailable(cluster.name(), format_args!("its list cannot be read: {error}"))
+            MemberRefusal::unavailable(cluster.name(), format_args!("the list cannot be read: {error}"))
         };
         let Some(frame) = body.frame().await else {
             let Some((parser, _)) = self.rest.take() else { return Ok(()) };
@@ -268,7 +268,7 @@ impl Texts {
 }
 
 fn late(cluster: &Cluster, within: Duration) -> Refusal {
-    let cause = format_args!("it did not give its list within {} s", within.as_secs());
+    let cause = format_args!("the cluster did not return the list within {} s", within.as_secs());
     MemberRefusal::unavailable(cluster.name(), cause).into()
 }
 

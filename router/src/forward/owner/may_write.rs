@@ -72,18 +72,20 @@ enum Doubt {
 /// Reads the reply to a review. `None` if the cluster forbids the write, too.
 fn doubt(reply: Reply, verb: Verb) -> Option<Doubt> {
     let told = |cause| Some(Doubt::Told(cause));
-    let unknown = |why: &str| told(format!("it forbids to get it, and does not say whether you may {verb} it: {why}"));
+    let unknown = |why: &str| {
+        told(format!("the cluster forbids you to get the object, and it is unknown whether you may {verb} it: {why}"))
+    };
     match reply {
         Reply::Answer(code, text, _) if code.is_success() => {
             let review: Value = serde_json::from_slice(&text).unwrap_or_default();
             match review["status"]["allowed"].as_bool() {
                 Some(false) => None,
-                Some(true) => told(format!("it forbids to get it, and allows to {verb} it")),
-                None => unknown("its answer is no SelfSubjectAccessReview"),
+                Some(true) => told(format!("the cluster forbids you to get the object, but allows you to {verb} it")),
+                None => unknown("the answer is not a SelfSubjectAccessReview"),
             }
         }
-        Reply::Answer(code, ..) => unknown(&format!("it answered {code}")),
-        Reply::Forbidden(_) => unknown("it forbids to ask for that"),
+        Reply::Answer(code, ..) => unknown(&format!("the cluster answered {code}")),
+        Reply::Forbidden(_) => unknown("the cluster forbids the access review"),
         Reply::NotSent(why) => Some(Doubt::NotSent(why)),
         Reply::Unanswered(cause) => unknown(&cause),
     }
@@ -103,10 +105,10 @@ mod tests {
         for (code, text, expected) in [
             (201, r#"{"status": {"allowed": false, "denied": true}}"#, None),
             (201, r#"{"status": {"allowed": false}}"#, None),
-            (200, r#"{"status": {"allowed": true}}"#, Some("allows to patch it")),
-            (201, r#"{"status": {"allowed": "no"}}"#, Some("no SelfSubjectAccessReview")),
-            (201, r#"{"status": {}}"#, Some("no SelfSubjectAccessReview")),
-            (201, "", Some("no SelfSubjectAccessReview")),
+            (200, r#"{"status": {"allowed": true}}"#, Some("allows you to patch it")),
+            (201, r#"{"status": {"allowed": "no"}}"#, Some("not a SelfSubjectAccessReview")),
+            (201, r#"{"status": {}}"#, Some("not a SelfSubjectAccessReview")),
+            (201, "", Some("not a SelfSubjectAccessReview")),
             (500, r#"{"status": {"allowed": false}}"#, Some("answered 500")),
             (404, "", Some("answered 404")),
         ] {
@@ -121,6 +123,6 @@ mod tests {
         }
         let forbidden = Reply::Forbidden(Refusal::from_member_answer(StatusCode::FORBIDDEN, b"no"));
         let said = doubt(forbidden, Verb::Patch);
-        assert!(matches!(said, Some(Doubt::Told(said)) if said.contains("forbids to ask")));
+        assert!(matches!(said, Some(Doubt::Told(said)) if said.contains("forbids the access review")));
     }
 }

@@ -104,13 +104,13 @@ async fn collect_answers(clusters: Vec<Arc<Cluster>>, lookup: LookupRequest) -> 
             Reply::Answer(StatusCode::OK, text, reservation) => match ObjectDecoder::for_forwarding().decode(&text) {
                 Ok(object) => answers.add_object(cluster, Some(Arc::new(object)), reservation),
                 Err(ObjectDecodeError::Missing(_)) => answers.add_object(cluster, None, reservation),
-                Err(error) => answers.add_unknown(&cluster, format!("its answer cannot be read: {error}")),
+                Err(error) => answers.add_unknown(&cluster, format!("the answer cannot be read: {error}")),
             },
             Reply::Forbidden(refusal) => {
                 answers.forbidden.push(cluster.name().clone());
                 answers.denied = Some(refusal);
             }
-            Reply::Answer(code, ..) => answers.add_unknown(&cluster, format!("it answered {code}")),
+            Reply::Answer(code, ..) => answers.add_unknown(&cluster, format!("the cluster answered {code}")),
             Reply::Unanswered(cause) => answers.add_unknown(&cluster, cause),
             Reply::NotSent(why) => answers.add_not_sent(&cluster, why),
         }

@@ -61,7 +61,7 @@ fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) ->
         return None;
     }
     let text = format!(
-        "some clusters are not told {}; kubectl --context NAME auth whoami says what one is told",
+        "some clusters do not receive {}; kubectl --context NAME auth whoami shows what a cluster receives",
         parts.join(", ")
     );
     tributary_answers::warnings::warning_header(&text)

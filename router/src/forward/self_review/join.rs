@@ -20,7 +20,7 @@ pub(super) enum Joining {
 }
 
 /// Text about clusters with unknown rights, without their names, which no client may see.
-const UNKNOWN: &str = "what you may do in some clusters is not known";
+const UNKNOWN: &str = "your rights in some clusters are not known";
 
 /// A cluster, and its answer or refusal.
 pub(super) type ReviewResult = (ClusterName, Result<Value, Refusal>);
@@ -61,7 +61,7 @@ pub(super) fn joined(
         _ => (join_decisions(answers, joining), !is_decided),
     };
     if is_evaluated && !unknown.is_empty() {
-        review["status"]["evaluationError"] = json!(format!("clusters that cannot be asked: {}", unknown.join("; ")));
+        review["status"]["evaluationError"] = json!(format!("clusters that cannot be queried: {}", unknown.join("; ")));
         if review["status"].get("incomplete").is_some() {
             review["status"]["incomplete"] = json!(true);
         }

@@ -67,8 +67,8 @@ fn says_its_rights(
 ) -> Result<(), VersionRefusal> {
     match wanted {
         ReadVersion::Item(cluster, _) if request.caller.rights().is_some() && !options.sends_initial_events() => {
-            let cause = "it does not say under which rights it was handed out, so a watch can resume only from the version \
-                         of a list or bookmark";
+            let cause = "the version does not contain the rights of its reader, so a watch can resume only from the \
+                         version of a list or bookmark";
             Err(VersionRefusal::NotAfterItem { cluster: cluster.clone(), cause })
         }
         _ => Ok(()),
@@ -142,12 +142,12 @@ impl WatchFrom {
             ReadVersion::Item(cluster, version) => {
                 let namespace = filter.scope().namespace;
                 if namespace.is_some_and(|namespace| view.is_sent_elsewhere(namespace, &cluster, version)) {
-                    let cause = "another view of the namespace may have told its event";
+                    let cause = "a different cache of the namespace may have sent the event of the version";
                     return Err(VersionRefusal::NotAfterItem { cluster, cause }.into());
                 }
                 if !router.is_alone() {
-                    let cause = "several processes serve this endpoint, so a watch can resume only from the \
-                                 version of a list or bookmark";
+                    let cause = "several replicas serve the clients, so a watch can resume only from the version of a \
+                                 list or bookmark";
                     return Err(VersionRefusal::NotAfterItem { cluster, cause }.into());
                 }
                 Self::Item(cluster, version)
@@ -168,7 +168,7 @@ impl WatchFrom {
             // So the log must still have the event, and this process must have sent the event.
             Self::Item(cluster, version) => {
                 let watcher = Watcher::after_event(log, view.handed_out.private_before(), &cluster, version, filter);
-                let cause = "its event is no longer remembered here, or is not the only one with that version";
+                let cause = "the event of the version is forgotten, or several events have the version";
                 Ok(watcher.ok_or(VersionRefusal::NotAfterItem { cluster, cause })?)
             }
         }

@@ -482,7 +482,10 @@ async fn impersonation_revoked_during_an_outage_is_refused_afterwards() {
     let answer = as_root(&ann, "DELETE", &object).await;
     assert_eq!(answer.headers.get("retry-after"), None);
     let told = answer.refused(503);
-    assert!(told.contains("cannot be asked now: a (") && told.ends_with("act as another user; try again"), "{told}");
+    assert!(
+        told.contains("cannot be queried now: a (") && told.ends_with("may still impersonate the user; try again"),
+        "{told}"
+    );
     // When the member becomes reachable, the router cannot yet read its roles and bindings.
     a.delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-is-root").unwrap();
     rbac.learn(a);

@@ -89,8 +89,8 @@ async fn access_review_names_an_unreachable_cluster_without_waiting() {
         let answer = allowing.write("POST", &path, review).await;
         let status = &answer.ok()["status"];
         let error = status["evaluationError"].as_str().unwrap_or_default();
-        assert!(error.starts_with("clusters that cannot be asked: b ("), "{status}");
-        assert!(answer.warnings()[0].contains("without cluster b"), "{:?}", answer.warnings());
+        assert!(error.starts_with("clusters that cannot be queried: b ("), "{status}");
+        assert!(answer.warnings()[0].contains("omits cluster b"), "{:?}", answer.warnings());
         match *resource {
             "selfsubjectaccessreviews" => assert_eq!(status["allowed"], json!(true)),
             _ => assert_eq!(status["incomplete"], json!(true)),

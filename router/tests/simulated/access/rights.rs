@@ -260,7 +260,7 @@ async fn personal_mode_does_not_read_roles() {
 }
 
 const ALL: &str = "/api/v1/configmaps";
-const LIMITED: &str = "299 - \"limited to what you may list\"";
+const LIMITED: &str = "299 - \"the list has only the objects that you may list\"";
 
 #[tokio::test]
 async fn list_shows_and_names_only_permitted_objects() {
@@ -389,15 +389,18 @@ async fn warning_about_unknown_rights_does_not_name_the_member() {
     let (ann, root, bob) = (fixture.user("ann", &[]), fixture.user("root", &[]), fixture.user("bob", &[]));
     let answer = root.get(ALL).await;
     assert_eq!(items(&answer.ok()).len(), 8, "c is left out: {:?}", answer.warnings());
-    assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
+    assert_eq!(
+        answer.warnings(),
+        ["299 - \"your rights in some clusters are not known, and the objects of these clusters are missing\""]
+    );
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
     let of_bob = bob.get(ALL).await;
     assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings()), (0, answer.warnings()), "he may list all of c, perhaps");
     let message = root.get("/api/v1/namespaces/shop/configmaps/one-c").await.refused(503);
-    assert_eq!(message, "configmaps \"one-c\": what you may read in some clusters is not known yet");
+    assert_eq!(message, "configmaps \"one-c\": your rights in some clusters are not known yet");
     fixture.router.set_policies(Policies::default());
     let message = root.get(ALL).await.refused(429);
-    assert_eq!(message, "configmaps: what you may read in some clusters is not known yet");
+    assert_eq!(message, "configmaps: your rights in some clusters are not known yet");
     refuse_rbac(c, false);
     pass(Duration::from_secs(60)).await;
     listed(&fixture, "c", "root", "all").await;
@@ -421,7 +424,10 @@ async fn member_with_live_authorization_is_served_only_at_its_own_path() {
     assert_eq!(conditions(&fixture).await[2], Some(RightsCondition::Live));
     let answer = root.get(ALL).await;
     assert_eq!(items(&answer.ok()).len(), 8, "c is left out: {:?}", answer.warnings());
-    assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
+    assert_eq!(
+        answer.warnings(),
+        ["299 - \"your rights in some clusters are not known, and the objects of these clusters are missing\""]
+    );
     assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
     assert_eq!(watch.soon().await["type"], "ERROR", "what was shown of it is not followed any more");
     // The member itself authorizes requests to its own path.
@@ -467,7 +473,7 @@ async fn secrets_are_cached_only_if_a_registry_names_them() {
         assert_eq!(items(&root.get(SECRETS).await.ok()).len(), 1, "the member is asked");
         root.get(&format!("{SECRETS}/key")).await.ok();
         let message = root.get(&format!("{SECRETS}?watch=1")).await.refused(405);
-        assert!(message.contains("add it to --resources or to a ResourceRegistry"), "{message}");
+        assert!(message.contains("add the resource to --resources or to a ResourceRegistry"), "{message}");
         assert_eq!(member.control().requests_of(RequestKind::Watch, "secrets"), 0, "nothing of them is held");
     }
     root.watch("/api/v1/namespaces/shop/configmaps?watch=1").await.nothing().await;

@@ -78,7 +78,9 @@ async fn list_omits_a_cluster_that_forbids_the_list_to_tributarys_account() {
     let answer = fixture.user("ann", &[]).get(SECRETS).await;
     assert_eq!(items(&answer.ok()), ["a/s"]);
     let [warning] = &answer.warnings()[..] else { panic!("{:?}", answer.warnings()) };
-    for part in ["cluster b: secrets are missing: it does not let this endpoint list secrets", "--name b --profile"] {
+    for part in
+        ["cluster b: secrets are missing: the cluster does not allow Tributary to list secrets", "--name b --profile"]
+    {
         assert!(warning.contains(part), "{part}: {warning}");
     }
 }
@@ -91,7 +93,7 @@ async fn partial_deny_refuses_a_list_beyond_tributarys_account_profile() {
     // With Retry-After, clients would repeat the request in vain.
     assert!(!answer.headers.contains_key("retry-after"), "{:?}", answer.headers);
     let message = answer.refused(503);
-    assert!(message.starts_with("cluster \"b\" does not let this endpoint list secrets in your name"), "{message}");
+    assert!(message.starts_with("cluster \"b\" does not allow Tributary to list secrets for you"), "{message}");
     let others = "tributary.dev/cluster!=b";
     assert!(message.contains("--profile read-with-secrets") && message.contains(others), "{message}");
     let of_others = format!("{SECRETS}?labelSelector=tributary.dev%2Fcluster!%3Db");
@@ -114,7 +116,7 @@ async fn request_beyond_the_users_own_rights_gets_the_members_403() {
     b.apply(binding("", "ann-deletes", ("ClusterRole", "deleter"), "ann")).unwrap();
     until(async || ann.send("DELETE", &path, &[], "").await.code == 503).await;
     let message = ann.send("DELETE", &path, &[], "").await.refused(503);
-    assert!(message.contains("does not let this endpoint delete configmaps in your name"), "{message}");
+    assert!(message.contains("does not allow Tributary to delete configmaps for you"), "{message}");
     assert!(message.contains("tributary join CONTEXT --name b --profile write"), "{message}");
     listed(&fixture, "b", "ann", "shop").await;
 }
@@ -153,26 +155,29 @@ async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     until(async || root.get("/readyz?verbose").await.code == 200).await;
     let all = "/api/v1/configmaps";
-    let words = "configmaps: what you may read in some clusters is not known yet";
+    let words = "configmaps: your rights in some clusters are not known yet";
     assert_eq!(ann.get(all).await.refused(429), words);
-    let why = "b (its clusterrolebindings cannot be followed: forbidden: we may not list or watch this collection; tributary \
-               join CONTEXT";
+    let why = "b (the clusterrolebindings of the cluster cannot be watched: forbidden: Tributary's account may not \
+               list or watch this collection; tributary join CONTEXT";
     until(async || root.get(all).await.refused(429).starts_with(&format!("{words}: {why}"))).await;
     let verbose = root.get("/readyz?verbose").await;
     let text = String::from_utf8_lossy(&verbose.body);
     assert!(text.contains("[-]cluster/b/rights failed: its clusterrolebindings cannot"), "{text}");
     ann.get("/readyz?verbose").await.refused(403);
     let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
-    assert!(problem.contains("cannot be followed") && problem.contains("docs/shared-mode.md"), "{problem}");
+    assert!(problem.contains("cannot be watched") && problem.contains("docs/shared-mode.md"), "{problem}");
     // If the policy allows partial responses, a Warning tells both users that objects are missing. Only the observer's
     // Warning names the cluster.
     fixture.router.set_policies(allow());
     // The condition is true after the router has read the discovery of `b`.
     until(async || root.get(all).await.warnings().len() == 2).await;
-    let unnamed = "what you may list in some clusters is not known, and is missing";
+    let unnamed = "your rights in some clusters are not known, and the objects of these clusters are missing";
     let [of_ann, of_root] = [ann.get(all).await.warnings(), root.get(all).await.warnings()];
     assert!(of_ann.len() == 1 && of_ann[0].contains(unnamed), "{of_ann:?}");
-    assert!(of_root.len() == 2 && of_root[1].contains("cluster b: what you may list is not known: its"), "{of_root:?}");
+    assert!(
+        of_root.len() == 2 && of_root[1].contains("cluster b: your rights to list are not known: its"),
+        "{of_root:?}"
+    );
     refuse_rbac(fixture.member("b"), false);
     until(async || fixture.router.report().await.clusters[1].rights_problem.is_none()).await;
 }
@@ -188,7 +193,7 @@ async fn refusal_for_an_unknown_kind_names_clusters_only_to_observers() {
     observe(fixture.member("a"), "root");
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let path = "/apis/example.test/v1/namespaces/shop/foos/f";
-    let words = "foos.example.test \"f\": what you may read in some clusters is not known yet";
+    let words = "foos.example.test \"f\": your rights in some clusters are not known yet";
     until(async || root.get("/readyz?verbose").await.code != 403).await;
     assert_eq!(ann.get(path).await.refused(503), words);
     until(async || root.get(path).await.refused(503).starts_with(&format!("{words}: b ("))).await;
@@ -239,7 +244,8 @@ async fn unknown_rights_affect_only_requests_that_select_the_cluster() {
 /// "forbidden".
 #[tokio::test]
 async fn unknown_rights_do_not_cause_a_403() {
-    const UNKNOWN: &str = "299 - \"what you may list in some clusters is not known, and is missing\"";
+    const UNKNOWN: &str = "299 - \"your rights in some clusters are not known, and the objects of these clusters are \
+                           missing\"";
     for names in [&["b"][..], &["a", "b"]] {
         let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
         let fixture = Fixture::shared(["a", "b"], policies.clone(), SharedMode::default()).await;
@@ -306,7 +312,10 @@ async fn observer_reads_the_report_although_a_member_forbids_reviews() {
     until(async || root.get("/readyz?verbose").await.code == 200).await;
     eve.get("/readyz?verbose").await.refused(403);
     let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
-    assert!(problem.contains("it answers") && problem.contains("our account needs the verb create"), "{problem}");
+    assert!(
+        problem.contains("the cluster answers") && problem.contains("Tributary's account needs the verb create"),
+        "{problem}"
+    );
 }
 
 /// Bob administers `a` and one namespace of `b`, and may not read reports in `b`. He binds himself in his namespace to

@@ -202,15 +202,18 @@ async fn member_with_only_rbac_is_detected_and_gets_sample_reviews() {
 #[tokio::test]
 async fn member_with_a_non_rbac_authorizer_is_detected() {
     for (mode, why) in [
-        (Mode::Abac(&["bob"]), "the cluster lacks rules that its RBAC objects give"),
-        (Mode::AlwaysAllow, "the cluster lacks rules that its RBAC objects give"),
-        (Mode::AlwaysAllowBesideRbac, "the cluster has rules that its RBAC objects do not give"),
+        (Mode::Abac(&["bob"]), "the cluster's SelfSubjectRulesReview lacks rules of its RBAC objects"),
+        (Mode::AlwaysAllow, "the cluster's SelfSubjectRulesReview lacks rules of its RBAC objects"),
+        (Mode::AlwaysAllowBesideRbac, "the cluster's SelfSubjectRulesReview has rules that its RBAC objects lack"),
         (Mode::Webhook("ann", "shop"), "the cluster cannot list all rules"),
         (
             Mode::HiddenWebhook("root", ""),
-            "it does not allow what its roles and bindings do: user \"root\" get configmaps",
+            "the cluster denies a request that its roles and bindings allow: user \"root\" get configmaps",
         ),
-        (Mode::WithoutReviews, "it answers subjectaccessreviews with 403: our account needs the verb create on them"),
+        (
+            Mode::WithoutReviews,
+            "the cluster answers subjectaccessreviews with 403: Tributary's account needs the verb create on them",
+        ),
     ] {
         let (fixture, _chains) = found_out([Mode::Rbac, mode, Mode::Rbac]).await;
         assert_eq!(decided(&fixture, "b", RightsDecider::Review).await, why, "{mode:?}");
@@ -252,7 +255,7 @@ async fn webhook_authorizer_that_denies_one_of_many_users_stays_detected() {
         }
     }
     let why = decided(&fixture, "b", RightsDecider::Review).await;
-    assert!(why.contains("it does not allow what its roles and bindings do: user \"u50\""), "{why}");
+    assert!(why.contains("the cluster denies a request that its roles and bindings allow: user \"u50\""), "{why}");
     // Reviews of other users, whose results match the roles, do not end the detected state.
     for _ in 0..3 {
         pass(Duration::from_secs(61)).await;

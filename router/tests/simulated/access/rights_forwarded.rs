@@ -76,7 +76,7 @@ async fn collection_delete_without_full_rights_deletes_nothing() {
     a.apply(role("", "clearer", [&["deletecollection"], &[""], &["configmaps"], &[]])).unwrap();
     a.apply(binding("shop", "ann-clears", ("ClusterRole", "clearer"), "ann")).unwrap();
     let refused = async || ann.send("DELETE", SHOP, &[], "").await;
-    until(async || refused().await.refused(403).contains(" of b, and so nothing was done")).await;
+    until(async || refused().await.refused(403).contains(" of b, so nothing was changed")).await;
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
     let message = refused().await.refused(403);
     assert!(message.contains("cannot deletecollection resource \"configmaps\""), "{message}");
@@ -165,7 +165,7 @@ async fn bob() -> (Fixture, Client) {
 async fn create_is_refused_if_a_hidden_namespace_makes_it_ambiguous() {
     let (fixture, bob) = bob().await;
     let message = write(&bob, "POST", SHOP, &config_map_of("shop", "new")).await.refused(503);
-    assert!(message.contains("b") && message.contains("it forbids to ask for namespaces"), "{message}");
+    assert!(message.contains("b") && message.contains("the cluster forbids you to get namespaces"), "{message}");
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
     let mut named = config_map_of("shop", "new");
     named["metadata"]["annotations"] = json!({"tributary.dev/cluster": "b"});
@@ -207,7 +207,7 @@ async fn object_whose_owner_is_hidden_is_not_created_in_another_cluster() {
         object
     };
     let message = write(&bob, "POST", SHOP, &owned("b")).await.refused(503);
-    assert!(message.contains("it forbids to ask for configmaps"), "{message}");
+    assert!(message.contains("the cluster forbids you to get configmaps"), "{message}");
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
     assert_eq!(write(&bob, "POST", SHOP, &owned("a")).await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
@@ -272,5 +272,5 @@ async fn rules_review_is_incomplete_with_a_non_rbac_authorizer() {
     let status = write(&bob, "POST", RULES, &review).await.ok()["status"].clone();
     let is_told = status["resourceRules"].as_array().is_some_and(|rules| !rules.is_empty());
     assert!(is_told || status["incomplete"] == true, "{status}");
-    assert_eq!(status["evaluationError"], "what you may do in some clusters is not known");
+    assert_eq!(status["evaluationError"], "your rights in some clusters are not known");
 }

@@ -64,7 +64,7 @@ async fn list_waits_for_rights_in_a_new_cluster_under_partial_deny() {
 async fn get_from_a_silent_new_cluster_is_refused_after_waiting() {
     let fixture = joining(allow(), Control::hold_requests).await;
     let root = fixture.user("root", &[]);
-    let words = "configmaps \"one-c\": what you may read in some clusters is not known yet";
+    let words = "configmaps \"one-c\": your rights in some clusters are not known yet";
     assert_eq!(root.get(PATH).await.refused(503), words);
     let began = Instant::now();
     assert_eq!(root.get(PATH).await.refused(503), words);
@@ -89,7 +89,7 @@ async fn collection_delete_in_an_undiscovered_cluster_may_be_retried() {
     until(async || root.get("/api/v1/namespaces/shop/configmaps/one-a").await.code == 200).await;
     let of_c = "/api/v1/namespaces/shop/configmaps?labelSelector=tributary.dev%2Fcluster%3Dc";
     let message = root.send("DELETE", of_c, &[], "").await.refused(503);
-    assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: c"), "{message}");
+    assert!(message.starts_with("nothing is deleted while these clusters cannot be queried: c"), "{message}");
     // For a user without rights in the cluster, the refusal is final.
     ann.send("DELETE", of_c, &[], "").await.refused(403);
 }

@@ -275,7 +275,7 @@ async fn rights_in_a_member_that_refuses_reviews_are_unknown() {
     let ann = fixture.user("ann", &[]);
     let listed = ann.get(ALL).await;
     assert_eq!(items(&listed.ok()).len(), 4, "what is of a");
-    let missing = "what you may list in some clusters is not known, and is missing";
+    let missing = "your rights in some clusters are not known, and the objects of these clusters are missing";
     assert!(listed.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", listed.warnings());
 }
 
@@ -294,7 +294,7 @@ async fn member_with_dispatch_deny_all_gets_no_reviews() {
     // unknown.
     pass(ALLOWED_FOR + Duration::from_secs(1)).await;
     assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
-    let missing = "what you may list in some clusters is not known, and is missing";
+    let missing = "your rights in some clusters are not known, and the objects of these clusters are missing";
     let is_missing = async |client: &Client| {
         let listed = client.get(ALL).await;
         let of_b = items(&listed.ok()).iter().filter(|item| item.starts_with("b/")).count();
@@ -328,20 +328,24 @@ async fn report_names_a_member_that_forbids_the_configured_reviews() {
     }
     fixture.router.set_clusters(setups);
     let problem = async || report(&fixture, "b").await.rights_problem;
-    until(async || report(&fixture, "b").await.rights_reason.as_deref() == Some("its configuration says so")).await;
+    until(async || {
+        report(&fixture, "b").await.rights_reason.as_deref() == Some("the configuration sets authorization: Review")
+    })
+    .await;
     until(async || !chains[1].reviewed().is_empty()).await;
     until(async || problem().await.is_none()).await;
     chains[1].set(Mode::WithoutReviews);
     pass(Duration::from_secs(61)).await;
-    let expected = "it answers subjectaccessreviews with 403: our account needs the verb create on them; tributary join \
-                    CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
+    let expected = "the cluster answers subjectaccessreviews with 403: Tributary's account needs the verb create on \
+                    them; tributary join CONTEXT makes an account with this right, or grant the right \
+                    (docs/shared-mode.md)";
     until(async || problem().await.as_deref() == Some(expected)).await;
     assert_eq!(report(&fixture, "a").await.rights_problem, None);
     // The cluster allows reviews now, and the problem disappears.
     chains[1].set(Mode::Rbac);
     pass(Duration::from_secs(61)).await;
     until(async || problem().await.is_none()).await;
-    assert_eq!(decided(&fixture, "b", RightsDecider::Review).await, "its configuration says so");
+    assert_eq!(decided(&fixture, "b", RightsDecider::Review).await, "the configuration sets authorization: Review");
 }
 
 /// The router sends a review only once, for any number of waiting requests.
@@ -356,8 +360,11 @@ async fn concurrent_lists_share_one_review() {
     }
     fixture.router.set_clusters(setups);
     for name in ["a", "b", "c"] {
-        until(async || report(&fixture, name).await.rights_reason.as_deref() == Some("its configuration says so"))
-            .await;
+        until(async || {
+            report(&fixture, name).await.rights_reason.as_deref()
+                == Some("the configuration sets authorization: Review")
+        })
+        .await;
     }
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     until(async || root.get(SHOP).await.code == 200).await;
@@ -559,7 +566,7 @@ async fn forbidden_impersonation_of_many_groups_costs_one_review() {
     let (answer, asked) = be(limits::IMPERSONATED_VALUES).await;
     assert_eq!(
         (answer.refused(431), asked),
-        ("the Impersonate-* headers have 513 values: 512 are the most that may be asked for at once".to_owned(), 0)
+        ("the Impersonate-* headers have 513 values; at most 512 are allowed".to_owned(), 0)
     );
     let long = "x".repeat(limits::IMPERSONATED_BYTES);
     let headers = [("impersonate-user", "somebody"), ("impersonate-extra-x", long.as_str())];
@@ -600,7 +607,7 @@ async fn user_with_too_many_reviews_in_flight_gets_429() {
     assert!(answers.len() >= 100, "{} of 250 are refused", answers.len());
     for answer in &answers {
         let message = answer.refused(429);
-        assert!(message.starts_with("too many questions to one cluster what its users may do"), "{message}");
+        assert!(message.starts_with("too many access reviews that wait for one cluster"), "{message}");
         assert_eq!(answer.headers["retry-after"], "1");
     }
 }

@@ -24,7 +24,7 @@ async fn watch(client: &crate::harness::Client) -> Events {
 async fn expires(events: &mut Events) {
     let event = events.soon().await;
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
-    assert_eq!(event["object"]["message"], "what you may list has changed since: list again");
+    assert_eq!(event["object"]["message"], "your rights have changed since the resourceVersion: list again");
     assert_eq!(events.next().await, None);
 }
 
@@ -209,13 +209,13 @@ async fn warning_names_clusters_where_the_user_may_watch_but_not_list() {
     assert_eq!(
         bob.get(ALL).await.refused(403),
         "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" at the cluster \
-         scope: a watch of all clusters tells of what may be listed; watch one cluster (kubectl --context <name>, or the \
-         path /clusters/<name>) where you may only watch: b"
+         scope: a watch of all clusters needs the right to list; watch one cluster (kubectl --context <name>, or the \
+         path /clusters/<name>) where you may watch but not list: b"
     );
     grant(fixture.member("a"), "", "bob");
     listed(&fixture, "a", "bob", "all").await;
     let answer = bob.get(&format!("{ALL}&timeoutSeconds=1")).await;
-    let missing = "you may watch configmaps and not list them in these clusters, which are missing; watch them one by one \
+    let missing = "you may watch but not list configmaps in these clusters, which are missing; watch each cluster \
                    (kubectl --context <name>, or the path /clusters/<name>): b";
     assert_eq!(answer.code, 200);
     assert_eq!(bob.get("/clusters/b/api/v1/configmaps?watch=1&timeoutSeconds=1").await.code, 200);

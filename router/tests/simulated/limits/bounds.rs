@@ -133,7 +133,7 @@ async fn total_memory_limit_keeps_only_the_new_cluster_out_of_memory() {
     assert_eq!(items(&fixture.get("/api/v1/pods").await.ok()).len(), 6);
     fixture.set_clusters(&["small", "large"]).await;
     let cached = "/api/v1/pods?resourceVersion=0";
-    until(async || fixture.get(cached).await.warnings().join("").contains("there is no room")).await;
+    until(async || fixture.get(cached).await.warnings().join("").contains("there is no memory")).await;
     let list = fixture.get(cached).await;
     let listed = items(&list.ok());
     assert!(listed.len() == 6 && listed.iter().all(|item| item.starts_with("small/")), "{listed:?}");

@@ -94,13 +94,13 @@ async fn request_limit_of_a_user_covers_all_connections_of_the_user() {
     let mut frozen: futures::stream::FuturesUnordered<_> = frozen.map(Box::pin).collect();
     for _ in 0..3 {
         let answer = futures::StreamExt::next(&mut frozen).await.unwrap();
-        assert!(answer.refused(429).contains("this one holds"), "{answer:?}");
+        assert!(answer.refused(429).contains("this client uses"), "{answer:?}");
     }
     let answers = async {
         // Ann sends this request over a connection that Eve also uses, as behind a front proxy.
         ann.clone().by_port(1).get(&format!("{SHOP}?resourceVersion=0")).await.ok();
         let message = eve.clone().by_port(7).get(&format!("{SHOP}?resourceVersion=0")).await.refused(429);
-        assert!(message.contains("other clients hold 0 and this one holds 3"), "{message}");
+        assert!(message.contains("other clients use 0 and this client uses 3"), "{message}");
     };
     tokio::select! {
         () = answers => {}
@@ -127,8 +127,9 @@ async fn watches_of_one_user_do_not_exhaust_the_limit() {
     for path in &paths {
         let refused = eve.clone().by_port(7).get(path).await;
         let message = refused.refused(429);
-        let expected = "too many watches and other long-running requests (--max-long-running-requests): of 16, other clients \
-                        hold 0 and this one holds 6; a client may hold at most half of what others do not hold";
+        let expected = "too many watches and other long-running requests (--max-long-running-requests): of the limit \
+                        16, other clients use 0 and this client uses 6; a client may use at most half of the limit \
+                        that other clients do not use";
         assert_eq!((&*message, &refused.headers["retry-after"]), (expected, &"1".parse().unwrap()));
     }
     // Ann sends this request over a connection that Eve also uses, as behind a front proxy. Reads have a separate
@@ -145,7 +146,7 @@ async fn watches_of_one_user_do_not_exhaust_the_limit() {
     let refused = ann.clone().by_port(2).call("GET", &long, &[], "").await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     let message = String::from_utf8(refused.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
-    assert!(message.contains("other clients hold 6 and this one holds 1"), "{message}");
+    assert!(message.contains("other clients use 6 and this client uses 1"), "{message}");
     // The limit is free again after the client closes a stream, and after a request whose response was no stream.
     drop((open, of_ann));
     for _ in 0..20 {

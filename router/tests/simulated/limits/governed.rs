@@ -83,7 +83,7 @@ async fn reads_from_memory_pass_the_flow_control_schema() {
     list.ok();
     passed(&list, "reads");
     let message =
-        "flow control schema \"reads\" lets 1 request in each second, and 3 at once for each verb; there were more";
+        "flow control schema \"reads\" admits 1 request per second, with bursts of 3 for each verb; there were more";
     refused(&until_refused(&fixture, CONFIG_MAPS).await, "reads", message);
     // Each verb and each endpoint has a separate limit. Health checks are answered even if the limit is reached.
     passed(&fixture.get(&format!("{CONFIG_MAPS}/nothing")).await, "reads");
@@ -128,7 +128,7 @@ async fn watch_that_a_schema_counts_is_in_flight_until_it_ends() {
         until(async || fixture.get(&list).await.code == 200).await;
         fixture.router.set_flow_control(settings(all_in_flight("one", 0))).unwrap();
         for path in [list.clone(), format!("{list}?watch=1")] {
-            let message = format!("{whose}flow control schema \"one\" lets no request in");
+            let message = format!("{whose}flow control schema \"one\" admits no requests");
             refused(&fixture.get(&path).await, "one", &message);
         }
         fixture.router.set_flow_control(FlowSettings::default()).unwrap();
@@ -289,14 +289,12 @@ async fn invalid_flow_control_settings_are_rejected_and_change_nothing() {
     let twice = EntryPointSchemas { schemas: vec![all_in_flight("one", 1), all_in_flight("one", 2)], all: None };
     let of_a = |place| [(ClusterName::new("a").unwrap(), place)].into();
     for (clusters, message) in [
-        (of_a(unknown), "flow control of cluster a: there is no schema \"one\"; add it, or name one that there is"),
-        (
-            of_a(twice),
-            "flow control of cluster a: there are two flow control schemas of the name \"one\"; rename one of them",
-        ),
+        (of_a(unknown), "flow control of cluster a: there is no schema \"one\"; add it, or name an existing schema"),
+        (of_a(twice), "flow control of cluster a: two flow control schemas are named \"one\"; rename one of them"),
         (
             of_a(all_pass(all_in_flight("a\nb", 1))),
-            "flow control of cluster a: schema \"a\nb\" has a name that no header can carry; give it one of visible ASCII characters",
+            "flow control of cluster a: the name of schema \"a\nb\" cannot be sent in a header; use only visible \
+             ASCII characters",
         ),
     ] {
         let settings = FlowSettings { merged: all_pass(all_in_flight("one", 10)), clusters };
@@ -332,7 +330,7 @@ async fn request_passes_the_schema_of_its_policy() {
     let policies = vec![passing(Some("free"), &["root"]), passing(None, &["bob"]), passing(Some("none"), &[])];
     govern(&fixture, vec![all_in_flight("none", 0), exempt], policies);
     let [root, bob, ann] = ["root", "bob", "ann"].map(|name| fixture.user(name, &[]));
-    let message = "flow control schema \"none\" lets no request in";
+    let message = "flow control schema \"none\" admits no requests";
     refused(&ann.get(CONFIG_MAPS).await, "none", message);
     // No cluster receives any part of the request, whichever part of the router would answer it.
     let created = config_map("of-ann", "x").to_string();
@@ -382,7 +380,7 @@ async fn request_at_any_path_spends_one_token_of_a_global_schema() {
     let shown = fixture.router.metrics().expose();
     let admitted = "tributary_flow_control_requests_total{cluster=\"\",schema=\"few\",decision=\"admitted\"} 3";
     assert!(shown.contains(admitted), "{shown}");
-    let message = "flow control schema \"few\" lets 1 request in each second, and 3 at once; there were more";
+    let message = "flow control schema \"few\" admits 1 request per second, with bursts of 3; there were more";
     for path in [CONFIG_MAPS.to_owned(), format!("/clusters/b{CONFIG_MAPS}")] {
         refused(&until_refused(&fixture, &path).await, "few", message);
     }
@@ -478,7 +476,7 @@ async fn invented_resource_names_share_one_limit() {
     fixture.get(CONFIG_MAPS).await.ok();
     fixture.router.set_flow_control(merged(tokens("one", 1, 10, &[Dimension::Resource]))).unwrap();
     let message =
-        "flow control schema \"one\" lets 1 request in each second, and 10 at once for each resource; there were more";
+        "flow control schema \"one\" admits 1 request per second, with bursts of 10 for each resource; there were more";
     let below = format!("{CONFIG_MAPS}/x/NAME");
     for path in ["/api/v1/namespaces/default/NAME", "/apis/NAME/v1/things", "/api/NAME/configmaps", &below] {
         let mut refusal = None;

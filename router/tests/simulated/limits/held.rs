@@ -80,7 +80,7 @@ async fn request_bodies_of_one_client_do_not_exhaust_the_memory() {
     // bodies immediately.
     for _ in 0..17 {
         let answer = futures::StreamExt::next(&mut floods).await.unwrap();
-        refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
+        refused_for_now(&answer, "buffered bytes of bodies (--max-held-bytes)");
     }
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="held_bytes"} 307200"#), "{exposition}");
@@ -121,7 +121,7 @@ async fn memory_for_a_write_response_is_reserved_before_sending() {
     let mut second = Box::pin(patch(&fixture, peer(1), &path, SMALL));
     let asked = async {
         until(|| async { writes() == before + 2 && held() > 300 << 10 }).await;
-        refused_for_now(&patch(&fixture, peer(1), &path, SMALL).await, "bytes of bodies (--max-held-bytes)");
+        refused_for_now(&patch(&fixture, peer(1), &path, SMALL).await, "buffered bytes of bodies (--max-held-bytes)");
         assert_eq!(writes(), before + 2, "the member never hears of it");
     };
     tokio::select! {
@@ -215,7 +215,7 @@ async fn list_after_a_collection_delete_is_empty() {
         let held = || fixture.router.metrics().expose().contains(r#"limit="held_bytes"} 512000"#);
         until(|| async { held() }).await;
         let answer = call(&fixture, peer(1), "DELETE", CONFIG_MAPS, tributary_apimachinery::body::empty()).await;
-        refused_for_now(&answer, "bytes of bodies (--max-held-bytes)");
+        refused_for_now(&answer, "buffered bytes of bodies (--max-held-bytes)");
     };
     tokio::select! {
         () = refused => {}
@@ -243,7 +243,7 @@ async fn requests_in_flight_of_one_client_do_not_exhaust_the_limit() {
         assert_eq!(get(&fixture, peer(1), "/readyz").await.code, 200);
         let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1");
         assert_eq!(get(&fixture, peer(1), &watch).await.code, 200);
-        refused_for_now(&get(&fixture, peer(1), CONFIG_MAPS).await, "other clients hold 0 and this one holds 3");
+        refused_for_now(&get(&fixture, peer(1), CONFIG_MAPS).await, "other clients use 0 and this client uses 3");
         get(&fixture, peer(2), &format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     };
     let flooding = async { futures::StreamExt::next(&mut frozen).await };
@@ -283,7 +283,7 @@ async fn endless_member_responses_to_tributarys_requests_are_limited() {
     let nothing = format!("{CONFIG_MAPS}/nothing");
     for (held_bytes, code, object, rights) in [
         (64 << 20, 503, "larger than 8388608 bytes", "larger than 1048576 bytes"),
-        (1 << 20, 429, "bytes of bodies (--max-held-bytes)", "bytes of bodies (--max-held-bytes)"),
+        (1 << 20, 429, "buffered bytes of bodies (--max-held-bytes)", "buffered bytes of bodies (--max-held-bytes)"),
     ] {
         let limits = Limits { held_bytes, ..Limits::default() };
         let fixture = Fixture::within(limits, [config("a"), config("b")], only_pods.clone()).await;
@@ -292,7 +292,8 @@ async fn endless_member_responses_to_tributarys_requests_are_limited() {
         let message = fixture.client().send("DELETE", &nothing, &[], "").await.refused(code);
         assert!(message.contains(object), "{message}");
         assert!(
-            message.contains("cannot be asked now: b (its answer: ") || message.contains("cluster b: "),
+            message.contains("cannot be queried now: b (the answer cannot be read: ")
+                || message.contains("cluster b: "),
             "{message}"
         );
         control.answer_endlessly(Some(RequestKind::Write));

@@ -49,7 +49,8 @@ fn no_config_maps(name: &str) -> DispatchSettings {
 }
 
 const SAID_BY_A: &str = "not here (UpstreamCluster \"a\": spec.dispatchPolicies[0].rules[0] denies this request)";
-const NOT_THERE: &str = "299 - \"the dispatch policies of a refuse this request; the answer has nothing of theirs\"";
+const NOT_THERE: &str = "299 - \"the dispatch policies of a refuse this request; the answer omits the objects of \
+                         these clusters\"";
 
 /// Starts members with these names. Each has one object, whose name contains the member's name.
 async fn fixture<const N: usize>(names: [&str; N]) -> Fixture {
@@ -171,8 +172,8 @@ async fn request_that_matches_no_dispatch_policy_is_not_sent() {
             .set_dispatch(settings(vec![Policy { rules: vec![rule(&["*"], &["pods"])], ..Policy::default() }]));
         let answer = fixture.get(&format!("{place}{CONFIG_MAPS}")).await;
         let message = format!(
-            "no rule of the dispatch policies of {object} matches this request (list configmaps), so it was sent nowhere; \
-             its administrator adds a policy with such a rule to spec.dispatchPolicies"
+            "no rule of the dispatch policies of {object} matches this request (list configmaps), so it was not \
+             forwarded; an administrator can add a policy with such a rule to spec.dispatchPolicies"
         );
         assert_eq!(answer.refused(500), message);
         assert_eq!(fixture.get(&format!("{place}/version")).await.code, 500);
@@ -389,7 +390,8 @@ fn frozen(name: &str) -> DispatchSettings {
 async fn cluster_with_dispatch_deny_all_is_served_only_from_memory() {
     let fixture = fixture(["a", "b"]).await;
     fixture.router.set_dispatch(frozen("a"));
-    let said = "UpstreamCluster \"a\" has dispatch: DenyAll: nothing is sent to this cluster until its administrator removes that";
+    let said = "UpstreamCluster \"a\" has dispatch: DenyAll: no request is sent to this cluster until an \
+                administrator removes this setting";
     let own = fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await;
     assert_eq!(own.refused(429), said);
     assert!(!own.headers.contains_key("retry-after"));
@@ -503,7 +505,8 @@ async fn users_see_only_objects_that_policies_and_rights_allow() {
     let shown = ann.get(all).await;
     let expected: Vec<_> = before.iter().filter(|item| !item.starts_with("a/")).cloned().collect();
     assert_eq!(items(&shown.ok()), expected);
-    let said = "the dispatch policies of some clusters refuse this request; the answer has nothing of theirs";
+    let said = "the dispatch policies of some clusters refuse this request; the answer omits the objects of these \
+                clusters";
     assert!(shown.warnings().iter().any(|warning| warning.contains(said)), "{:?}", shown.warnings());
     // A watch of the remaining clusters stays open.
     let mut of_ann = ann.watch(&format!("{all}?watch=1&resourceVersion={}", version(&shown.json()))).await;

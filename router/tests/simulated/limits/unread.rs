@@ -77,7 +77,7 @@ async fn unread_responses_of_one_client_do_not_block_other_clients() {
     let body = body.collect().await.unwrap().to_bytes();
     let refusal = Answer { code: head.status.as_u16(), headers: head.headers, body };
     let message = refusal.refused(429);
-    for part in ["cluster a: too many short requests: of 6", "read their answers"] {
+    for part in ["cluster a: too many short requests: of the limit 6", "read the answers"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!(refusal.headers["retry-after"], "1");
@@ -239,11 +239,12 @@ async fn have_one_bound(http2: bool) {
     assert_eq!(unread_bytes(&fixture).as_deref(), Some("3145728"));
     for (name, path) in ["a", "b"].into_iter().zip(&paths) {
         let message = refused(&fixture, path).await;
-        let bound = "too many bytes that clusters' answers may leave unread (--max-member-unread-bytes): of 8388608";
+        let bound = "too many unread bytes of long-running answers from clusters (--max-member-unread-bytes): of the \
+                     limit 8388608";
         for part in [
             format!("cluster {name}: {bound}").as_str(),
-            "this one holds 3145728",
-            "end some logs and watches, in whichever cluster, or raise the flag",
+            "this client uses 3145728",
+            "end some logs and watches of any cluster, or raise the limit",
         ] {
             assert!(message.contains(part), "{part}: {message}");
         }

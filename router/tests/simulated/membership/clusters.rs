@@ -237,7 +237,7 @@ async fn path_of_a_cluster_accepts_versions_of_the_merged_view() {
     let precondition = json!({"preconditions": {"resourceVersion": version(&other)}});
     fixture.write("DELETE", &format!("{own}/x"), &precondition).await.refused(409);
     let message = fixture.get(&format!("{own}?resourceVersion={}", version(&other))).await.refused(410);
-    assert_eq!(message, "list /clusters/a again: the resourceVersion says nothing of cluster a");
+    assert_eq!(message, "list /clusters/a again: the resourceVersion has no component of cluster a");
     let mut events = fixture.watch(&format!("{own}?watch=1&resourceVersion={}", version(&other))).await;
     let error = events.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));

@@ -54,7 +54,10 @@ async fn cluster_without_discovery_causes_a_warning_about_its_kinds() {
         let list = fixture.get(DEPLOYMENTS).await;
         assert_eq!(clusters(&list.ok()), ["a"]);
         let [warning] = &list.warnings()[..] else { panic!("{list:?}") };
-        assert!(warning.contains("cluster b: deployments.apps may be missing, it last said "), "{warning}");
+        assert!(
+            warning.contains("cluster b: deployments.apps may be missing, the cluster last reported "),
+            "{warning}"
+        );
         assert!(warning.contains("discovery of /api"), "{warning}");
         fixture.get(&format!("{DEPLOYMENTS}/of-a")).await.ok();
         for method in ["GET", "DELETE"] {
@@ -67,7 +70,7 @@ async fn cluster_without_discovery_causes_a_warning_about_its_kinds() {
             fixture.client().send(method, &path, &headers, "{}").await.refused(503);
         }
         let message = fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.refused(503);
-        assert!(message.contains("b may serve deployments.apps, too, and cannot be asked"), "{message}");
+        assert!(message.contains("b may serve deployments.apps, too, and cannot be queried"), "{message}");
         // Without a valid discovery document, the cluster may serve the kind.
         fixture.get("/apis/unknown.io/v1/namespaces/default/things/x").await.refused(503);
         fixture.member("b").control().reject(None);
@@ -123,7 +126,7 @@ async fn discovery_is_read_again_before_a_kind_places_a_new_object() {
     let fixture = second_without_deployments(allow()).await;
     fixture.member("b").control().serve("deployments.apps", true);
     let message = fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.refused(400);
-    assert!(message.starts_with("kubectl --context a … (or b): nothing says in which cluster"), "{message}");
+    assert!(message.starts_with("kubectl --context a … (or b): no rule selects the cluster"), "{message}");
     let fixture = second_without_deployments(allow()).await;
     fixture.member("b").control().serve("deployments.apps", true);
     let mut annotated = deployment("new");
@@ -151,9 +154,9 @@ async fn invalid_discovery_of_one_version_affects_only_this_version() {
     let policies = "/apis/odd.example/v1/namespaces/default/policies";
     let list = fixture.get(policies).await;
     let said = format!("{:?} {}", list.warnings(), String::from_utf8_lossy(&list.body));
-    assert!(said.contains("cluster a") && said.contains("its discovery of odd.example/v1 cannot be read"), "{said}");
+    assert!(said.contains("cluster a") && said.contains("the discovery of odd.example/v1 cannot be read"), "{said}");
     let message = fixture.get(&format!("{policies}/x")).await.refused(503);
-    assert!(message.contains("its discovery of odd.example/v1 cannot be read"), "{message}");
+    assert!(message.contains("the discovery of odd.example/v1 cannot be read"), "{message}");
     // The group is complete again after the document has become valid.
     fixture.member("a").control().describe(vec![group(resource(Value::Null))]);
     pass(Duration::from_secs(15)).await;

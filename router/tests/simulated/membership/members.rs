@@ -239,7 +239,7 @@ async fn service_account_has_rights_only_in_its_own_cluster() {
     let own = fixture.user_of(account, &[], Reach::Member("b".parse().unwrap()));
     masters.get(all).await.refused(403);
     masters.get(&format!("{SHOP}/of-a")).await.refused(403);
-    let why = format!("user \"{account}\" has a system name, which only its own cluster may be told");
+    let why = format!("user \"{account}\" has a system name, which is sent only to the user's own cluster");
     for (method, path) in [("GET", all.to_owned()), ("GET", format!("{SHOP}/of-a")), ("DELETE", format!("{SHOP}/of-a"))]
     {
         let said = stranger.send(method, &path, &[], "").await.refused(403);
@@ -265,10 +265,10 @@ async fn refusal_names_the_cluster_that_forbids_impersonation_and_the_remedy() {
     let ann = fixture.user("ann", &[]);
     rbac[0].close();
     let said = ann.send("DELETE", &format!("{SHOP}/of-a"), &[], "").await.refused(503);
-    assert!(said.starts_with("cluster \"a\" does not let this endpoint act in your name"), "{said}");
+    assert!(said.starts_with("cluster \"a\" does not allow Tributary to act as you"), "{said}");
     assert!(said.contains("impersonate") && said.contains("docs/shared-mode.md"), "{said}");
     let said = ann.get("/clusters/a/api/v1/configmaps").await.refused(503);
-    assert!(said.starts_with("cluster \"a\" does not let"), "{said}");
+    assert!(said.starts_with("cluster \"a\" does not allow"), "{said}");
     // The member itself formats the 403 for the user's own request.
     let said = ann.send("DELETE", &format!("{SHOP}/of-b"), &[], "").await.refused(403);
     assert!(said.contains("User \"ann\" cannot delete resource \"configmaps\""), "{said}");
@@ -294,8 +294,8 @@ async fn self_subject_review_is_answered_by_the_router() {
     ann.user.info.groups.push("system:masters".to_owned());
     let answer = write(&ann, "POST", path, &review).await;
     assert_eq!(who(&answer)["uid"], "u");
-    let expected = "299 - \"some clusters are not told the uid, the groups system:masters; kubectl --context NAME auth whoami says \
-                    what one is told\"";
+    let expected = "299 - \"some clusters do not receive the uid, the groups system:masters; kubectl --context NAME \
+                    auth whoami shows what a cluster receives\"";
     assert_eq!(answer.warnings(), [expected]);
     assert!(rbac.iter().all(|own| own.came().is_empty()));
     let headers = [("content-type", "application/json"), ("impersonate-user", "system:serviceaccount:shop:robot")];
@@ -426,8 +426,8 @@ async fn impersonation_of_an_identity_that_is_never_sent_is_refused() {
         ("user", "system:anonymous", vec![("impersonate-user", "system:anonymous")]),
     ] {
         let expected = format!(
-            "forbidden: no cluster can be asked for you: {what} {name:?} is never sent to a cluster, so that nobody acts as such \
-             through this endpoint"
+            "forbidden: your request cannot be sent to any cluster: {what} {name:?} is never sent to a cluster, \
+             because no client may have this identity through Tributary"
         );
         for (method, path) in [
             ("GET", "/api/v1/configmaps".to_owned()),

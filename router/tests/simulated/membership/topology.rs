@@ -472,7 +472,7 @@ async fn cluster_under_two_names_is_listed_once() {
     assert_eq!(member.control().requests(RequestKind::Discovery), asked, "a twin lacks no kind that the first has");
     assert_eq!(fixture.get(&format!("/clusters/twin{CONFIG_MAPS}/x")).await.ok()["metadata"]["name"], "x");
     let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
-    assert!(health.contains("[-]cluster/twin failed: it is the same cluster as a, under a second name"), "{health}");
+    assert!(health.contains("[-]cluster/twin failed: the cluster is the same as a, under a second name"), "{health}");
     // When the first name is removed, the objects appear under the second name.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
@@ -528,8 +528,8 @@ async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
     for part in [
         "[+]cluster/a ok",
         "[+]cluster/victim ok",
-        "[-]cluster/a/identity failed: cluster victim and this one say that they are the same (kube-system uid ",
-        "[-]cluster/victim/identity failed: cluster a and this one",
+        "[-]cluster/a/identity failed: cluster victim and this cluster have the same kube-system uid (",
+        "[-]cluster/victim/identity failed: cluster a and this cluster",
         "readyz check passed",
     ] {
         assert!(health.contains(part), "{part}: {health}");

@@ -117,7 +117,7 @@ async fn requests_of_one_client_do_not_exhaust_the_circuit_breaker() {
         let mut of_eve: FuturesUnordered<_> = (0..20).map(|_| eve.get(&path)).collect();
         while let Ok(answer) = timeout(QUIET, of_eve.next()).await {
             let message = answer.expect("some of them wait").refused(429);
-            assert!(message.starts_with("cluster a: too many short requests: of 10, "), "{message}");
+            assert!(message.starts_with("cluster a: too many short requests: of the limit 10, "), "{message}");
         }
         let mut of_ann = Box::pin(ann.get(&path));
         let refused = timeout(QUIET, &mut of_ann).await;
@@ -154,12 +154,12 @@ async fn drained_endpoints_get_no_requests_and_reads_use_memory() {
     for (method, body) in [("GET", ""), ("DELETE", "")] {
         let answer = fixture.client().send(method, &forwarded, &[], body).await;
         let message = answer.refused(503);
-        assert!(message.contains("the configuration drains it (drain)"), "{method}: {message}");
+        assert!(message.contains("the configuration drains the endpoint (drain)"), "{method}: {message}");
         assert_eq!(answer.headers["retry-after"], "1", "{method}");
     }
     assert_eq!(name(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()), "x");
     let said = readyz(&fixture).await;
-    assert!(said.contains("cluster/a failed: all of its endpoints are drained"), "{said}");
+    assert!(said.contains("cluster/a failed: all endpoints of the cluster are drained"), "{said}");
     drain(&[]);
     fixture.get(&forwarded).await.ok();
 }

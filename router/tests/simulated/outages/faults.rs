@@ -79,7 +79,7 @@ async fn refusal_for_an_unreachable_cluster_has_no_retry_after() {
     for method in ["GET", "DELETE", "PATCH"] {
         let headers = [("content-type", "application/merge-patch+json")];
         let answer = other.client().send(method, &absent, &headers, if method == "PATCH" { "{}" } else { "" }).await;
-        assert!(answer.refused(503).contains("these clusters cannot be asked now: b"), "{method}");
+        assert!(answer.refused(503).contains("these clusters cannot be queried now: b"), "{method}");
         assert!(!answer.headers.contains_key("retry-after"), "{method}: client-go would come again ten times");
     }
     let own = other.get(&format!("/clusters/b{CONFIG_MAPS}")).await;

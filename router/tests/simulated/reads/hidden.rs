@@ -191,7 +191,7 @@ async fn writes_are_refused_while_a_clusters_rights_are_unknown() {
     .await;
     crate::harness::pass(std::time::Duration::from_secs(5 * 60 + 30)).await;
     rbac.iter().for_each(|own| drop(own.came()));
-    let unknown = |name: &str| format!("configmaps{name}: what you may read in some clusters is not known yet");
+    let unknown = |name: &str| format!("configmaps{name}: your rights in some clusters are not known yet");
     for (name, code) in [("of-a", 503), ("nothing", 503), ("of-c", 503)] {
         let path = format!("{SHOP}/{name}");
         assert_eq!(root.send("DELETE", &path, &[], "").await.refused(code), unknown(&format!(" \"{name}\"")));
@@ -335,7 +335,7 @@ async fn selector_hides_the_existence_of_clusters_with_unknown_rights() {
     until(async || fixture.router.report().await.clusters[2].rights == Some(RightsCondition::Behind)).await;
     pass(Duration::from_secs(5 * 60 + 30)).await;
     let live = |policies: Policies| Policies { registered: Some(Vec::new()), ..policies };
-    let missing = "what you may list in some clusters is not known, and is missing";
+    let missing = "your rights in some clusters are not known, and the objects of these clusters are missing";
     for (policies, is_live, unknown) in [
         (allow(), false, 200),
         (Policies::default(), false, 429),

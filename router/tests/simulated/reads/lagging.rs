@@ -56,7 +56,10 @@ async fn lagging_member_causes_one_504_and_then_warnings_in_lists() {
             warnings.len() == 1 && warnings[0].contains("cluster a: configmaps may be stale, last updated"),
             "{warnings:?}"
         );
-        assert!(warnings[0].contains("its watch has not yet delivered what was written here"), "{warnings:?}");
+        assert!(
+            warnings[0].contains("the watch of the cluster has not delivered the latest writes yet"),
+            "{warnings:?}"
+        );
     }
     let of_b = fixture.get(&format!("{}&labelSelector=tributary.dev/cluster=b", made())).await;
     assert!(of_b.warnings().is_empty(), "{of_b:?}");

@@ -300,7 +300,7 @@ async fn version_with_thousands_of_unknown_clusters_is_refused() {
         let components: serde_json::Map<_, _> = (0..names).map(|n| (format!("c{n:04}"), json!("1"))).collect();
         composite(&json!(components))
     };
-    let bound = "more than 1024 clusters that are not configured here";
+    let bound = "more than 1024 clusters that are not configured";
     let many = made_up(3000);
     for query in ["", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=Exact", "&limit=5"] {
         let message = fixture.get(&format!("{CONFIG_MAPS}?resourceVersion={many}{query}")).await.refused(410);

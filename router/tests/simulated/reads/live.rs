@@ -298,7 +298,7 @@ async fn uncached_list_above_the_memory_limit_gets_a_429() {
     let fixture = large(Limits { held_bytes: 1 << 20, ..Limits::default() }, ["a"]).await;
     let answer = fixture.get(OWN).await;
     let message = answer.refused(429);
-    assert!(message.contains("bytes of bodies (--max-held-bytes)"), "{message}");
+    assert!(message.contains("buffered bytes of bodies (--max-held-bytes)"), "{message}");
     assert_eq!(answer.headers["retry-after"], "1");
     assert_eq!(held_bytes(&fixture), 0);
 }

@@ -424,7 +424,8 @@ async fn namespace_view_is_refused_while_all_views_are_used() {
         let refused = fixture.get(&path).await;
         let message = refused.refused(429);
         assert!(
-            message.contains("configmaps of 2 namespaces") && message.contains("--max-namespace-views"),
+            message.contains("configmaps are cached separately for 2 namespaces")
+                && message.contains("--max-namespace-views"),
             "{message}"
         );
         assert!(refused.headers.contains_key("retry-after"), "{refused:?}");
@@ -477,7 +478,10 @@ async fn namespace_views_of_one_client_do_not_exhaust_the_limit() {
     greedy.send("GET", &path(1), &[], "").await.ok();
     assert_eq!((watches.len(), refusals), (3, vec![4, 5, 6, 7, 8]), "half of three quarters of eight");
     let message = greedy.send("GET", &path(7), &[], "").await.refused(429);
-    assert!(message.contains("3 of them by this connection") && message.contains("--max-namespace-views"), "{message}");
+    assert!(
+        message.contains("3 of these namespaces are for this connection") && message.contains("--max-namespace-views"),
+        "{message}"
+    );
     // Any client may use the freed connections, including the first.
     watches.truncate(1);
     until(|| async { greedy.send("GET", &path(7), &[], "").await.code == 200 }).await;

@@ -40,7 +40,7 @@ async fn registry_limits_lists_and_watches_to_its_clusters() {
     assert!(vector(&version(&list)).get("b").is_none());
     let warnings = answer.warnings();
     assert!(
-        warnings.len() == 1 && warnings[0].contains("out of this view") && warnings[0].contains(": b"),
+        warnings.len() == 1 && warnings[0].contains("a ResourceRegistry omits") && warnings[0].contains(": b"),
         "{warnings:?}"
     );
     assert_eq!(fixture.member("b").control().requests_of(RequestKind::List, "configmaps"), 0, "it is not even asked");

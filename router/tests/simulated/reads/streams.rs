@@ -124,7 +124,7 @@ async fn followed_log_breaks_after_revocation() {
     pods.fixture.member("a").delete(&format!("rolebindings.{RBAC}"), &pods.namespace, "ann-logs").unwrap();
     for stream in [of_ann, of_ann_there] {
         let error = end_of(stream).await.expect_err("nobody takes it for whole");
-        assert_eq!(error, "the cluster no longer allows you the request of this stream");
+        assert_eq!(error, "the cluster no longer allows you the request that opened this stream");
     }
     assert!(taken.elapsed() < REVOKED_WITHIN, "{:?}", taken.elapsed());
     goes_on(&mut of_root).await;
@@ -293,7 +293,7 @@ async fn slow_list_breaks_when_its_reader_loses_access() {
         answer
     };
     let known = Arc::new(AtomicBool::new(true));
-    let denied = "you are denied access by this endpoint's administrator (its --denied-users-file)";
+    let denied = "the administrator of this server denies you access (--denied-users-file)";
     let expired = "the credentials of the stream have expired";
     let withdrawn = "the credentials of the stream are no longer accepted";
     let (whole, of_root) = (begun(None, &known).await, root.call("GET", "/api/v1/configmaps", &[], "").await);
@@ -332,7 +332,7 @@ async fn denied_user_is_refused_and_loses_open_streams() {
     assert_eq!([log.status(), own.status()], [200, 200]);
     let denied = Instant::now();
     pods.fixture.router.deny(["ann".to_owned()].into());
-    let words = "you are denied access by this endpoint's administrator (its --denied-users-file)";
+    let words = "the administrator of this server denies you access (--denied-users-file)";
     assert_eq!((end_of(log).await, end_of(own).await), (Err(words.to_owned()), Ok(())));
     let end = merged.soon().await;
     assert_eq!((&end["type"], &end["object"]["code"]), (&"ERROR".into(), &403.into()), "{end}");

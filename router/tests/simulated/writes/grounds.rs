@@ -99,7 +99,7 @@ async fn write_by_name_is_refused_if_a_cluster_was_never_read() {
         let path = format!("{CONFIG_MAPS}/{name}");
         let read = fixture.get(&path).await;
         assert_eq!(cluster(&read.ok()), "a");
-        let doubt = format!("cluster b may have configmaps \\\"{name}\\\", too: it cannot be asked (for ");
+        let doubt = format!("cluster b may have configmaps \\\"{name}\\\", too, but cannot be queried (for ");
         assert!(read.warnings().iter().any(|warning| warning.contains(&doubt)), "{:?}", read.warnings());
         let patch = json!({"data": {"v": "2"}});
         for refused in [
@@ -111,8 +111,8 @@ async fn write_by_name_is_refused_if_a_cluster_was_never_read() {
         ] {
             let message = refused.refused(503);
             let expected = format!(
-                "kubectl --context a … if you mean the one in a: b may have configmaps \"{name}\", too, and cannot be \
-                 asked (for "
+                "kubectl --context a … if you mean the object in a: b may have configmaps \"{name}\", too, and cannot \
+                 be queried (for "
             );
             assert!(message.starts_with(&expected), "{message}");
             // With Retry-After, kubectl would retry ten times.
@@ -187,7 +187,7 @@ async fn new_object_goes_to_the_only_possible_cluster() {
     };
     assert_eq!(cluster(&fixture.write("POST", pods, &pod("p", "node-x")).await.ok()), "a");
     let message = fixture.write("POST", pods, &pod("q", "nobody's")).await.refused(400);
-    let expected = "kubectl --context a … (or b): nothing says in which cluster to create pods \"q\"; or ";
+    let expected = "kubectl --context a … (or b): no rule selects the cluster in which to create pods \"q\"; or ";
     assert!(message.starts_with(expected), "{message}");
 }
 
@@ -207,7 +207,7 @@ async fn only_cluster_with_the_namespace_overrides_the_placement() {
     wrong["metadata"]["annotations"] = json!({ANNOTATION: "c"});
     let message = fixture.write("POST", maps, &wrong).await.refused(404);
     let expected = "kubectl --context b …: namespaces \"only-b\" not found in c, which was chosen because the \
-        annotation tributary.dev/cluster names it; it is in b";
+                    annotation tributary.dev/cluster names this cluster; the namespace is in b";
     assert_eq!(message, expected);
     let of_both = "/api/v1/namespaces/of-both/configmaps";
     namespace(&fixture, "b", "of-both").await;
@@ -218,7 +218,8 @@ async fn only_cluster_with_the_namespace_overrides_the_placement() {
     crate::harness::until(|| async { fixture.get("/api/v1/namespaces/of-both").await.code == 409 }).await;
     let message = fixture.write("POST", of_both, &config_map_of("of-both", "x")).await.refused(404);
     assert!(
-        message.contains("not found in a, which was chosen because --create-in") && message.ends_with("it is in b, c"),
+        message.contains("not found in a, which was chosen because --create-in")
+            && message.ends_with("the namespace is in b, c"),
         "{message}"
     );
     let path = format!("{of_both}/x?fieldManager=t");
@@ -326,7 +327,7 @@ async fn create_is_refused_if_a_cluster_forbids_a_decisive_lookup() {
     fixture.member("b").apply(record("r", 1)).unwrap();
     forbid(&fixture, "b", RequestKind::List, "configmaps");
     let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
-    assert!(message.contains("may be in b, which cannot be asked"), "{message}");
+    assert!(message.contains("may be in b, which cannot be queried"), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "new"), [Value::Null, Value::Null]);
 }
 
@@ -386,7 +387,7 @@ async fn impossible_version_is_refused_for_an_uncached_object() {
         for kind in ["apply-patch+yaml", "merge-patch+json", "strategic-merge-patch+json"] {
             let answer = fixture.patch(&format!("{path}?fieldManager=t"), kind, &object).await;
             let message = answer.refused(409);
-            assert!(message.contains("its resourceVersion is not "), "{kind} {version}: {message}");
+            assert!(message.contains("the resourceVersion of the object is not "), "{kind} {version}: {message}");
         }
         fixture.write("PUT", &path, &object).await.refused(409);
         let test = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version},
@@ -463,7 +464,7 @@ async fn refusal_contains_the_last_error_of_the_cluster() {
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
     fixture.put_and_see("a", "x", "1").await;
     let message = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &patch).await.refused(503);
-    assert!(message.contains("it answered 500"), "{message}");
+    assert!(message.contains("the cluster answered 500"), "{message}");
 }
 
 /// The router inserts the reference into a path. A crafted reference must not lead to another object.
@@ -512,18 +513,23 @@ async fn refusal_names_the_placement_rule_of_each_write() {
     let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"},
         "spec": {"nodeName": "node-a", "containers": [{"name": "c", "image": "i"}]}});
     let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}});
-    let of_owner = "the owner of the object, or what the Event is about, is there";
+    let of_owner = "the owner of the object, or the object of the Event, is in this cluster";
     for (words, cluster, path, object) in [
-        ("the annotation tributary.dev/cluster names it", "a", path("configmaps"), gone(config_map_in("a", "x", ""))),
+        (
+            "the annotation tributary.dev/cluster names this cluster",
+            "a",
+            path("configmaps"),
+            gone(config_map_in("a", "x", "")),
+        ),
         (of_owner, "a", path("configmaps"), with(gone(config_map("x", "")), json!({"ownerReferences": [owner]}))),
         (of_owner, "a", path("events"), gone(event)),
         (
-            "the records of the Helm release are there",
+            "the records of the Helm release are in this cluster",
             "a",
             path("configmaps"),
             with(gone(config_map("x", "")), json!({"annotations": {"meta.helm.sh/release-name": "r"}})),
         ),
-        ("the Pod or its node is only there", "a", path("pods"), gone(pod)),
+        ("only this cluster has the Pod or its node", "a", path("pods"), gone(pod)),
         (
             "no other cluster serves the resource",
             "a",
@@ -531,7 +537,7 @@ async fn refusal_names_the_placement_rule_of_each_write() {
             gone(deployment),
         ),
         (
-            "--create-in, or placement of a ResourceRegistry, names it",
+            "--create-in, or placement of a ResourceRegistry, names this cluster",
             "b",
             path("configmaps"),
             gone(config_map("x", "")),
@@ -556,7 +562,10 @@ async fn refusal_names_the_cluster_that_may_have_the_object() {
     // The router has never read `b`.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let patched = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &json!({"data": {"v": "2"}})).await;
-    assert!(patched.refused(503).contains("if you mean the one in a: b may have configmaps \"x\", too"), "{patched:?}");
+    assert!(
+        patched.refused(503).contains("if you mean the object in a: b may have configmaps \"x\", too"),
+        "{patched:?}"
+    );
     let made = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await;
     assert!(made.refused(503).contains("to create configmaps \"new\" in a: b may serve configmaps, too"), "{made:?}");
     // In this part of the test, `b` serves the same resources and forbids reading its namespaces and nodes.
@@ -585,8 +594,8 @@ async fn uid_that_two_clusters_share_identifies_neither_object() {
     let copy = with(config_map("x", "theirs"), json!({"uid": uid, "resourceVersion": revision.to_string()}));
     assert!(fixture.member("b").control().inject("configmaps", &json!({"type": "ADDED", "object": copy}).to_string()));
     crate::harness::until(|| async { fixture.get(&path).await.code == 409 }).await;
-    let typed = "kubectl --context a … or kubectl --context b …, or set the annotation tributary.dev/cluster: configmaps \
-        \"x\" has one uid in more than one cluster";
+    let typed = "kubectl --context a … or kubectl --context b …, or set the annotation tributary.dev/cluster: \
+                 configmaps \"x\" has the same uid in more than one cluster";
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": uid});
     let owned = with(config_map("owned", ""), json!({"ownerReferences": [owner]}));
     for refused in [
@@ -677,7 +686,7 @@ async fn silent_cluster_causes_refusal_of_an_apply_of_a_new_name() {
     fixture.member("b").control().reject(Some(Rejection { kinds, resources, ..Rejection::all(500) }));
     let path = format!("{CONFIG_MAPS}/new?fieldManager=t");
     let message = fixture.patch(&path, "apply-patch+yaml", &config_map("new", "2")).await.refused(503);
-    assert!(message.contains("b (it answered 500"), "{message}");
+    assert!(message.contains("b (the cluster answered 500"), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "new"), [Value::Null, Value::Null]);
 }
 
@@ -705,7 +714,8 @@ async fn cluster_that_forbids_get_makes_a_write_ambiguous() {
         fixture.patch(&format!("{path}?fieldManager=m"), "apply-patch+yaml", &apply).await.refused(503),
     ] {
         assert!(
-            message.contains("b may have") && message.contains("(it forbids to get it, and allows to"),
+            message.contains("b may have")
+                && message.contains("(the cluster forbids you to get the object, but allows you to"),
             "{message}"
         );
     }
@@ -722,7 +732,7 @@ async fn cluster_that_forbids_get_makes_a_write_ambiguous() {
     // A cluster that does not answer an access review may have the object.
     fixture.member("b").control().reject(Some(Rejection { kinds: Vec::new(), ..Rejection::all(403) }));
     let message = fixture.patch(&path, "merge-patch+json", &change).await.refused(503);
-    assert!(message.contains("does not say whether you may patch it"), "{message}");
+    assert!(message.contains("it is unknown whether you may patch it"), "{message}");
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("3"), json!("1")]);
 }
 

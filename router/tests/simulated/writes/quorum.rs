@@ -168,7 +168,7 @@ async fn quorum_read_names_the_failing_member() {
         assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
         if partial == Partial::Deny {
             let message = answer.refused(504);
-            assert!(message.contains("b: the member refused the list"), "{message}");
+            assert!(message.contains("b: the cluster refused the list"), "{message}");
         } else {
             assert_eq!(items(&answer.ok()), ["b/x"]);
             let warnings = answer.warnings();

@@ -112,7 +112,7 @@ async fn helm_hook_goes_to_the_cluster_of_its_release() {
         assert_eq!(cluster(&written(hook("labelled-again", Some("rb"))).await.ok()), "b", "{held}");
         let message = written(hook("bare-again", None)).await.refused(409);
         assert!(
-            message.starts_with("helm --kube-context a … or helm --kube-context b …: the hook names no"),
+            message.starts_with("helm --kube-context a … or helm --kube-context b …: the Helm hook lacks the label"),
             "{message}"
         );
         assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
@@ -173,8 +173,8 @@ async fn delete_of_a_helm_release_in_several_clusters_is_refused() {
 async fn never_read_cluster_causes_refusal_of_helm_release_writes() {
     let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
     let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
-    let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \
-        asked (for ";
+    let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which \
+                    cannot be queried (for ";
     assert!(message.starts_with(expected), "{message}");
     fixture.member("a").apply(record_in_secret("r", 1)).unwrap();
     crate::harness::until(|| async { fixture.get(&format!("{SECRETS}/sh.helm.release.v1.r.v1")).await.code == 200 })
@@ -250,8 +250,9 @@ async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
         // Any cluster may contain the release, so the router does not use the default placement.
         let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
         let message = refused.refused(403);
-        let expected = "kubectl --context <name> …, or set the annotation tributary.dev/cluster: configmaps \"new\" belongs \
-            to a Helm release (the release \"r\" of namespace \"default\"), and no cluster lets you list its records";
+        let expected = "kubectl --context <name> …, or set the annotation tributary.dev/cluster: configmaps \"new\" \
+                        belongs to a Helm release (the release \"r\" of namespace \"default\"), and you may not list \
+                        the records";
         assert!(message.starts_with(expected) && message.ends_with(": a, b"), "{message}");
         let mut annotated = released("new", "r");
         annotated["metadata"]["annotations"][ANNOTATION] = "b".into();
@@ -259,7 +260,7 @@ async fn forbidden_helm_records_do_not_disable_other_placement_rules() {
         // A cluster without records of the release does not imply that the other cluster has none.
         fixture.member("a").control().reject(None);
         let message = fixture.write("POST", CONFIG_MAPS, &released("more", "s")).await;
-        assert!(message.refused(503).contains("may be in b, which cannot be asked"), "{held}: {message:?}");
+        assert!(message.refused(503).contains("may be in b, which cannot be queried"), "{held}: {message:?}");
     }
 }
 
@@ -367,10 +368,10 @@ async fn helm_release_lookup_above_the_limit_gets_a_429() {
     for answer in &not_asked {
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
         let message = answer.refused(429);
-        assert!(message.starts_with("too many requests are looking for objects in cluster"), "{message}");
+        assert!(message.starts_with("too many lookups of objects in cluster"), "{message}");
     }
     for answer in &asked {
-        assert!(answer.refused(503).contains("it did not answer within 3 s"), "{answer:?}");
+        assert!(answer.refused(503).contains("the cluster did not answer within 3 s"), "{answer:?}");
     }
 }
 
@@ -401,7 +402,7 @@ async fn forged_config_map_record_redirects_no_helm_hook() {
         decoy["metadata"]["labels"]["status"] = "pending-upgrade".into();
         fixture.write("POST", &format!("/clusters/b{CONFIG_MAPS}"), &decoy).await.ok();
         let message = fixture.write("POST", CONFIG_MAPS, &hook("bare", None)).await.refused(409);
-        assert!(message.contains("the hook names no release"), "{message}");
+        assert!(message.contains("the Helm hook lacks the label"), "{message}");
         assert_eq!(values(&fixture, ["a", "b"], "bare"), [Value::Null, Value::Null], "{held}");
     }
 }

@@ -257,7 +257,7 @@ async fn collection_delete_is_refused_if_a_cluster_is_unreachable() {
     fixture.member("b").control().stop_listening().await;
     fixture.out_of_reach("b").await;
     let message = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await.refused(503);
-    assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: b (for "), "{message}");
+    assert!(message.starts_with("nothing is deleted while these clusters cannot be queried: b (for "), "{message}");
     assert!(fixture.member("a").get("configmaps", "default", "x").is_some(), "it is deleted in part");
     // The error message suggests this selector.
     let others = format!("{CONFIG_MAPS}?labelSelector=tributary.dev/cluster!%3Db");
@@ -271,7 +271,7 @@ async fn collection_delete_is_refused_if_a_cluster_was_never_read() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let answer = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await;
     let message = answer.refused(503);
-    assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: b (for "), "{message}");
+    assert!(message.starts_with("nothing is deleted while these clusters cannot be queried: b (for "), "{message}");
     assert!(!answer.headers.contains_key("retry-after"), "{answer:?}");
     assert!(fixture.member("a").get("configmaps", "default", "x").is_some(), "it is deleted in part");
     let others = format!("{CONFIG_MAPS}?labelSelector=tributary.dev/cluster!%3Db");

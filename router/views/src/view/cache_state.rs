@@ -110,17 +110,21 @@ impl CacheState {
     /// State of a cluster whose watch is up to date, but whose cached objects lack writes that were made through this
     /// process at `since`.
     pub(crate) fn unseen_writes(since: Instant) -> Self {
-        Self::Stale { since, reason: "its watch has not yet delivered what was written here".into(), forbidden: false }
+        Self::Stale {
+            since,
+            reason: "the watch of the cluster has not delivered the latest writes yet".into(),
+            forbidden: false,
+        }
     }
 
     /// State of a cluster that Tributary lists again while the previous objects are still cached.
     pub(crate) fn taken_over(since: Instant, why: RelistReason, problem: Option<&str>) -> Self {
         let why = match why {
-            RelistReason::Configuration => "its configuration changed",
+            RelistReason::Configuration => "the configuration changed",
             RelistReason::Forbidden => "reading all namespaces is now forbidden",
         };
         let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
-        let reason = format!("{why}, and it is being listed again{problem}").into();
+        let reason = format!("{why}, and the resource is being listed again{problem}").into();
         Self::Stale { since, reason, forbidden: false }
     }
 
@@ -424,7 +428,8 @@ pub fn warnings(resource: &GroupVersionResource, cache_states: &CacheStates) -> 
                 without_name(reason, cluster)
             )),
             CacheState::Unserved { since, reason, .. } => Some(format!(
-                "cluster {cluster}: {resource} may be missing, it last said {} s ago that it serves none: {}",
+                "cluster {cluster}: {resource} may be missing, the cluster last reported {} s ago that it does not \
+                 serve them: {}",
                 since.elapsed().as_secs(),
                 without_name(reason, cluster)
             )),
@@ -459,7 +464,7 @@ pub(crate) fn left_out_warning(resource: &GroupVersionResource, left_out: &[Clus
     let names: Vec<_> = left_out.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "a ResourceRegistry leaves {resource} of these clusters out of this view (spec.clusters); ask them one by one \
+            "a ResourceRegistry omits {resource} of these clusters (spec.clusters); send requests to each cluster \
              ({ONE_CLUSTER}): {}",
             shortened(&names)
         )
@@ -478,7 +483,7 @@ pub fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResourc
     let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
     let text = (!names.is_empty()).then(|| {
         format!(
-            "you may watch {resource} and not list them in these clusters, which are missing; watch them one by one \
+            "you may watch but not list {resource} in these clusters, which are missing; watch each cluster \
              ({ONE_CLUSTER}): {}",
             shortened(&names)
         )

@@ -36,7 +36,7 @@ impl LatestVersionRequests {
         let latest_requests = Arc::downgrade(self);
         let start_request = async move {
             let Some(latest_requests) = latest_requests.upgrade() else {
-                return Err("it is no longer held in memory".into());
+                return Err("the collection is no longer cached".into());
             };
             let _turn = latest_requests.running.lock().await;
             // A read that starts after this line needs the next request.

@@ -150,11 +150,12 @@ impl CachedMember {
                     && since.elapsed().min(self.cluster.healthy_for()) >= REPORTED_AFTER
                     && !matches!(reason, StaleReason::Forbidden | StaleReason::NotFound) =>
             {
-                tracing::warn!(%cluster, %resource, %reason, "no changes arrive, though the cluster answers");
+                tracing::warn!(%cluster, %resource, %reason,
+                    "no changes of the resource arrive, although the cluster answers");
                 self.reported = true;
             }
             CacherState::Synced if self.reported => {
-                tracing::info!(%cluster, %resource, "changes arrive again");
+                tracing::info!(%cluster, %resource, "changes of the resource arrive again");
                 self.reported = false;
             }
             _ => {}

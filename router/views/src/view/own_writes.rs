@@ -185,7 +185,8 @@ impl View {
         };
         for Deletion { key, uid, before } in &pending_writes.deletions {
             if let Err(error) = cacher.wait_until_deleted(key, uid, *before, left()).await {
-                tracing::debug!(resource = %self.kind.resource, %error, "a deletion is not seen yet");
+                tracing::debug!(resource = %self.kind.resource, %error,
+                    "the watch of the cluster has not delivered a deletion yet");
                 late.get_or_insert_default();
             }
         }

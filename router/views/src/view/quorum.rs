@@ -38,7 +38,7 @@ impl View {
         let unconfirmed: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
         let late: Vec<_> = unconfirmed.iter().map(|(cluster, _, reason)| format!("{cluster}: {reason}")).collect();
         for (cluster, since, reason) in unconfirmed {
-            let reason = format!("it did not confirm that this is its newest state: {reason}").into();
+            let reason = format!("the cluster did not confirm that this is its newest state: {reason}").into();
             before.doubt(cluster, CacheState::Stale { since, reason, forbidden: false });
         }
         if late.is_empty() || before.partial() == Partial::Allow {
@@ -51,19 +51,19 @@ impl View {
     /// Waits until the cached objects of one cluster include the cluster's newest revision.
     async fn confirmed(&self, cluster: &ClusterName) -> Result<(), Arc<str>> {
         let Some((cacher, latest_requests)) = self.latest_requests(cluster) else {
-            return Err("it is no longer held in memory".into());
+            return Err("the collection is no longer cached".into());
         };
         let held = cacher.snapshot().map(|snapshot| snapshot.resource_version()).unwrap_or_default();
         let latest = latest_requests.latest(&cacher).await?;
         if held > latest {
             // The revisions of the cluster decreased, so the cached objects belong to a state that no longer exists.
             cacher.reset();
-            return Err(format!("its revisions went back from {held} to {latest}").into());
+            return Err(format!("the resourceVersions of the cluster went back from {held} to {latest}").into());
         }
         match self.shown(cluster, cacher, latest.into()).await {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(explain(&error).into()),
-            None => Err("it is no longer held in memory".into()),
+            None => Err("the collection is no longer cached".into()),
         }
     }
 }

@@ -152,7 +152,8 @@ pub(super) async fn find(
     };
     let shown = first(served.clusters.iter().map(shown).collect()).await?;
     let (resource, cluster) = (&served.resource, &shown.cluster);
-    tracing::info!(%resource, %cluster, "no cluster gives the CRD; the columns are those of a Table whose paths are known");
+    tracing::info!(%resource, %cluster,
+        "no cluster returns the CustomResourceDefinition; only the columns with known paths are printed");
     Some(shown)
 }
 
@@ -336,7 +337,9 @@ impl DefinitionVersion {
     fn printer(&self) -> Printer {
         let (printer, invalid) = Printer::custom(&self.additional_printer_columns);
         if let Some(error) = invalid {
-            tracing::warn!(%error, "a printer column of the CRD cannot be used; the columns before it are printed");
+            tracing::warn!(%error,
+                "a printer column of the CustomResourceDefinition cannot be used; only the columns before it are \
+                 printed");
         }
         printer
     }

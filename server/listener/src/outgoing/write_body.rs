@@ -15,7 +15,7 @@ use super::capacity::ConnectionCapacity;
 /// The error at the end of a request body without capacity for the answer. The listener replaces the handler's answer
 /// with 429.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no room for the answer on the connection (--max-unread-bytes)")]
+#[error("the answer exceeds the limit of unread bytes of the connection (--max-unread-bytes)")]
 struct NoCapacity;
 
 /// A request body whose last frame waits for capacity on the connection.

@@ -17,15 +17,16 @@ pub enum ListenAddressError {
     Syntax(String),
     /// Other machines could connect without client authentication.
     #[error(
-        "{0} is not a loopback address, and client authentication is not configured: everybody who can reach it and \
-         learns the one credential acts with this kubeconfig's users; listen on 127.0.0.1:{port}, and reach it from \
-         elsewhere by `ssh -L {port}:127.0.0.1:{port} HOST`, or share the endpoint by --client-ca-file", port = .0.port()
+        "{0} is not a loopback address, and client authentication is not configured: everyone who can reach the \
+         address and has the token acts as the users of this kubeconfig; listen on 127.0.0.1:{port}, and connect from \
+         a different machine with `ssh -L {port}:127.0.0.1:{port} HOST`, or enable shared mode with --client-ca-file",
+        port = .0.port()
     )]
     NotLoopback(SocketAddr),
     /// Other machines could connect, but not verify the serving certificate.
     #[error(
-        "{0} is not a loopback address, and the serving certificate that is made here speaks for loopback names alone; \
-         give one of your own by --tls-cert-file and --tls-private-key-file"
+        "{0} is not a loopback address, and the generated serving certificate is only for loopback names; give a \
+         certificate with --tls-cert-file and --tls-private-key-file"
     )]
     NoCertificate(SocketAddr),
 }

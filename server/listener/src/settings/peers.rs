@@ -41,5 +41,5 @@ impl fmt::Display for PeerNetwork {
 
 /// A text that is neither an IP network nor an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no network; give an address, or a network as 10.0.0.0/8")]
+#[error("{0:?} is not a network; give an address, or a network such as 10.0.0.0/8")]
 pub struct InvalidPeerNetwork(String);

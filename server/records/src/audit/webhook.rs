@@ -112,7 +112,7 @@ impl WebhookSink {
         if let Some(task) = task
             && timeout(SHUTDOWN_TIMEOUT, task).await.is_err()
         {
-            tracing::warn!("audit events are lost: their webhook does not take them");
+            tracing::warn!("audit events are lost: the webhook does not accept them");
         }
     }
 }
@@ -175,7 +175,11 @@ impl Webhook {
                     tracing::error!(problem, events = lines.len(), "audit events are lost");
                 }
                 Err(problem) => {
-                    tracing::debug!(problem, events = lines.len(), "audit events were not taken; they are sent again");
+                    tracing::debug!(
+                        problem,
+                        events = lines.len(),
+                        "the webhook did not accept audit events; they are sent again"
+                    );
                     sleep(pause).await;
                     pause = pause.mul_f64(BACKOFF_FACTOR);
                 }
@@ -193,9 +197,9 @@ impl Webhook {
             .map_err(|error| error.to_string())?;
         match timeout(REQUEST_TIMEOUT, self.client.send(request)).await {
             Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
-            Ok(Ok(answer)) => Err(format!("it answered {}", answer.status())),
+            Ok(Ok(answer)) => Err(format!("the webhook answered {}", answer.status())),
             Ok(Err(error)) => Err(explain(&error)),
-            Err(_) => Err(format!("it did not answer within {} s", REQUEST_TIMEOUT.as_secs())),
+            Err(_) => Err(format!("the webhook did not answer within {} s", REQUEST_TIMEOUT.as_secs())),
         }
     }
 }
@@ -205,7 +209,7 @@ impl Webhook {
 async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
         // The caller's message already contains the path.
-        KubeconfigError::ReadConfig(source, _) => format!("it cannot be read: {source}"),
+        KubeconfigError::ReadConfig(source, _) => format!("the file cannot be read: {source}"),
         error => explain(&error),
     })?;
     let options = KubeConfigOptions::default();
@@ -215,8 +219,8 @@ async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
     let server = std::mem::take(&mut config.cluster_url).into_parts();
     let target = server.path_and_query.as_ref().map_or("/", |target| target.as_str());
     let target = target.parse::<Uri>().map_err(|error| error.to_string())?;
-    let (scheme, authority) = (server.scheme.ok_or("the server has no scheme")?, server.authority);
-    let authority = authority.ok_or("the server has no host")?;
+    let (scheme, authority) = (server.scheme.ok_or("the URL of the server has no scheme")?, server.authority);
+    let authority = authority.ok_or("the URL of the server has no host")?;
     config.cluster_url = Uri::builder()
         .scheme(scheme)
         .authority(authority)
@@ -308,7 +312,7 @@ mod tests {
         let settings = settings(path, AuditMode::Batch, 1);
         let error = WebhookSink::open(&settings, &Arc::default()).await.err().unwrap().to_string();
         assert_eq!(error.matches(&shown).count(), 1, "{error}");
-        assert!(error.contains("nope: it cannot be read: "), "{error}");
+        assert!(error.contains("nope: the file cannot be read: "), "{error}");
     }
 
     fn lost(metrics: &AuditMetrics) -> u64 {

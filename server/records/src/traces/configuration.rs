@@ -89,9 +89,9 @@ fn address(endpoint: &str) -> Result<String, String> {
     let authority = url.parse::<http::Uri>().ok().and_then(|url| url.into_parts().authority);
     match authority {
         Some(authority) if authority.as_str() == host && authority.port().is_some() => Ok(url),
-        _ => {
-            Err(format!("endpoint: {endpoint:?} is not HOST:PORT of a collector that takes OTLP over gRPC without TLS"))
-        }
+        _ => Err(format!(
+            "endpoint: {endpoint:?} is not HOST:PORT of a collector that accepts OTLP over gRPC without TLS"
+        )),
     }
 }
 

@@ -58,19 +58,19 @@ pub(super) async fn export(
         let problem = match timeout(SEND_WITHIN, exporter.export(batch)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("it took too long".to_owned()),
+            Err(_) => Some("the collector did not answer in time".to_owned()),
         };
         match problem {
             None => {
                 counters.sent.inc_by(spans);
                 if std::mem::take(&mut is_failing) {
-                    tracing::info!("the collector takes spans again");
+                    tracing::info!("the collector accepts spans again");
                 }
             }
             Some(problem) => {
                 counters.lost.inc_by(spans);
                 if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!(problem, "the collector does not take spans");
+                    tracing::warn!(problem, "the collector does not accept spans");
                 }
             }
         }

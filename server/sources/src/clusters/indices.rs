@@ -34,7 +34,8 @@ pub enum ClusterIndexError {
     },
     /// The configured index belongs, or belonged, to a different cluster.
     #[error(
-        "{origin}: spec.index: {index} was given to cluster {owner} before, and clients may still have versions with it; give another one that no cluster has had{}",
+        "{origin}: spec.index: {index} was the index of cluster {owner} before, and clients may still have \
+         resourceVersions with it; give an index that no cluster has had{}",
         free.map(|free| format!(", for example {free}")).unwrap_or_default()
     )]
     Taken {
@@ -49,7 +50,8 @@ pub enum ClusterIndexError {
     },
     /// All indexes for item versions have been used.
     #[error(
-        "{origin}: all {CLUSTERS_MAX} indices of itemResourceVersions: Integer have been given away; set Composite, or begin with a new data directory"
+        "{origin}: all {CLUSTERS_MAX} indices of itemResourceVersions: Integer are used; set Composite, or begin with \
+         a new data directory"
     )]
     Exhausted {
         /// The source of the cluster's description, for messages.
@@ -155,7 +157,7 @@ mod tests {
         }
         let refused = assigned(&directory, &[("x", None), ("new", Some(1))]).await.unwrap_err();
         assert!(
-            refused.contains("UpstreamCluster new: spec.index: 1 was given to cluster a before")
+            refused.contains("UpstreamCluster new: spec.index: 1 was the index of cluster a before")
                 && refused.contains("for example 22"),
             "{refused}"
         );

@@ -16,7 +16,8 @@ pub fn read(directory: &DataDirectory) -> LastHeard {
     read_state_file(
         directory,
         DISCOVERY_FILE,
-        "what clusters served before cannot be read; the kinds of one that is down are not known until it answers",
+        "the stored discovery of the clusters cannot be read; the kinds of an unreachable cluster are unknown until \
+         it answers",
         |text| Ok(LastHeard::read(text)?),
     )
 }

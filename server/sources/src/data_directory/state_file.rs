@@ -13,8 +13,8 @@ use super::DataDirectory;
 /// 410, after which clients list again.
 pub const EPOCHS: StateFile<Epochs> = StateFile {
     name: "epochs.json",
-    read_failure: "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410",
-    write_failure: "the list of clusters was not kept; compact resourceVersions will be answered 410 after a restart",
+    read_failure: "the stored lists of clusters cannot be read; older compact resourceVersions are answered 410",
+    write_failure: "the list of clusters was not stored; compact resourceVersions will be answered 410 after a restart",
     value: PhantomData,
 };
 
@@ -22,8 +22,8 @@ pub const EPOCHS: StateFile<Epochs> = StateFile {
 /// cluster are unknown.
 pub const MEMBER_KEYS: StateFile<MemberKeys> = StateFile {
     name: "service-account-keys.json",
-    read_failure: "the kept keys of clusters' ServiceAccounts cannot be read; they are fetched anew",
-    write_failure: "the keys of clusters' ServiceAccounts were not kept; after a restart they are fetched anew",
+    read_failure: "the stored keys of clusters' ServiceAccounts cannot be read; the keys are fetched again",
+    write_failure: "the keys of clusters' ServiceAccounts were not stored; after a restart the keys are fetched again",
     value: PhantomData,
 };
 

@@ -202,13 +202,13 @@ fn load_file(path: &Path) -> Result<Kubeconfig, KubeconfigLoadError> {
         KubeconfigError::ReadConfig(source, path) => KubeconfigLoadError::Read { path, source },
         KubeconfigError::Parse(error) => {
             let place = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
-            let problem = "it is not YAML in the form of a kubeconfig";
+            let problem = "the text is not YAML in the form of a kubeconfig";
             KubeconfigLoadError::Parse { path: path.to_owned(), place: place.unwrap_or_default(), problem }
         }
         _ => KubeconfigLoadError::Parse {
             path: path.to_owned(),
             place: String::new(),
-            problem: "its documents differ in kind or apiVersion",
+            problem: "the documents differ in kind or apiVersion",
         },
     })
 }
@@ -259,8 +259,8 @@ impl<'a> Checker<'a> {
         let unchecked = skips_verification(cluster).then(|| {
             let field = at_cluster("insecure-skip-tls-verify");
             format!(
-                "{field}: the server's certificate is not checked: anyone on the way can read and change everything, \
-                 credentials included; name its authority by certificate-authority instead"
+                "{field}: the server's certificate is not verified: anyone on the network path can read and change \
+                 all data, including credentials; give its authority in certificate-authority instead"
             )
         });
         let (warnings, files) = (unchecked.into_iter().collect(), files(cluster, user));
@@ -319,7 +319,7 @@ fn check_server(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     const REMEDY: &str = "set it to https://HOST[:PORT][/PATH]";
     let server = cluster.server.as_deref().unwrap_or_default();
     if server.is_empty() {
-        return Err(("it is missing".to_owned(), REMEDY));
+        return Err(("the field is missing".to_owned(), REMEDY));
     }
     let shown = without_user_info(server);
     let uri: http::Uri = server.parse().map_err(|_| (format!("{shown:?} is not a URL"), REMEDY))?;
@@ -331,7 +331,7 @@ fn check_server(cluster: &Cluster) -> Result<(), ReferenceProblem> {
         (Some("https"), Some(_)) => Ok(()),
         // Plain HTTP is allowed for a server on this machine, for example `kubectl proxy`.
         (Some("http"), Some(host)) if is_loopback(host) => Ok(()),
-        (Some("http"), Some(_)) => Err((format!("{shown:?} would send credentials in the clear"), REMEDY)),
+        (Some("http"), Some(_)) => Err((format!("{shown:?} would send credentials without encryption"), REMEDY)),
         _ => Err((format!("{shown:?} is not an https URL"), REMEDY)),
     }
 }
@@ -341,7 +341,7 @@ fn check_proxy(cluster: &Cluster) -> Result<(), ReferenceProblem> {
     let plain = cluster.server.as_deref().is_some_and(|server| server.starts_with("http:"));
     match cluster.proxy_url.as_deref() {
         Some(proxy) if plain && !proxy.is_empty() => Err((
-            "the server is http://, so the proxy would see credentials in the clear".to_owned(),
+            "the server is http://, so the proxy would see credentials without encryption".to_owned(),
             "remove it, or give the server as https://",
         )),
         _ => Ok(()),
@@ -360,11 +360,11 @@ fn check_trust(cluster: &Cluster, has_authority: bool) -> Result<(), ReferencePr
     let https = cluster.server.as_deref().is_some_and(|server| server.starts_with("https:"));
     match (has_authority, insecure, https) {
         (true, true, _) => Err((
-            "it is set together with insecure-skip-tls-verify".to_owned(),
+            "the field is set together with insecure-skip-tls-verify".to_owned(),
             "remove one of the two (kubectl refuses both as well)",
         )),
         (false, false, true) => Err((
-            "it is missing, and insecure-skip-tls-verify is not set".to_owned(),
+            "the field is missing, and insecure-skip-tls-verify is not set".to_owned(),
             "name the CA of the server; for a public one, name the system's bundle, for example /etc/ssl/certs/ca-certificates.crt",
         )),
         _ => Ok(()),
@@ -381,13 +381,13 @@ fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, Re
         (false, true) => {
             return Err((
                 "client-key",
-                ("it is missing, though client-certificate is given".to_owned(), "add the key"),
+                ("the field is missing, although client-certificate is set".to_owned(), "add the key"),
             ));
         }
         (true, false) => {
             return Err((
                 "client-certificate",
-                ("it is missing, though client-key is given".to_owned(), "add the certificate"),
+                ("the field is missing, although client-key is set".to_owned(), "add the certificate"),
             ));
         }
         _ => {}
@@ -408,7 +408,7 @@ fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, Re
         checked.map_err(|problem| ("tokenFile", problem))?;
     }
     if user.exec.as_ref().is_some_and(|exec| exec.command.as_deref().is_none_or(str::is_empty)) {
-        return Err(("exec.command", ("it is missing".to_owned(), "name the credential plugin")));
+        return Err(("exec.command", ("the field is missing".to_owned(), "name the credential plugin")));
     }
     Ok(vec![certificate, key])
 }

@@ -19,10 +19,10 @@ const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The text is not a valid kubeconfig. The parser's message is omitted, because the message quotes the file.
-    #[error("does not parse{0}: it is not YAML in the form of a kubeconfig")]
+    #[error("does not parse{0}: the text is not YAML in the form of a kubeconfig")]
     Parse(String),
     /// The kubeconfig contains an entry with the same name that this program did not add.
-    #[error("has {kind} {name:?} already, which tributary did not put in; choose other names by --kubeconfig-prefix")]
+    #[error("already has {kind} {name:?}, which tributary did not add; choose different names by --kubeconfig-prefix")]
     Taken {
         /// The list of the entry: `clusters`, `contexts` or `users`.
         kind: &'static str,

@@ -29,7 +29,7 @@ impl Referenced<'_> {
     pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, ReferenceProblem> {
         if let Some(data) = self.data.filter(|data| !data.is_empty()) {
             let bytes = STANDARD.decode(data.trim()).map_err(|_| {
-                ("it is not base64".to_owned(), "encode the PEM text by `base64 -w0`, or name a file instead")
+                ("the value is not base64".to_owned(), "encode the PEM text by `base64 -w0`, or name a file instead")
             })?;
             return Ok(Some(bytes));
         }
@@ -53,8 +53,8 @@ pub(super) fn check_token(path: &Path, token: &[u8]) -> Result<(), ReferenceProb
     match std::str::from_utf8(token).map(|token| HeaderValue::from_bytes(token.trim().as_bytes())) {
         Ok(Ok(_)) => Ok(()),
         _ => {
-            let problem = format!("{} holds a character that no token has", path.display());
-            Err((problem, "write the token into it, and nothing else"))
+            let problem = format!("{} has a character that is not allowed in a token", path.display());
+            Err((problem, "write only the token into the file"))
         }
     }
 }
@@ -64,7 +64,7 @@ pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(()),
-        _ => Err(("it holds no certificate".to_owned(), "give it PEM text with BEGIN CERTIFICATE")),
+        _ => Err(("the value has no certificate".to_owned(), "give it PEM text with BEGIN CERTIFICATE")),
     }
 }
 
@@ -72,6 +72,8 @@ pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
 pub(super) fn check_key(pem: &[u8]) -> Result<(), ReferenceProblem> {
     match PrivateKeyDer::from_pem_slice(pem) {
         Ok(_) => Ok(()),
-        Err(_) => Err(("it holds no private key".to_owned(), "give it PEM text with BEGIN PRIVATE KEY, RSA or EC")),
+        Err(_) => {
+            Err(("the value has no private key".to_owned(), "give it PEM text with BEGIN PRIVATE KEY, RSA or EC"))
+        }
     }
 }

@@ -28,7 +28,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 pub enum UsersFileError {
     /// The content of the kubeconfig prevents the change.
-    #[error("kubeconfig {path} {cause}; it is left as it was")]
+    #[error("kubeconfig {path} {cause}; the file is unchanged")]
     Change {
         /// Path of the kubeconfig.
         path: PathBuf,
@@ -37,8 +37,8 @@ pub enum UsersFileError {
     },
     /// A second file in `$KUBECONFIG` contains an entry with the same name.
     #[error(
-        "{other}, which KUBECONFIG names too, has {kind} {name:?}: one would hide the other; choose other names by \
-         --kubeconfig-prefix{}",
+        "{other}, which KUBECONFIG also names, has {kind} {name:?}: one entry would hide the other; choose different \
+         names by --kubeconfig-prefix{}",
         removal(other, *is_ours)
     )]
     Hidden {
@@ -76,7 +76,7 @@ pub enum UsersFileError {
         source: io::Error,
     },
     /// The kubeconfig cannot be written.
-    #[error("kubeconfig {path} cannot be written; it is left as it was")]
+    #[error("kubeconfig {path} cannot be written; the file is unchanged")]
     Write {
         /// Path of the kubeconfig that cannot be written.
         path: PathBuf,
@@ -87,8 +87,9 @@ pub enum UsersFileError {
 }
 
 fn removal(other: &Path, is_ours: bool) -> String {
-    let command =
-        || format!(", or take out what tributary put in there: tributary kubeconfig remove {}", other.display());
+    let command = || {
+        format!(", or remove the entries that tributary added there: tributary kubeconfig remove {}", other.display())
+    };
     if is_ours { command() } else { String::new() }
 }
 
@@ -289,7 +290,7 @@ fn log_restricted_access(path: &Path, before: &fs::Metadata) {
             path = %path.display(),
             before = format!("{mode:04o}"),
             now = format!("{:04o}", mode & !OTHERS),
-            "the kubeconfig holds a token now: its mode grants nothing to others any more"
+            "the kubeconfig has a token now, so only its owner may read it"
         );
     }
 }
@@ -410,7 +411,7 @@ mod tests {
         let broken = "clusters:\n- name: [hunter2\n";
         fs::write(&path, broken).unwrap();
         let message = add_entries(path.clone(), &[], entries()).await.unwrap_err().to_string();
-        for part in [path.to_str().unwrap(), "does not parse at line ", "left as it was"] {
+        for part in [path.to_str().unwrap(), "does not parse at line ", "the file is unchanged"] {
             assert!(message.contains(part) && !message.contains("hunter2"), "{part} in {message}");
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), broken);

@@ -27,8 +27,8 @@ const OWN_USER: &str = "user";
 pub enum KubeconfigWriteError {
     /// The path contains a file that this program did not write for this user.
     #[error(
-        "{path} exists and was not written by tributary for user {user:?}, or holds more than it wrote; choose another file \
-         by {flag}, or remove it first"
+        "{path} exists and was not written by tributary for user {user:?}, or has entries that tributary did not \
+         write; choose another file by {flag}, or remove it first"
     )]
     Foreign {
         /// The path for the kubeconfig, from the flag or the default.

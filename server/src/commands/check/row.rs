@@ -69,17 +69,17 @@ impl CheckRow<'_> {
         let more = places.len().saturating_sub(LISTED_NAMESPACES_MAX);
         if more > 1 {
             places.truncate(LISTED_NAMESPACES_MAX);
-            places.push(format!("and {more} places more"));
+            places.push(format!("and {more} more namespaces or names"));
         }
         places.extend(self.contradiction(answer).map(str::to_owned));
         let sees = !places.is_empty() && self.namespaced.is_some();
         if sees && self.authorization == ClusterAuthorization::Live {
-            places.push(format!("under /clusters/{} alone: nothing of it is in lists of all clusters", self.cluster));
+            places.push(format!("only under /clusters/{}: lists of all clusters omit these objects", self.cluster));
         }
         if sees && !answer.is_reached {
             places.push(format!(
-                "but not through the endpoint: it is beyond the profile of its account (tributary join CONTEXT --name {} --profile \
-                 {})",
+                "but not through Tributary: the profile of Tributary's account lacks this right (tributary join \
+                 CONTEXT --name {} --profile {})",
                 self.cluster,
                 if self.of.group.is_empty() && self.of.resource == "secrets" { "read-with-secrets" } else { "read" }
             ));
@@ -101,11 +101,13 @@ impl CheckRow<'_> {
         let is_whole = self.namespaced.is_some() && self.visible() == Visible::Whole;
         match (self.authorization, answer.all, is_whole) {
             (ClusterAuthorization::Review | ClusterAuthorization::Live, ..) => None,
-            (ClusterAuthorization::Rbac, true, false) => {
-                Some("all, as the cluster itself says: not by its roles, by which its configuration here has it judged")
+            (ClusterAuthorization::Rbac, true, false) => Some(
+                "all, according to the cluster's answer: not by its roles, which alone decide by the configuration",
+            ),
+            (ClusterAuthorization::Auto, true, false) => {
+                Some("all, according to the cluster's answer: not by its roles")
             }
-            (ClusterAuthorization::Auto, true, false) => Some("all, as the cluster itself says: not by its roles"),
-            (_, false, true) => Some("the cluster itself says otherwise: something else than its roles decides"),
+            (_, false, true) => Some("the cluster's answer differs: a different authorizer than its roles decides"),
             _ => None,
         }
     }
@@ -113,12 +115,12 @@ impl CheckRow<'_> {
     /// Returns the lines of the report that follow from the cluster's answer.
     fn lines_by_reviews(&self, answer: &ClusterAnswer) -> Vec<String> {
         if answer.all {
-            return vec!["all, as the cluster itself says".to_owned()];
+            return vec!["all, according to the cluster's answer".to_owned()];
         }
         let within = answer.within.iter().filter(|(_, allowed)| **allowed);
-        let within = within.map(|(namespace, _)| format!("in {namespace}, as the cluster itself says"));
+        let within = within.map(|(namespace, _)| format!("in {namespace}, according to the cluster's answer"));
         let unreviewed = (answer.unreviewed > 0)
-            .then(|| format!("and perhaps in {} namespaces more, of which it was not asked", answer.unreviewed));
+            .then(|| format!("and perhaps in {} more namespaces, which were not checked", answer.unreviewed));
         within.chain(unreviewed).collect()
     }
 
@@ -146,7 +148,7 @@ pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: RbacUser<
     let mut lines: Vec<_> = bindings.iter().take(LISTED_NAMESPACES_MAX).map(line).collect();
     let more = bindings.len() - lines.len();
     if more > 0 {
-        lines.push(format!("and {more} bindings more give nothing"));
+        lines.push(format!("and {more} more bindings give nothing"));
     }
     lines.iter().map(|line| format!("  {}\n", printable(line))).collect()
 }
@@ -213,13 +215,16 @@ mod tests {
         let pods = lines("ann", "pods", Auto, &answer(false));
         let first = "in n00, by RoleBinding \"own/n00\" of ClusterRole \"reader\" to User \"ann\"";
         assert!(pods.contains(first), "{pods}");
-        assert!(pods.lines().count() == LISTED_NAMESPACES_MAX + 1 && pods.contains("and 2 places more"), "{pods}");
+        assert!(
+            pods.lines().count() == LISTED_NAMESPACES_MAX + 1 && pods.contains("and 2 more namespaces or names"),
+            "{pods}"
+        );
         for (who, resource, all, expected) in [
             ("bob/dev", "pods", true, "pods                         all, by ClusterRoleBinding \"dev\""),
             ("bob/dev", "nodes", false, "the one named n1, by ClusterRoleBinding"),
             ("eve", "deployments.apps", false, "deployments.apps             nothing"),
-            ("eve", "pods", true, "as the cluster itself says: not by its roles"),
-            ("bob/dev", "pods", false, "says otherwise"),
+            ("eve", "pods", true, "according to the cluster's answer: not by its roles"),
+            ("bob/dev", "pods", false, "the cluster's answer differs"),
             ("eve", "carts.shop.example", false, "carts.shop.example           not served"),
         ] {
             let told = lines(who, resource, Auto, &answer(all));
@@ -260,13 +265,13 @@ mod tests {
         let within = [("n00".to_owned(), true), ("n01".to_owned(), false)].into();
         let some = ClusterAnswer { within, unreviewed: 3, ..answer(false) };
         for (authorization, answer, expected, not) in [
-            (Review, &some, "in n00, as the cluster itself says", "n01"),
-            (Review, &some, "and perhaps in 3 namespaces more", "n01"),
-            (Review, &answer(true), "all, as the cluster itself says", "RoleBinding"),
+            (Review, &some, "in n00, according to the cluster's answer", "n01"),
+            (Review, &some, "and perhaps in 3 more namespaces", "n01"),
+            (Review, &answer(true), "all, according to the cluster's answer", "RoleBinding"),
             (Review, &answer(false), "nothing", "n00"),
-            (Live, &answer(true), "under /clusters/eu alone: nothing of it is in lists of all clusters", "RoleBinding"),
+            (Live, &answer(true), "only under /clusters/eu: lists of all clusters omit these objects", "RoleBinding"),
             (Live, &answer(false), "nothing", "/clusters/eu"),
-            (Rbac, &answer(true), "by which its configuration here has it judged", "otherwise"),
+            (Rbac, &answer(true), "which alone decide by the configuration", "otherwise"),
         ] {
             let told = lines("ann", "pods", authorization, answer);
             assert!(told.contains(expected) && !told.contains(not), "{authorization:?}: {told}");
@@ -277,7 +282,7 @@ mod tests {
     fn rights_report_names_resources_beyond_the_account_profile() {
         let unreached = ClusterAnswer { is_reached: false, ..answer(true) };
         let told = lines("bob/dev", "pods", ClusterAuthorization::Auto, &unreached);
-        assert!(told.contains("but not through the endpoint") && told.contains("--name eu --profile read)"), "{told}");
+        assert!(told.contains("but not through Tributary") && told.contains("--name eu --profile read)"), "{told}");
         let nothing = lines("eve", "deployments.apps", ClusterAuthorization::Auto, &ClusterAnswer::default());
         assert!(!nothing.contains("endpoint"), "{nothing}");
     }

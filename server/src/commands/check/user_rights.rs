@@ -20,8 +20,8 @@ use crate::exit::Failure;
 use crate::output::print;
 
 /// The remedy for missing rights of Tributary's account, as in a server's report.
-const REVIEW_REMEDY: &str =
-    "tributary join CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
+const REVIEW_REMEDY: &str = "tributary join CONTEXT makes an account with this right, or grant the right \
+                       (docs/shared-mode.md)";
 /// The maximum number of clusters that are queried concurrently.
 const CLUSTERS_AT_ONCE_MAX: usize = 16;
 /// The number of objects in a page of a list, as in kubectl.
@@ -49,9 +49,12 @@ pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Resu
         return Err(Failure::usage(anyhow::anyhow!("--resources: {}", unknown.join("; "))));
     }
     let (user, is_account) = user_of(user, &arguments.groups);
-    print(&format!("User {:?} in groups {} would see, of each cluster:\n", user.username, user.groups.join(", ")));
+    print(&format!("User {:?} in groups {} would see, in each cluster:\n", user.username, user.groups.join(", ")));
     if is_account {
-        print("(A ServiceAccount is known in its own cluster alone: of each cluster its own of this name is meant.)\n");
+        print(
+            "(A ServiceAccount is known only in its own cluster: each cluster is checked for its own ServiceAccount \
+             with this name.)\n",
+        );
     }
     let told = asked.into_iter().map(|(cluster, asked)| {
         let (user, resources) = (&user, &arguments.resources);
@@ -68,7 +71,7 @@ pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Resu
         match answer {
             Ok(text) => print(&format!("{name}:\n{text}")),
             Err(error) => {
-                print(&format!("{name}: cannot be asked: {}\n", printable(&format!("{error:#}"))));
+                print(&format!("{name}: cannot be queried: {}\n", printable(&format!("{error:#}"))));
                 failed.push(name.to_string());
             }
         }
@@ -76,7 +79,7 @@ pub(super) async fn print_rights(user: &str, arguments: &CheckArguments) -> Resu
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Failure::runtime(anyhow::anyhow!("not all clusters were asked: {}", failed.join(", "))))
+    Err(Failure::runtime(anyhow::anyhow!("some clusters were not checked: {}", failed.join(", "))))
 }
 
 /// Returns a user with this name and groups, and whether the user is a ServiceAccount. A ServiceAccount's name implies

@@ -23,7 +23,7 @@ impl ClusterAccess {
     pub(super) async fn minor(&self) -> anyhow::Result<u32> {
         let version = self.send_request(Method::GET, "/version", None, &[]).await?;
         let minor = version["minor"].as_str().unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_digit());
-        minor.parse().with_context(|| format!("{} does not say its version", self.url))
+        minor.parse().with_context(|| format!("{} does not report its version", self.url))
     }
 
     /// Returns the kubeconfig user's name in the cluster.
@@ -97,14 +97,14 @@ impl ClusterAccess {
             Ok(secret["data"]["token"].as_str().map(str::to_owned))
         });
         let Some(data) = token.await? else { bail!(no_token(account)) };
-        let bytes = STANDARD.decode(data).context("the token of the Secret is no base64")?;
-        Ok(String::from_utf8(bytes).context("the token of the Secret is no text")?.into())
+        let bytes = STANDARD.decode(data).context("the token of the Secret is not base64")?;
+        Ok(String::from_utf8(bytes).context("the token of the Secret is not text")?.into())
     }
 
     /// Waits until the cluster's authorizer applies the account's rights.
     pub(super) async fn wait_for_rights(&self, account: &Account) -> anyhow::Result<()> {
         let mut refused = None;
-        let tried = wait_until_some("the cluster lets the account do what it is for", print, async || {
+        let tried = wait_until_some("the cluster applies the rights of the account", print, async || {
             refused = self.tried(account).await.err();
             Ok(refused.is_none().then_some(()))
         });
@@ -119,7 +119,7 @@ impl ClusterAccess {
         let Account { name, namespace, .. } = account;
         let (user, expected) = (self.user().await?, format!("system:serviceaccount:{namespace}:{name}"));
         if user != expected {
-            bail!("the cluster takes the account's token for {user:?}, and not for {expected:?}");
+            bail!("the cluster authenticates the account's token as {user:?} instead of {expected:?}");
         }
         for path in ["/api/v1/pods?limit=1", "/apis/rbac.authorization.k8s.io/v1/clusterroles?limit=1"] {
             self.send_request(Method::GET, path, None, &[]).await.context("the account cannot read")?;
@@ -129,18 +129,21 @@ impl ClusterAccess {
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         self.send_request(Method::POST, path, Some(&review), &[])
             .await
-            .context("the account cannot ask what users may do")?;
+            .context("the account cannot create subjectaccessreviews")?;
         let (whom, groups) = (("Impersonate-User", NOBODY), ("Impersonate-Group", NOBODY));
         let other = self.user_as(&[whom, groups]).await;
         let other = other.with_context(|| match account.purpose.impersonation {
             Impersonation::Constrained => {
-                "the account cannot act as users; where the cluster's feature ConstrainedImpersonation is off: \
+                "the account cannot impersonate users; if the cluster's feature ConstrainedImpersonation is off, give \
                  --impersonation any"
             }
-            Impersonation::Any => "the account cannot act as users",
+            Impersonation::Any => "the account cannot impersonate users",
         })?;
         if other != NOBODY {
-            bail!("the cluster takes who acts as {NOBODY:?} for {other:?}: something before it drops impersonation");
+            bail!(
+                "the cluster authenticates an impersonation of {NOBODY:?} as {other:?}: a proxy in front of the \
+                 cluster removes the impersonation headers"
+            );
         }
         Ok(())
     }
@@ -149,8 +152,9 @@ impl ClusterAccess {
 /// Returns the remedy for a cluster that stores no token in the account's Secret.
 fn no_token(Account { name, namespace, .. }: &Account) -> String {
     format!(
-        "the cluster has put no token into Secret {namespace}/{name} within {} s; start its kube-controller-manager, which \
-         does that, or run join again with --token-lifetime 8760h: that token kube-apiserver makes by itself, and it ends",
+        "the cluster has put no token into Secret {namespace}/{name} within {} s; start its kube-controller-manager, \
+         which creates the token, or run join again with --token-lifetime 8760h: kube-apiserver itself creates such a \
+         token, which expires",
         WAIT_TIMEOUT.as_secs()
     )
 }
@@ -166,7 +170,7 @@ fn path(object: &Value) -> anyhow::Result<String> {
         Some("Secret") => ("/api/v1", "secrets"),
         Some("ClusterRole") => ("/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
         Some("ClusterRoleBinding") => ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
-        kind => bail!("{kind:?} is no kind of an account's objects"),
+        kind => bail!("{kind:?} is not a kind of an account's objects"),
     };
     Ok(format!("{root}/{within}{plural}/{name}"))
 }

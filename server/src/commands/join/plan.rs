@@ -27,7 +27,7 @@ impl Step {
 
 /// The error that a role belongs to a different owner, so `join` must not change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {name:?} is there already and was not made by tributary join; choose another name by {flag}")]
+#[error("{kind} {name:?} exists already and was not made by tributary join; choose another name by {flag}")]
 pub(super) struct Foreign {
     kind: String,
     name: String,
@@ -77,8 +77,8 @@ pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
         return None;
     }
     Some(format!(
-        "  note    profile {} bounds what is held in memory, not what users do: with impersonation any they may change \
-         things and read secrets where their own rights let them",
+        "  note    profile {} limits the cached objects, not the requests of users: with --impersonation any, users \
+         can write and read secrets as far as their own rights allow",
         purpose.profile.as_str()
     ))
 }
@@ -86,8 +86,8 @@ pub(super) fn profile_note(purpose: &Purpose) -> Option<String> {
 /// Describes the objects that remain in a cluster after a failed read of the token.
 pub(super) fn remaining_objects(Account { name, namespace, .. }: &Account) -> String {
     format!(
-        "Namespace {namespace}, and ServiceAccount, ClusterRole and ClusterRoleBinding {name} stay there; running join again \
-         goes on from them"
+        "Namespace {namespace}, and ServiceAccount, ClusterRole and ClusterRoleBinding {name} stay in the cluster; \
+         run join again to continue from them"
     )
 }
 
@@ -131,7 +131,7 @@ mod tests {
             (Profile::Write, Constrained, false),
         ] {
             let noted = profile_note(&Purpose { profile, impersonation, ..writing() });
-            let begins = format!("  note    profile {} bounds what is held in memory, not what", profile.as_str());
+            let begins = format!("  note    profile {} limits the cached objects, not", profile.as_str());
             assert_eq!(noted.as_ref().map(|text| text.starts_with(&begins)), is_noted.then_some(true), "{noted:?}");
         }
     }

@@ -33,11 +33,12 @@ pub(super) fn read_purpose(arguments: &JoinArguments, before: Option<&Purpose>, 
     if impersonation == Impersonation::Constrained {
         // Constrained impersonation of ServiceAccounts allows names only (`onlyUsernameSet` in apiserver's
         // `filters/impersonation/mode.go`), so the attributes of a TokenReview could not be sent.
-        ensure!(!tokens, "--tokens needs --impersonation any, by which the account may act as anybody");
+        ensure!(!tokens, "--tokens needs --impersonation any, with which the account can impersonate any user");
         let plain = extra.iter().find(|key| !key.contains('/'));
         ensure!(
             plain.is_none(),
-            "--impersonate-extra {}: constrained impersonation takes keys of a domain alone, such as example.com/team",
+            "--impersonate-extra {}: constrained impersonation accepts only keys with a domain, such as \
+             example.com/team",
             plain.map_or("", String::as_str)
         );
     }
@@ -102,7 +103,10 @@ mod tests {
     fn flags_beyond_constrained_impersonation_are_refused() {
         for (flags, says) in [
             ("--tokens --impersonation constrained", "--tokens needs --impersonation any"),
-            ("--impersonate-extra team", "--impersonate-extra team: constrained impersonation takes keys of a domain"),
+            (
+                "--impersonate-extra team",
+                "--impersonate-extra team: constrained impersonation accepts only keys with a domain",
+            ),
         ] {
             let error = asked(flags, None, 36).unwrap_err().to_string();
             assert!(error.starts_with(says), "{error}");

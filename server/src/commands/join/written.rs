@@ -140,11 +140,12 @@ impl WrittenCluster {
         let wanted = name.map(|name| format!(", to have it as {:?}", name.as_str())).unwrap_or_default();
         match is_ours {
             true => format!(
-                "{file} has this cluster already, as {own:?}; leave --name out to update that, or delete the file first{wanted}"
+                "{file} already has this cluster, as {own:?}; omit --name to update it, or delete the file \
+                 first{wanted}"
             ),
             false => format!(
-                "{file} has this cluster already, as {own:?}, and was not written by tributary join; change it by hand, \
-                 or delete it first{wanted}"
+                "{file} already has this cluster, as {own:?}, and was not written by tributary join; change it by \
+                 hand, or delete it first{wanted}"
             ),
         }
     }
@@ -179,7 +180,7 @@ fn choose_name(arguments: &JoinArguments, same: &[WrittenCluster]) -> anyhow::Re
 fn read_present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> {
     let foreign = |path: &Path| {
         anyhow::anyhow!(
-            "{} is there already and was not written by tributary join; choose another --name",
+            "{} exists already and was not written by tributary join; choose another --name",
             path.display()
         )
     };
@@ -204,10 +205,11 @@ fn update_text(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::R
     let objects: Vec<_> = tributary_crds::documents(text, &file).collect();
     ensure!(
         objects.len() == 1,
-        "it has {} objects, and join changes a file of one UpstreamCluster; move the others to a file of their own",
+        "the file has {} objects, and join changes only a file with a single UpstreamCluster; move the other objects \
+         to a different file",
         objects.len()
     );
-    tributary_crds::parse(text, &file).context("it has to be corrected first")?;
+    tributary_crds::parse(text, &file).context("the file is invalid; correct it first")?;
     let before: Value = serde_saphyr::from_str(text)?;
     let after = owned.apply_to(name, Some(&before));
     let mut changes = list_changes(&before, &after);
@@ -221,7 +223,7 @@ fn update_text(text: &str, name: &ClusterName, owned: &OwnedFields) -> anyhow::R
     };
     let (was, is) = (validation_errors(text), validation_errors(&written));
     let new: Vec<_> = is.iter().filter(|error| !was.contains(error)).map(String::as_str).collect();
-    ensure!(new.is_empty(), "it would be invalid with the fields that join sets: {}", new.join("; "));
+    ensure!(new.is_empty(), "the file would be invalid with the fields that join sets: {}", new.join("; "));
     Ok((written, changes))
 }
 
@@ -335,9 +337,9 @@ mod tests {
         folder.join("eu", ONE);
         let written = folder.read("eu.yaml");
         for (text, expected) in [
-            (format!("{written}---\n{written}"), "it has 2 objects"),
-            (written.replace("spec:\n", "spec:\n  endpoint: x\n"), "it has to be corrected first"),
-            (written.replacen(FIRST_LINE, "# mine", 1), "is there already and was not written by tributary join"),
+            (format!("{written}---\n{written}"), "the file has 2 objects"),
+            (written.replace("spec:\n", "spec:\n  endpoint: x\n"), "the file is invalid; correct it first"),
+            (written.replacen(FIRST_LINE, "# mine", 1), "exists already and was not written by tributary join"),
             (
                 written.replace("spec:\n", "spec:\n  caFile: eu.crt\n"),
                 // An empty text expects a successful plan, which writes nothing.
@@ -383,7 +385,7 @@ mod tests {
             assert_eq!(planned.cluster, folder.file("eu.yaml"), "{context}");
         }
         let refused = folder.refused("eu-admin --name europe", ONE);
-        for part in ["eu.yaml has this cluster already, as \"eu\"", "leave --name out", "as \"europe\""] {
+        for part in ["eu.yaml already has this cluster, as \"eu\"", "omit --name", "as \"europe\""] {
             assert!(refused.contains(part), "{part} in {refused}");
         }
         // The second cluster gets a name that is derived from its context.
@@ -394,7 +396,7 @@ mod tests {
         fs::write(folder.file("all.yml"), format!("{}---\n{by_hand}", by_hand.replace("eu", "us").replace("u1", "u3")))
             .unwrap();
         let refused = folder.refused("eu-admin", ONE);
-        for part in ["all.yml has this cluster already, as \"eu\"", "was not written by", "as \"eu-admin\""] {
+        for part in ["all.yml already has this cluster, as \"eu\"", "was not written by", "as \"eu-admin\""] {
             assert!(refused.contains(part), "{part} in {refused}");
         }
         fs::write(folder.file("two.yaml"), by_hand.replace("name: eu", "name: two")).unwrap();

@@ -60,11 +60,12 @@ fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
         .map_err(|why| anyhow::anyhow!("NAME {name:?}: {why}; choose a name that does not begin with system:"))?;
     if let Some(group) = groups.iter().find(|group| !told.groups.contains(group)) {
         bail!(
-            "--group {group:?}: no cluster ever gets this group, so it gives no right; name one that does not begin with system:"
+            "--group {group:?}: this group is never sent to a cluster, so it gives no rights; choose a group that \
+             does not begin with system:"
         );
     }
     if groups.iter().any(|group| group == AUTHENTICATED_GROUP) {
-        bail!("--group {AUTHENTICATED_GROUP}: every user has this group by itself; leave it out");
+        bail!("--group {AUTHENTICATED_GROUP}: every user has this group already; remove it");
     }
     Ok(())
 }
@@ -85,7 +86,7 @@ fn read_server_authority(path: Option<&Path>) -> anyhow::Result<Option<String>> 
     let Some(path) = path else { return Ok(None) };
     let text = read_file(path, "--certificate-authority")?;
     if CertificateDer::pem_slice_iter(&text).flatten().next().is_none() {
-        bail!("--certificate-authority {}: it holds no certificate; give PEM", path.display());
+        bail!("--certificate-authority {}: the file has no certificate; give PEM", path.display());
     }
     Ok(Some(String::from_utf8(text).with_context(|| format!("--certificate-authority {}", path.display()))?))
 }
@@ -149,7 +150,7 @@ mod tests {
         for (name, groups, expected) in [
             ("ann", &["dev", "ops: all"][..], ""),
             ("ann@example.com", &[], ""),
-            ("ann", &["system:masters"], "--group \"system:masters\": no cluster ever gets this group"),
+            ("ann", &["system:masters"], "--group \"system:masters\": this group is never sent to a cluster"),
             ("ann", &["dev", "system:nodes"], "--group \"system:nodes\""),
             ("ann", &["system:serviceaccounts"], "--group \"system:serviceaccounts\""),
             ("ann", &["system:authenticated"], "every user has this group"),

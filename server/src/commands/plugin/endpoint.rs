@@ -83,13 +83,13 @@ impl PluginEndpoint {
             Some(value) if value["message"].is_string() => {
                 bail!(refusal(value["message"].as_str().unwrap_or_default()))
             }
-            _ => bail!("context {:?} answered {status} with what is no Kubernetes API's answer", self.context),
+            _ => bail!("context {:?} answered {status}, but not in the form of the Kubernetes API", self.context),
         }
     }
 
     fn describe_failure(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
         let said = printable(&explain(error)).replace('\n', " ");
-        anyhow::anyhow!("context {:?} ({}) cannot be asked: {said}", self.context, self.server)
+        anyhow::anyhow!("context {:?} ({}) cannot be queried: {said}", self.context, self.server)
     }
 
     /// Formats a client error as one sentence.

@@ -16,7 +16,7 @@ pub(super) fn check_verb(test_request: &PolicyTestRequest) -> anyhow::Result<()>
     let is_one = matches!(test_request.target, PolicyTestTarget::Path(_)) || verbs.contains(&&*test_request.verb);
     ensure!(
         is_one,
-        "--verb {}: no request for a resource has it; it is one of {}",
+        "--verb {}: no resource request has this verb; allowed are {}",
         test_request.verb,
         verbs.join(", ")
     );

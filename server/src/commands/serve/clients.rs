@@ -111,10 +111,13 @@ impl SharedClients {
     /// logged, and the previous content stays.
     pub(super) fn reload(&mut self) {
         match self.reload_all() {
-            Ok(()) => tracing::info!("the authorities for clients, and the serving certificates, were read anew"),
+            Ok(()) => tracing::info!("the authorities for clients, and the serving certificates, were reloaded"),
             Err(error) => {
                 let reason = tributary_apimachinery::explain(&error);
-                tracing::error!(reason, "the new authorities or certificates are refused; the old ones stay");
+                tracing::error!(
+                    reason,
+                    "the new authorities or certificates are invalid; the previous ones stay in use"
+                );
             }
         }
         // Symbolic links to the files may have new targets.
@@ -131,7 +134,7 @@ impl SharedClients {
         }
         self.tls.replace_named_certificates(named);
         if let Err(error) = self.tls.request_client_certificates(self.authenticator.subjects()) {
-            tracing::error!(%error, "new connections are still asked for certificates of the old authorities");
+            tracing::error!(%error, "new connections still request certificates of the previous authorities");
         }
         Ok(())
     }

@@ -189,7 +189,7 @@ fn build_authenticator(running: &RunningEndpoint) -> Result<Authenticator, Failu
         return Ok(clients.authenticator());
     }
     let token =
-        running.identity.token.as_ref().context("there is no credential for a client").map_err(Failure::runtime)?;
+        running.identity.token.as_ref().context("no credential for clients exists").map_err(Failure::runtime)?;
     Ok(Authenticator::Personal(token.digest()))
 }
 

@@ -135,9 +135,9 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
         ] {
             anyhow::ensure!(
                 !is_given,
-                "{flag} is for an endpoint that many users share, and nobody vouches for clients; give --client-ca-file, \
-                 --requestheader-client-ca-file, --authentication-config, --token-review-cluster or an UpstreamCluster \
-                 with spec.secureServing.clientCAFile, or leave it out"
+                "{flag} needs shared mode, and no authentication of clients is configured; give --client-ca-file, \
+                 --requestheader-client-ca-file, --authentication-config, --token-review-cluster or an \
+                 UpstreamCluster with spec.secureServing.clientCAFile, or remove the flag"
             );
         }
         return Ok(());
@@ -149,8 +149,8 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     }
     anyhow::ensure!(
         arguments.write_kubeconfig.is_none() && arguments.merge.merge_into_kubeconfig.is_none(),
-        "--write-kubeconfig and --merge-into-kubeconfig write the credential of the endpoint's one user, and a shared \
-         endpoint has none: each user has a kubeconfig with a credential of their own (docs/shared-mode.md)"
+        "--write-kubeconfig and --merge-into-kubeconfig write the token of personal mode, and shared mode has none: \
+         each user has a kubeconfig with a credential of their own (docs/shared-mode.md)"
     );
     Ok(())
 }

@@ -126,8 +126,8 @@ impl RunningEndpoint {
         match (&self.clients, configuration.cluster_with_authorities()) {
             (Some(clients), _) => clients.check_hosts(&hosts)?,
             (None, Some(spec)) => anyhow::bail!(
-                "{}: spec.secureServing names authorities that vouch for clients, and the endpoint was started for one \
-                 person; start it again, for many, or remove them",
+                "{}: spec.secureServing has certificate authorities for clients, and the server was started in \
+                 personal mode; restart it in shared mode, or remove them",
                 spec.origin
             ),
             (None, None) => {}
@@ -135,8 +135,9 @@ impl RunningEndpoint {
         let is_running = !self.clusters.names().is_empty();
         if is_running && self.hosts.table().has_merged_view() && !hosts.has_merged_view() {
             anyhow::bail!(
-                "the first spec.serverNames of an UpstreamCluster leave the merged view no host, and it is in use; start the \
-                 endpoint again with --merged-host HOST, or without it if nobody is to have the merged view"
+                "with the first spec.serverNames of an UpstreamCluster, the merged view would lose its host names, \
+                 which are in use; restart the server with --merged-host HOST, or without it if the merged view is \
+                 not needed"
             );
         }
         Ok(hosts)
@@ -148,7 +149,7 @@ impl RunningEndpoint {
             return Ok(());
         }
         if !hosts.has_merged_view() {
-            tracing::warn!("only clusters have hosts; the merged view is at none, unless --merged-host names one");
+            tracing::warn!("only clusters have host names; the merged view has none without --merged-host");
         }
         for (host, certificate) in hosts.certificates(|host| self.tls.certificate_of(host)) {
             if !is_valid_for(&certificate, host) {
@@ -247,7 +248,11 @@ impl RunningEndpoint {
     /// Logs why a configuration is refused. Repeated refusals for the same reason are logged once.
     fn refuse(&mut self, why: ReloadCause, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
-            tracing::error!(why = why.as_str(), reason, "the new configuration is refused; the old one stays");
+            tracing::error!(
+                why = why.as_str(),
+                reason,
+                "the new configuration is refused; the previous one stays in use"
+            );
         }
         self.refused = Some(reason);
     }
@@ -349,10 +354,9 @@ fn check_not_this_endpoint(address: SocketAddr, hosts: &HostTable, clusters: &[C
     };
     match clusters.iter().find(leads_here) {
         None => Ok(()),
-        Some(spec) => anyhow::bail!(
-            "{} leads to {address}, which is this endpoint itself; leave it out: --contexts names the ones to serve",
-            spec.origin
-        ),
+        Some(spec) => {
+            anyhow::bail!("{} leads to {address}, which is this server itself; exclude it with --contexts", spec.origin)
+        }
     }
 }
 

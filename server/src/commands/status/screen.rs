@@ -136,7 +136,8 @@ fn problems(cluster: &ClusterReport) -> Vec<String> {
         lines.push(format!("{since}{problem}"));
     }
     lines.extend(cluster.credentials_problem.as_ref().map(|problem| format!("credentials: {problem}")));
-    lines.extend(cluster.rights_problem.as_ref().map(|problem| format!("what users may do is not known: {problem}")));
+    lines
+        .extend(cluster.rights_problem.as_ref().map(|problem| format!("the rights of users are not known: {problem}")));
     lines.extend(cluster.identity_problem.as_ref().map(|problem| format!("identity: {problem}")));
     // For a single endpoint, the cluster's own problem suffices, unless the configuration drains the endpoint.
     let is_only = cluster.endpoints.len() == 1;
@@ -309,7 +310,7 @@ mod tests {
 
     fn report() -> Report {
         let silent = "unreachable: 10.0.0.7:6443: Connection refused (os error 111)";
-        let forbidden = "forbidden: we may not list or watch this collection";
+        let forbidden = "forbidden: Tributary's account may not list or watch this collection";
         Report {
             version: "0.1.0".to_owned(),
             uptime_seconds: 7_300,
@@ -319,7 +320,7 @@ mod tests {
                 ClusterReport {
                     condition: ClusterCondition::Refusing,
                     behind: 1,
-                    rights_problem: Some("its roles cannot be followed: forbidden".to_owned()),
+                    rights_problem: Some("the roles of the cluster cannot be watched: forbidden".to_owned()),
                     ..ready("lab", 40)
                 },
                 lost(),
@@ -355,26 +356,37 @@ mod tests {
         }
     }
 
-    const SCREEN: &str = "\
-tributary 0.1.0, up 2h, 64MiB of memory
-clusters: 1 ready, 1 refusing, 1 unreachable; 16062 objects in 107MiB; 4 of 9 collections behind
+    const SCREEN: &str = "tributary 0.1.0, up 2h, 64MiB of memory
+clusters: 1 ready, 1 refusing, 1 unreachable; 16062 \
+                          objects in 107MiB; 4 of 9 collections behind
 
-CLUSTER  HEALTH       VERSION  AGE  LATENCY  OBJECTS  MEMORY   BEHIND
-us       unreachable  v1.36.3  4m   -        812      5550KiB  3/3
-  for 4m: 10.0.0.7:6443: Connection refused (os error 111); check that the address is right and the network a…
-lab      refusing     v1.36.3  2s   3.4ms    40       273KiB   1/3
-  what users may do is not known: its roles cannot be followed: forbidden
+CLUSTER  HEALTH       VERSION  AGE  LATENCY  \
+                          OBJECTS  MEMORY   BEHIND
+us       unreachable  v1.36.3  4m   -        812      5550KiB  \
+                          3/3
+  for 4m: 10.0.0.7:6443: Connection refused (os error 111); check that the address is \
+                          right and the network a…
+lab      refusing     v1.36.3  2s   3.4ms    40       273KiB   \
+                          1/3
+  the rights of users are not known: the roles of the cluster cannot be watched: \
+                          forbidden
 eu       ready        v1.36.3  2s   3.4ms    15210    101MiB   0/3
 
-CLUSTER  BEHIND             HELD     FOR  REASON
-lab      secrets            missing  4m   forbidden: we may not list or watch this collection
-us       all 3 collections  old      4m   unreachable: 10.0.0.7:6443: Connection refused (os error 111)
+CLUSTER  \
+                          BEHIND             HELD     FOR  REASON
+lab      secrets            missing  4m   \
+                          forbidden: Tributary's account may not list or watch this collection
+us       all 3 \
+                          collections  old      4m unreachable: 10.0.0.7:6443: Connection refused (os error \
+                          111)
 
 RESOURCE          REPEATED NAMES  OBJECTS
-deployments.apps  40              60
+deployments.apps  40              \
+                          60
 configmaps        12              90
 
-LIMIT               USED  OF    REFUSED  FOR
+LIMIT               USED  OF    REFUSED  \
+                          FOR
 requests_in_flight  3500  4000  7
 short_to_member     90    100   -        eu
 ";
@@ -446,8 +458,8 @@ short_to_member     90    100   -        eu
                 ..ready("eu", 1)
             })
         };
-        let drained = told("drain", "the configuration drains it");
-        assert_eq!(drained, ["endpoint 10.0.0.7:6443: the configuration drains it"]);
+        let drained = told("drain", "the configuration drains the endpoint");
+        assert_eq!(drained, ["endpoint 10.0.0.7:6443: the configuration drains the endpoint"]);
         assert!(told("unreachable", "refused").is_empty(), "the cluster's own problem says so");
     }
 

@@ -8,7 +8,7 @@ use tributary_policy::{
 };
 
 /// The verdict for the server's own paths, for example `/tributary/status`.
-pub(super) const ANSWERED_HERE: &str = "This endpoint answers it itself: it passes no policies";
+pub(super) const ANSWERED_HERE: &str = "Tributary answers the request itself, without policies";
 
 /// The view through which a request reaches a cluster whose dispatch is `DenyAll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +31,12 @@ pub(super) fn describe_policies(
     match frozen {
         None => {}
         Some(DenyAllView::Itself) => {
-            out.push_str("  dispatch is DenyAll: it is refused (429), whoever asks\n");
+            out.push_str("  dispatch is DenyAll: the request is refused (429) for every user\n");
             return out;
         }
         Some(DenyAllView::MergedView) => out.push_str(
-            "  dispatch is DenyAll: what would have to be sent there is refused (429), and what memory has of it is read, \
-             as its policies say\n",
+            "  dispatch is DenyAll: requests to the cluster are refused (429), and reads from the cache follow its \
+             policies\n",
         ),
     }
     for (place, verdict) in policies.explain(asked).rules {
@@ -45,9 +45,9 @@ pub(super) fn describe_policies(
         let (says, shown): (_, Vec<&FieldVerdict>) = match (verdict.matches(), policy.mode) {
             (false, _) => ("does not match", verdict.rejecting_fields().collect()),
             (true, Mode::Audit) => {
-                ("would take it; mode Audit, so it is counted and goes on", verdict.fields.iter().collect())
+                ("matches; mode Audit, so the request is counted and continues", verdict.fields.iter().collect())
             }
-            (true, Mode::Enforce) => ("takes it", verdict.fields.iter().collect()),
+            (true, Mode::Enforce) => ("applies", verdict.fields.iter().collect()),
         };
         let _ = writeln!(out, "  {place} {says}:");
         for field in shown {
@@ -55,9 +55,11 @@ pub(super) fn describe_policies(
         }
     }
     let end = match policies.decide(asked).verdict {
-        Verdict::Ungoverned if policies.is_global() => "No rule takes it: the policies of its place decide".to_owned(),
-        Verdict::Ungoverned => "There are no policies that act: it goes on".to_owned(),
-        Verdict::Unmatched => "No rule takes it: it is refused (500)".to_owned(),
+        Verdict::Ungoverned if policies.is_global() => "No rule matches: the policies of the merged view or the \
+                                                        cluster decide"
+            .to_owned(),
+        Verdict::Ungoverned => "No policy is enforced: the request continues".to_owned(),
+        Verdict::Unmatched => "No rule matches: the request is refused (500)".to_owned(),
         Verdict::Matched { outcome, .. } => describe_outcome(outcome),
     };
     let _ = writeln!(out, "  {end}");
@@ -73,7 +75,7 @@ pub(super) fn describe_member_user(
 ) -> String {
     let end = |verdict: Verdict<'_>| match verdict {
         Verdict::Ungoverned => None,
-        Verdict::Unmatched => Some((None, "No rule takes it: it is refused (500)".to_owned())),
+        Verdict::Unmatched => Some((None, "No rule matches: the request is refused (500)".to_owned())),
         Verdict::Matched { place, outcome } => Some((Some(place), describe_outcome(outcome))),
     };
     let own = policies.decide(asked).verdict;
@@ -88,24 +90,24 @@ pub(super) fn describe_member_user(
     if is_refused || own == describe_outcome {
         return String::new();
     }
-    let by = place.map(|place| format!("{place} takes it. ")).unwrap_or_default();
+    let by = place.map(|place| format!("{place} applies. ")).unwrap_or_default();
     format!(
-        "  If one cluster alone vouches for {:?} (its ServiceAccounts, tokenReview), the merged view's policies go by none \
-         of the names and groups that the user would choose: {by}{describe_outcome}\n",
+        "  If only one cluster authenticates {:?} (its ServiceAccounts, tokenReview), the policies of the merged view \
+         ignore names and groups that the user could choose: {by}{describe_outcome}\n",
         asked.user
     )
 }
 
 pub(super) fn describe_outcome(outcome: &Outcome) -> String {
     let mut text = match &outcome.action {
-        Action::Deny { message } => format!("It is denied (403): {message}"),
+        Action::Deny { message } => format!("The request is denied (403): {message}"),
         Action::Dispatch { endpoints, flow_control_schema } => {
-            let mut text = "It goes on".to_owned();
+            let mut text = "The request continues".to_owned();
             if !endpoints.is_empty() {
-                let _ = write!(text, ", to {} alone", endpoints.join(", "));
+                let _ = write!(text, ", only to {}", endpoints.join(", "));
             }
             if let Some(schema) = flow_control_schema {
-                let _ = write!(text, ", as flow-control schema {schema:?} lets it");
+                let _ = write!(text, ", limited by flow-control schema {schema:?}");
             }
             text
         }

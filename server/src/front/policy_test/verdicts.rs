@@ -26,7 +26,7 @@ pub(super) fn list_verdicts(
     }
     for cluster in &compiled.clusters {
         let verdict = match cluster.denies_all {
-            true => "It is refused (429): dispatch is DenyAll".to_owned(),
+            true => "The request is refused (429): dispatch is DenyAll".to_owned(),
             false => judge_scope(compiled, &cluster.policies, asked),
         };
         let _ = writeln!(out, "  /clusters/{}: {verdict}", cluster.name);
@@ -60,7 +60,7 @@ fn judge_merged_view(compiled: &Compiled<'_>, is_for_resource: bool, asked: &Dis
         [(_, first), ..] if refusals.len() == compiled.clusters.len() => first.clone(),
         refusals => {
             let names: Vec<_> = refusals.iter().map(|(name, _)| *name).collect();
-            format!("{verdict}, without {}, whose policies refuse it", names.join(", "))
+            format!("{verdict}, without {}, whose policies refuse the request", names.join(", "))
         }
     }
 }
@@ -69,7 +69,7 @@ fn judge_merged_view(compiled: &Compiled<'_>, is_for_resource: bool, asked: &Dis
 fn find_refusal(policies: &DispatchPolicies, asked: &DispatchAttributes<'_>) -> Option<String> {
     match policies.decide(asked).verdict {
         Verdict::Ungoverned => None,
-        Verdict::Unmatched => Some("No rule takes it: it is refused (500)".to_owned()),
+        Verdict::Unmatched => Some("No rule matches: the request is refused (500)".to_owned()),
         Verdict::Matched { place, outcome } => match &outcome.action {
             Action::Dispatch { .. } => None,
             Action::Deny { .. } => Some(format!("{} ({place})", describe_outcome(outcome))),
@@ -86,5 +86,7 @@ fn describe_pass(compiled: &Compiled<'_>, place: &DispatchPolicies, asked: &Disp
     let names_schema =
         |outcome: &Outcome| matches!(outcome.action, Action::Dispatch { flow_control_schema: Some(_), .. });
     let global = compiled.global.as_ref().and_then(outcome).filter(names_schema);
-    global.or_else(|| outcome(place)).map_or_else(|| "It goes on".to_owned(), |outcome| describe_outcome(&outcome))
+    global
+        .or_else(|| outcome(place))
+        .map_or_else(|| "The request continues".to_owned(), |outcome| describe_outcome(&outcome))
 }

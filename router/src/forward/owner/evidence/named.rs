@@ -36,7 +36,7 @@ pub(in crate::forward) async fn find_named(
     // A client that may not get a namespace may still write in the namespace.
     let forbids = |cluster: &ClusterName| ClusterFailure {
         cluster: cluster.clone(),
-        cause: format!("it forbids to ask for {}", wanted.resource.group_resource()),
+        cause: format!("the cluster forbids you to get {}", wanted.resource.group_resource()),
         age: None,
     };
     let failures = failures.into_iter().chain(forbidden.iter().map(forbids)).chain(hiding.iter().cloned()).collect();

@@ -135,7 +135,7 @@ async fn find_records_of_resource(
 /// lookup, nothing changes: a client without the right in any cluster does not depend on records.
 fn forgive_denials(found: &mut Gathered, clusters: usize) {
     let Evidence { may, forbidden, .. } = &mut found.evidence;
-    let cause = || "it forbids to ask for the records of the release".to_owned();
+    let cause = || "the cluster forbids you to list the records of the release".to_owned();
     let failures =
         forbidden.iter().map(|cluster| ClusterFailure { cluster: cluster.clone(), cause: cause(), age: None });
     found.failures.extend(failures);
@@ -240,10 +240,11 @@ fn add_reply(found: &mut Gathered, release: &Release, cluster: &ClusterName, rep
                 found.evidence.has.push(cluster.clone());
             }
             Ok(list) if list.metadata.rest.as_deref().is_none_or(str::is_empty) => {}
-            Ok(_) => found.add_unknown(cluster, "it has more that look like records than are read".to_owned()),
-            Err(error) => found.add_unknown(cluster, format!("its answer cannot be read: {error}")),
+            Ok(_) => found
+                .add_unknown(cluster, "the cluster has more possible records of the release than the limit".to_owned()),
+            Err(error) => found.add_unknown(cluster, format!("the answer cannot be read: {error}")),
         },
-        Reply::Answer(code, ..) => found.add_unknown(cluster, format!("it answered {code}")),
+        Reply::Answer(code, ..) => found.add_unknown(cluster, format!("the cluster answered {code}")),
         Reply::NotSent(why) => found.add_not_sent(cluster, why),
         Reply::Unanswered(cause) => found.add_unknown(cluster, cause),
     }
