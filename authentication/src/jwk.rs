@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tributary_apimachinery::json::null_is_default;
 
 /// The maximum number of keys in a set. Issuers have two to ten, and a token without `kid` is tried with each key.
 const MAX_KEYS: usize = 64;
@@ -84,21 +85,21 @@ enum PublicKey {
 #[derive(Default, Serialize, Deserialize)]
 struct KeyText {
     kty: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     kid: String,
-    #[serde(default, rename = "use")]
+    #[serde(default, rename = "use", deserialize_with = "null_is_default")]
     usage: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     alg: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     crv: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     n: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     e: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     x: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     y: String,
 }
 
@@ -243,6 +244,22 @@ impl PublicKey {
                 };
                 UnparsedPublicKey::new(parameters, point).verify(message, made).is_ok()
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_field_of_a_key_counts_as_absent() {
+        let rsa = serde_json::json!({"kty": "RSA", "n": "AQAB", "e": "AQAB"});
+        for field in ["kid", "use", "alg", "crv", "x", "y"] {
+            let mut key = rsa.clone();
+            key[field] = Value::Null;
+            let keys = JsonWebKeySet::parse(serde_json::json!({"keys": [key]}).to_string().as_bytes()).unwrap();
+            assert_eq!(keys.keys().count(), 1, "{field}");
         }
     }
 }

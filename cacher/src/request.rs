@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tower::ServiceExt;
 use tributary_apimachinery::body::{self, Body, BoxError};
+use tributary_apimachinery::json::null_is_default;
 use tributary_apimachinery::{ResourceVersion, explain};
 
 use crate::Transport;
@@ -128,8 +129,11 @@ pub struct MemberError {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawStatus {
+    #[serde(deserialize_with = "null_is_default")]
     code: u16,
+    #[serde(deserialize_with = "null_is_default")]
     reason: String,
+    #[serde(deserialize_with = "null_is_default")]
     message: String,
     details: Option<RawDetails>,
 }
@@ -137,6 +141,7 @@ struct RawStatus {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RawDetails {
+    #[serde(deserialize_with = "null_is_default")]
     retry_after_seconds: u64,
     causes: Option<Vec<RawCause>>,
 }
@@ -144,6 +149,7 @@ struct RawDetails {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawCause {
+    #[serde(deserialize_with = "null_is_default")]
     reason: String,
 }
 
@@ -398,6 +404,8 @@ mod tests {
         let ahead = r#"{"code":504,"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#;
         assert!(read(ahead, Some(504)).is_ahead);
         assert!(!read(r#"{"code":504,"reason":"Timeout","details":{}}"#, Some(504)).is_ahead);
+        let nulls = r#"{"code":null,"reason":null,"message":"broken","details":{"retryAfterSeconds":null,"causes":[{"reason":null}]}}"#;
+        assert_eq!(read(nulls, Some(500)).reason, StaleReason::Other("500: broken".to_owned()));
         let long = "ä".repeat(400);
         let text = format!(r#"{{"message":"{long}"}}"#);
         let StaleReason::Other(reason) = read(&text, Some(500)).reason else { panic!("another reason") };

@@ -39,7 +39,7 @@ pub const LISTS_MAX: usize = 64;
 
 /// The time after a cluster took over a name for which the JSON form marks the cluster's versions. One hour: informers
 /// renew their versions each minute. A replica that has not connected to the new cluster writes no marks.
-const MARKED_FOR: Duration = Duration::from_secs(60 * 60);
+const MARKED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The minimum time between two replacements of a cluster, in seconds. If the clock shows a shorter time, the clock may
 /// have been adjusted.
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn json_versions_of_a_replacement_cluster_have_a_temporary_mark() {
+    fn json_versions_of_a_replacement_cluster_have_a_mark_for_a_day() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds);
         let list = |uid: &str| [(name(0), uid.to_owned()), (name(1), "other".to_owned())];
         let mut epochs = Epochs::default();
@@ -430,6 +430,7 @@ mod tests {
         assert_eq!(decode(&of_silent, &silent), Ok(vector(0..2)));
         silent.update_at(list("second"), at(30));
         assert_eq!(decode(&of_silent, &silent), foreign);
+        assert!(!epochs.update_at(list("second"), at(23 * 60 * 60)), "a client may keep a version for hours");
         assert!(epochs.update_at(list("second"), at(10 + MARKED_FOR.as_secs())));
         assert_eq!(vector(0..2).encode(&epochs), old, "the mark has lapsed");
         assert_eq!(decode(&new, &epochs), Ok(vector(0..2)), "a marked version is still decoded");

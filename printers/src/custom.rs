@@ -30,7 +30,7 @@ pub struct ColumnDefinition {
     #[serde(default, deserialize_with = "null_is_default")]
     pub priority: i32,
     /// The JSONPath of the value in the object, for example `.spec.replicas`; empty for a column of a Table.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub json_path: String,
 }
 

@@ -1,5 +1,6 @@
 //! A request for a resource, parsed once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tributary_answers::negotiate::IncludeObject;
@@ -170,6 +171,29 @@ impl ClientRequest<'_> {
     /// or `None` if the resource has not changed. Rate-limited for each cluster. Does not wait for other clusters: the
     /// time of the answer would reveal a cluster that is hidden from the caller.
     pub(crate) async fn renewed(&self) -> Option<RenewedView> {
+        self.renewed_by(|_| true).await
+    }
+
+    /// As [`renewed`](Self::renewed), for a list or watch: of the clusters whose kinds Tributary may not watch, and
+    /// where the caller may list. A kind of Kubernetes itself comes only with another server.
+    pub(crate) async fn renewed_for_list(&self) -> Option<RenewedView> {
+        let Self { configuration, served, .. } = *self;
+        let all_have_it = served.clusters.len() + served.not_merged.len() >= configuration.clusters.len();
+        if all_have_it || served.resource.is_built_in() {
+            return None;
+        }
+        let policy = configuration.policy(&served.resource);
+        let lacks = |name: &ClusterName| policy.selects(name) && !served.is_served_by(name);
+        let lacking = configuration.clusters.iter().filter(|(name, _)| lacks(name));
+        let old: BTreeSet<_> = lacking.filter(|(_, own)| own.note_lacking_read()).map(|(name, _)| name).collect();
+        if old.is_empty() {
+            return None;
+        }
+        let candidates = asked::candidates_of(old.iter().copied(), self.caller, self.resource, "list").await;
+        self.about(self.resource, served, &candidates).renewed_by(|own| old.contains(own.name())).await
+    }
+
+    async fn renewed_by(&self, is_asked: impl Fn(&Cluster) -> bool) -> Option<RenewedView> {
         let Self { router, served, candidates, .. } = *self;
         // A twin is a second configured name of a cluster. The cluster gets the request under its first name.
         let lacks = |cluster: &Arc<Cluster>| {
@@ -177,6 +201,7 @@ impl ClientRequest<'_> {
                 && !served.is_served_by(cluster.name())
                 && cluster.duplicate().is_none()
                 && !cluster.is_out_of_reach()
+                && is_asked(cluster)
         };
         if !self.configuration.clusters.values().any(lacks) {
             return None;

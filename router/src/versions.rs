@@ -214,7 +214,11 @@ impl Versions {
         let names = untold.map(|cluster| cluster.name().clone());
         let (told, hidden): (Vec<_>, Vec<_>) = names.partition(|name| self.is_visible_to_client(name));
         match (told.is_empty(), hidden.is_empty()) {
-            (false, _) => Some(ClusterRefusal::unread(resource, told, 1)),
+            (false, _) => {
+                let needs_repair = |name: &ClusterName| self.clusters[name].needs_repair(resource);
+                let retry_after = (!told.iter().any(needs_repair)).then_some(1);
+                Some(ClusterRefusal::unread(resource, told, retry_after))
+            }
             (true, false) => Some(ClusterRefusal::rights_unknown(resource.clone(), String::new())),
             (true, true) => None,
         }

@@ -198,6 +198,16 @@ impl Refusal {
         self
     }
 
+    /// Removes Retry-After if the rights in a cluster stay unknown until somebody removes the cause.
+    pub fn of_lasting_cause(mut self, lasts: bool) -> Self {
+        if let Self::Cluster(refusal) = &mut self
+            && let ClusterRefusal::RightsUnknown { is_lasting, .. } = &mut **refusal
+        {
+            *is_lasting = lasts;
+        }
+        self
+    }
+
     /// Returns whether the reason is that Tributary has not read some clusters yet. A retry may succeed.
     pub fn is_unread(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::Unread { .. }))

@@ -25,4 +25,5 @@ pub(crate) use fetch::fetch;
 pub use merged_discovery::ServedResource;
 pub use merged_discovery::{MemberDiscovery, MergedDiscovery};
 pub use not_merged::NotMergedReason;
+pub(crate) use not_merged::Undescribed;
 pub use resource_kind::ResourceKind;

@@ -210,6 +210,11 @@ impl CallerRights {
         self.mirror.changes()
     }
 
+    /// Whether rights that are unknown in some cluster stay so until somebody removes the cause.
+    pub fn stay_unknown(&self) -> bool {
+        self.mirror.has_lasting_obstacle(&self.actor)
+    }
+
     /// Returns whether the request impersonates a user.
     pub fn is_impersonating(&self) -> bool {
         self.actor.impersonated_user().is_some()

@@ -27,6 +27,7 @@ pub(super) use self::known::RightsStamp;
 use self::known::{KnownRights, MirrorStates};
 use self::probes::ImpersonationProbes;
 use super::SharedMode;
+use super::actor::{Actor, UserSelector};
 use super::allowed_facts::{AllowedFacts, DecisionMethod};
 use super::compiled::CompiledRights;
 use super::confirmation::{self, Confirmation};
@@ -297,6 +298,20 @@ impl RightsMirror {
         let names = self.clusters().into_iter();
         let told = names.filter_map(|cluster| Some((self.unknown_rights_reason_of(&cluster)?, cluster)));
         told.map(|(cause, cluster)| ClusterFailure { cluster, cause, age: None }).collect()
+    }
+
+    /// Whether the rights of an actor in some cluster stay unknown until somebody removes the cause. Costs a look at
+    /// each cluster.
+    pub(super) fn has_lasting_obstacle(&self, actor: &Actor) -> bool {
+        let compiled = self.compiled.now();
+        let members = self.members.lock();
+        self.fleet.clusters().iter().any(|(name, cluster)| {
+            let is_silent = self.decision_method(name) != Some(DecisionMethod::Rules) && cluster.is_out_of_reach();
+            let is_beyond = |user_selector| compiled.has_unknown_rights(name, actor.rbac_user_in(name, user_selector));
+            is_silent
+                || members.unknown_rights_reasons.get(name).is_some_and(UnknownRightsReason::lasts)
+                || [UserSelector::User, UserSelector::Acting].into_iter().any(is_beyond)
+        })
     }
 
     /// Sets the users that Tributary denies, and notifies the followers of rights.

@@ -68,6 +68,25 @@ impl UnknownRightsReason {
         !matches!(self, Self::Undecided | Self::Unread { reason: None, .. })
     }
 
+    /// Whether the obstacle stays until somebody removes the cause.
+    pub(super) fn lasts(&self) -> bool {
+        match self {
+            Self::Unread { reason, .. } => matches!(
+                reason,
+                Some(
+                    StaleReason::Unauthorized
+                        | StaleReason::Forbidden
+                        | StaleReason::NotFound
+                        | StaleReason::TooLarge(_)
+                        | StaleReason::NoRoom { .. }
+                        | StaleReason::OpaqueVersions(_)
+                )
+            ),
+            Self::Undecided => false,
+            Self::TooManySubjects | Self::Unanswered(_) | Self::Frozen => true,
+        }
+    }
+
     /// Remedy for an administrator of the cluster, if known.
     pub(super) fn remedy(&self) -> Option<&'static str> {
         match self {
@@ -120,8 +139,11 @@ mod tests {
         let forbidden = || syncing(Some(StaleReason::Forbidden));
         let impersonation_forbidden =
             || Decider::Review(ReviewCause::ReviewsForbidden { resource: "subjectaccessreviews", code: 403 });
-        type Row<'a> = (&'a [(&'static str, CacherState)], bool, Decider, Option<(&'a str, bool)>);
-        let rows: [Row<'_>; 6] = [
+        // The text, whether it is a fault, and whether it lasts.
+        type Told<'a> = (&'a str, bool, bool);
+        type Row<'a> = (&'a [(&'static str, CacherState)], bool, Decider, Option<Told<'a>>);
+        let overloaded = || syncing(Some(StaleReason::TooManyRequests));
+        let rows: [Row<'_>; 7] = [
             (&[("roles", CacherState::Synced)], true, Decider::Rbac, None),
             (
                 &[("roles", syncing(None)), ("clusterroles", forbidden())],
@@ -130,16 +152,23 @@ mod tests {
                 Some((
                     "the clusterroles of the cluster cannot be watched: forbidden: Tributary's account may not",
                     true,
+                    true,
                 )),
             ),
             (
                 &[("roles", syncing(None))],
                 false,
                 Decider::Rbac,
-                Some(("the roles of the cluster are being read", false)),
+                Some(("the roles of the cluster are being read", false, false)),
+            ),
+            (
+                &[("roles", overloaded())],
+                false,
+                Decider::Rbac,
+                Some(("the roles of the cluster cannot be watched: too", true, false)),
             ),
             (&[("roles", forbidden())], true, Decider::Rbac, None),
-            (&[("roles", CacherState::Synced)], true, Decider::Undecided, Some(("it is not known yet", false))),
+            (&[("roles", CacherState::Synced)], true, Decider::Undecided, Some(("it is not known yet", false, false))),
             (
                 &[("roles", CacherState::Synced)],
                 true,
@@ -148,14 +177,17 @@ mod tests {
                     "the cluster answers subjectaccessreviews with 403: Tributary's account needs the verb create on \
                      them; tributary",
                     true,
+                    true,
                 )),
             ),
         ];
         for (states, holds, decider, expected) in rows {
             let found = UnknownRightsReason::from_collections(states, holds, &decider, ReviewState::Sent);
-            let told = found.as_ref().map(|own| (own.to_string(), own.is_trouble()));
+            let told = found.as_ref().map(|own| (own.to_string(), own.is_trouble(), own.lasts()));
             let is_it = match (&told, expected) {
-                (Some((text, failure)), Some((begin, is_trouble))) => text.starts_with(begin) && *failure == is_trouble,
+                (Some((text, failure, lasting)), Some((begin, is_trouble, lasts))) => {
+                    text.starts_with(begin) && (*failure, *lasting) == (is_trouble, lasts)
+                }
                 (told, expected) => told.is_none() && expected.is_none(),
             };
             assert!(is_it, "{told:?}, expected {expected:?}");
@@ -169,7 +201,7 @@ mod tests {
             ReviewState::Frozen,
         )
         .unwrap();
-        assert!(frozen.is_trouble() && frozen.to_string().contains("dispatch: DenyAll"), "{frozen}");
+        assert!(frozen.is_trouble() && frozen.lasts() && frozen.to_string().contains("dispatch: DenyAll"), "{frozen}");
         assert!(frozen.to_string().ends_with("valid for 5 minutes"), "{frozen}");
         assert_eq!(UnknownRightsReason::from_collections(&states, true, &Decider::Rbac, ReviewState::Frozen), None);
         let forbidden = UnknownRightsReason::Unread { resource: "roles", reason: Some(StaleReason::Forbidden) };

@@ -147,8 +147,8 @@ fn check_reach(
         return Ok(());
     }
     let mut named = failures.iter().filter_map(|failure| request.router.fleet().cluster(&failure.cluster));
-    let is_out_of_reach = named.any(|cluster| cluster.is_out_of_reach());
-    Err(MemberRefusal::NothingDeleted { failures, is_out_of_reach }.into())
+    let is_long_running = named.any(|cluster| !cluster.may_answer_soon(&request.resource.resource));
+    Err(MemberRefusal::NothingDeleted { failures, is_long_running }.into())
 }
 
 /// Combines the answers of the members.

@@ -125,6 +125,13 @@ impl Router {
         request: ClientRequest<'_>,
         plan: ResourcePlan,
     ) -> Result<Response<Body>, Refusal> {
+        let renewed = match plan {
+            ResourcePlan::List | ResourcePlan::Watch | ResourcePlan::ListLive => {
+                Box::pin(request.renewed_for_list()).await
+            }
+            _ => None,
+        };
+        let request = renewed.as_ref().map_or(request, |renewed| renewed.renew_request(request));
         match plan {
             ResourcePlan::Get { or_elsewhere } => {
                 let stage = request.caller.stage("memory");

@@ -8,6 +8,7 @@ use http::{Response, header};
 use tributary_answers::negotiate::Preferences;
 use tributary_answers::refusal::Refusal;
 use tributary_fleet::report;
+use tributary_rights::CallerRights;
 use tributary_sharing::body::Body;
 
 use super::staged_request::StagedRequest;
@@ -43,6 +44,8 @@ async fn name_unknown_rights(
     answer: Result<Response<Body>, Refusal>,
 ) -> Result<Response<Body>, Refusal> {
     let Some(mirror) = router.rights() else { return answer };
+    let is_permanent = || caller.rights().is_some_and(CallerRights::stay_unknown);
+    let answer = answer.map_err(|refusal| refusal.of_lasting_cause(is_permanent()));
     if caller.may_get_non_resource_url(report::PATH).await.is_err() {
         return answer;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tributary_answers::refusal::{ClusterRefusal, Refusal};
-use tributary_apimachinery::{RequestInfo, Verb};
+use tributary_apimachinery::{ClusterName, RequestInfo, Verb};
 use tributary_fleet::topology::Cluster;
 
 use super::staged_request::StagedRequest;
@@ -95,7 +95,11 @@ impl Router {
             return Refusal::NoRoute;
         }
         match info.verb {
-            Verb::List | Verb::Watch => ClusterRefusal::unread(resource, names, UNDISCOVERED_RETRY_AFTER).into(),
+            Verb::List | Verb::Watch => {
+                let needs_repair = |name: &ClusterName| clusters[name].needs_repair(resource);
+                let retry_after = (!names.iter().any(needs_repair)).then_some(UNDISCOVERED_RETRY_AFTER);
+                ClusterRefusal::unread(resource, names, retry_after).into()
+            }
             _ => {
                 let name = request.name.clone().unwrap_or_default();
                 let undescribed = names.iter().filter_map(|name| self.fleet.cluster(name));

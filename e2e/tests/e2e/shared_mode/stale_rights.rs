@@ -313,7 +313,7 @@ async fn proof_list_is_429_under_partial_deny_after_rights_expire(context: TestC
     let _permit = context.fixture.own_members.acquire().await?;
     let scene = refused_for_long(&context, &["--partial=deny"]).await?;
     let refused = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(429)?.text();
-    ensure!(refused.contains("your rights in some clusters are not known"), "{refused}");
+    ensure!(refused.contains("your rights in some clusters are unknown until an administrator"), "{refused}");
     ensure!(!refused.contains(APART), "who may not know of it is told its name: {refused}");
     scene.is_followed_again().await
 }

@@ -44,7 +44,7 @@ pub enum ClusterRefusal {
         /// Unreachable clusters, with reasons.
         unknown: Vec<ClusterFailure>,
         /// True if at least one of the clusters is known to be unreachable, so that an early retry is in vain.
-        is_out_of_reach: bool,
+        is_lasting: bool,
     },
     /// A write does not name its cluster, and unreachable clusters may have the object: 503 without Retry-After,
     /// because a retry would fail as well.
@@ -113,6 +113,8 @@ pub enum ClusterRefusal {
         name: String,
         /// Clusters with unknown rights, with reasons. Empty unless the caller may know all clusters.
         told: Vec<ClusterFailure>,
+        /// Whether the rights stay unknown until somebody removes the cause: without Retry-After.
+        is_lasting: bool,
     },
     /// Several clusters have an object of this name: 409.
     NameInSeveral {
@@ -204,20 +206,20 @@ pub enum ClusterRefusal {
 impl ClusterRefusal {
     /// Refuses a request because the rights of the caller in some clusters are unknown.
     pub fn rights_unknown(resource: GroupVersionResource, name: String) -> Self {
-        Self::RightsUnknown { resource, name, told: Vec::new() }
+        Self::RightsUnknown { resource, name, told: Vec::new(), is_lasting: false }
     }
 
     /// Refuses a request for clusters that Tributary has not read yet, without reasons for the delay.
-    pub fn unread(resource: &GroupVersionResource, clusters: Vec<ClusterName>, retry_after: u32) -> Self {
-        Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after: Some(retry_after) }
+    pub fn unread(resource: &GroupVersionResource, clusters: Vec<ClusterName>, retry_after: Option<u32>) -> Self {
+        Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after }
     }
 
     pub(super) fn status(&self) -> Status {
         match self {
             Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
             Self::NotFound { resource, name, .. } => Status::not_found(resource, name),
-            Self::Unknown { resource, name, unknown, is_out_of_reach } => {
-                owner_unknown(resource, name, unknown, *is_out_of_reach)
+            Self::Unknown { resource, name, unknown, is_lasting } => {
+                owner_unknown(resource, name, unknown, *is_lasting)
             }
             Self::Unsure { resource, name, ground, known, unknown } => unsure(resource, name, *ground, known, unknown),
             Self::ReleaseUnsure { resource, name, release, unknown } => {
@@ -230,7 +232,9 @@ impl ClusterRefusal {
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
             }
-            Self::RightsUnknown { resource, name, told } => rights_unknown(resource, name, told),
+            Self::RightsUnknown { resource, name, told, is_lasting } => {
+                rights_unknown(resource, name, told, *is_lasting)
+            }
             Self::NameInSeveral { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
             Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
             Self::OfOtherContext { resource, name, named, is_configured, cluster } => {
@@ -249,12 +253,7 @@ impl ClusterRefusal {
     }
 }
 
-fn owner_unknown(
-    resource: &GroupVersionResource,
-    name: &str,
-    unknown: &[ClusterFailure],
-    is_out_of_reach: bool,
-) -> Status {
+fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[ClusterFailure], is_lasting: bool) -> Status {
     let what = match name {
         "" => format!("the resource {}", resource.group_resource()),
         name => object(resource, name),
@@ -264,7 +263,7 @@ fn owner_unknown(
         listed(unknown),
     );
     let status = unavailable(message, resource, name);
-    if is_out_of_reach { status } else { status.with_retry_after(1) }
+    if is_lasting { status } else { status.with_retry_after(1) }
 }
 
 fn unread(
@@ -287,16 +286,24 @@ fn unread(
 /// Retry-After in seconds while the rights of a client are unknown.
 const RIGHTS_RETRY_AFTER: u32 = 1;
 
-fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[ClusterFailure]) -> Status {
+fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[ClusterFailure], is_lasting: bool) -> Status {
     let what = object(resource, name);
-    let mut message = format!("{what}: your rights in some clusters are not known yet");
-    if !told.is_empty() {
-        message.push_str(&format!(": {}", first(told, "; ")));
+    let mut message = match is_lasting {
+        true => {
+            format!("{what}: your rights in some clusters are unknown until an administrator removes the cause")
+        }
+        false => format!("{what}: your rights in some clusters are not known yet"),
+    };
+    match told {
+        [] if is_lasting => message.push_str("; tributary status names the clusters and the remedies"),
+        [] => {}
+        told => message.push_str(&format!(": {}", first(told, "; "))),
     }
-    match name {
-        "" => Status::too_many_requests(message, RIGHTS_RETRY_AFTER),
-        name => unavailable(message, resource, name).with_retry_after(RIGHTS_RETRY_AFTER),
-    }
+    let status = match name {
+        "" => Status::new(429, StatusReason::TooManyRequests, message),
+        name => unavailable(message, resource, name),
+    };
+    if is_lasting { status } else { status.with_retry_after(RIGHTS_RETRY_AFTER) }
 }
 
 /// Makes the Status of a conflict that only the client can solve. The message begins with the command, because terminal

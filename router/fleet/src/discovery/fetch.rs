@@ -64,6 +64,20 @@ pub(crate) enum FetchError {
     },
 }
 
+impl FetchError {
+    /// Whether the member gives the same answer until somebody repairs it.
+    pub(crate) fn lasts(&self) -> bool {
+        match self {
+            Self::Send { .. } => false,
+            Self::Status { status, .. } => {
+                status.is_client_error()
+                    && !matches!(*status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
+            }
+            Self::PlainHttp { .. } | Self::Document { .. } => true,
+        }
+    }
+}
+
 /// The last documents of a cluster with their entity tags. With the tags, the cluster answers 304 for an unchanged
 /// document.
 #[derive(Clone, Debug, Default)]

@@ -35,12 +35,20 @@ use super::member_unread::MemberUnreadBytes;
 use super::served::Served;
 use super::server_version::ServerVersion;
 use super::setup::ClusterSetup;
-use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, NotMergedReason, fetch};
+use crate::discovery::{FetchError, Fetched, MemberDiscovery, MemberDocuments, NotMergedReason, Undescribed, fetch};
 use crate::report::ClusterCondition;
 
 /// Interval of discovery requests to a cluster. An unchanged answer is a 304 of a few hundred bytes. A new CRD is
 /// served after 10 s at the latest, and at once if Tributary may watch CustomResourceDefinitions.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Interval of discovery of a cluster whose CustomResourceDefinitions or APIServices cannot be watched, while clients
+/// read a custom kind that the cluster lacks. A second: such a read learns of a new kind as soon as by a watch.
+const UNWATCHED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time for which a list or watch of a custom kind counts as a reader. An hour, the longest watch without an
+/// explicit timeout.
+const READER_LASTS: Duration = Duration::from_secs(60 * 60);
 
 /// Interval of discovery requests to a cluster that has just replaced a different cluster of the same name, until the
 /// first answer. 1 s, because requests for the name are refused meanwhile.
@@ -99,11 +107,13 @@ struct ClusterProblem {
     text: String,
     condition: ClusterCondition,
     since: Instant,
+    /// Whether only a repair ends the problem.
+    lasts: bool,
 }
 
 impl ClusterProblem {
     fn new(condition: ClusterCondition, text: String) -> Self {
-        Self { text, condition, since: Instant::now() }
+        Self { text, condition, since: Instant::now(), lasts: false }
     }
 }
 
@@ -157,6 +167,10 @@ pub struct Cluster {
     refresh: Notify,
     /// Changes of the cluster's kinds that the cluster's discovery may not show yet.
     kind_changes: Arc<KindChanges>,
+    /// Whether the watches of the cluster's kinds are up to date.
+    kinds_watched: AtomicBool,
+    /// Time of the last list or watch of a custom kind that discovery lacks.
+    lacking_read: Mutex<Option<Instant>>,
     /// Last discovery for which a client's request waited. Locked during the wait.
     refreshed: tokio::sync::Mutex<Option<Refresh>>,
     attempts: watch::Sender<Attempts>,
@@ -309,6 +323,8 @@ impl Cluster {
             allows_impersonation: AtomicBool::new(false),
             refresh: Notify::new(),
             kind_changes: Arc::default(),
+            kinds_watched: AtomicBool::new(false),
+            lacking_read: Mutex::default(),
             refreshed: tokio::sync::Mutex::default(),
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
@@ -417,6 +433,12 @@ impl Cluster {
         Some((since, NotMergedReason::Undescribed(undescribed).reason(resource)))
     }
 
+    /// Whether discovery describes the version of a resource in an unreadable form.
+    pub(super) fn is_unreadable(&self, resource: &GroupVersionResource) -> bool {
+        let undescribed = self.discovery().and_then(|own| own.undescribed(&resource.group_version()));
+        matches!(undescribed, Some(Undescribed::Unreadable(_)))
+    }
+
     /// Returns the time of the last successful discovery, and the reason for which the cluster may now serve a resource
     /// that this discovery lacks. `None` if discovery is up to date.
     pub fn outdated(&self, resource: &GroupVersionResource) -> Option<(Instant, String)> {
@@ -485,6 +507,12 @@ impl Cluster {
 
     /// Returns a text about a second cluster that reports the same uid.
     pub fn identity_problem(&self) -> Option<String> {
+        if self.withholds_uid() {
+            let problem = "it does not report the uid of its namespace kube-system, so a switch to another cluster behind the \
+                           same address would stay unnoticed; let Tributary's account get this namespace (tributary join \
+                           CONTEXT does)";
+            return Some(problem.to_owned());
+        }
         let (other, uid) = (self.suspected_duplicate()?, self.uid()?);
         Some(format!(
             "cluster {other} and this cluster have the same kube-system uid ({uid}), and no address or certificate \
@@ -543,6 +571,11 @@ impl Cluster {
         self.problem.lock().as_ref().map(|problem| (problem.text.clone(), problem.since.elapsed()))
     }
 
+    /// Whether only a repair ends the present problem.
+    pub(super) fn has_lasting_problem(&self) -> bool {
+        self.problem.lock().as_ref().is_some_and(|problem| problem.lasts)
+    }
+
     pub(super) fn problem_condition(&self) -> Option<ClusterCondition> {
         self.problem.lock().as_ref().map(|problem| problem.condition)
     }
@@ -590,6 +623,25 @@ impl Cluster {
     /// Causes a new discovery by the cluster's task, without a wait.
     pub fn refresh(&self) {
         self.refresh.notify_one();
+    }
+
+    /// Notes a list or watch of a custom kind that discovery lacks. Returns whether discovery is too old for it: the
+    /// watches of the cluster's kinds do not work, and the last answer is older than two [`UNWATCHED_INTERVAL`]s.
+    pub fn note_lacking_read(&self) -> bool {
+        if self.kinds_watched.load(Ordering::Relaxed) || self.problem.lock().is_some() {
+            return false;
+        }
+        let had_reader = self.has_reader();
+        *self.lacking_read.lock() = Some(Instant::now());
+        if !had_reader {
+            self.refresh();
+        }
+        self.discovered_at.lock().is_some_and(|discovered_at| discovered_at.elapsed() > UNWATCHED_INTERVAL * 2)
+    }
+
+    /// Whether a client reads a custom kind that discovery lacks.
+    fn has_reader(&self) -> bool {
+        self.lacking_read.lock().is_some_and(|read| read.elapsed() < READER_LASTS)
     }
 
     /// Causes a new discovery and waits for it, unless a previous request did so within [`REFRESH_INTERVAL`].
@@ -691,9 +743,15 @@ impl Cluster {
             {
                 reachability.mark_unchanged();
             }
+            let is_watched = kinds.are_current();
+            self.kinds_watched.store(is_watched, Ordering::Relaxed);
+            let pause = match has_failed {
+                true if self.is_new_successor() => SUCCESSOR_INTERVAL,
+                false if !is_watched && self.has_reader() => UNWATCHED_INTERVAL,
+                _ => DISCOVERY_INTERVAL,
+            };
             // Random pauses spread the discovery requests of all replicas to all members over time.
-            let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
-            let pause = if has_failed && self.is_new_successor() { SUCCESSOR_INTERVAL } else { pause };
+            let pause = pause.mul_f64(rand::rng().random_range(0.8..1.2));
             all = tokio::select! {
                 () = sleep_until(nearest_tick(Instant::now() + pause)) => has_failed || self.is_rare_due(),
                 () = self.refresh.notified() => true,
@@ -832,7 +890,7 @@ async fn fetch_all(
     let failed = |error: FetchError| {
         let is_other_protocol = matches!(error, FetchError::PlainHttp { .. });
         let condition = if is_other_protocol { ClusterCondition::Misconfigured } else { ClusterCondition::Troubled };
-        ClusterProblem::new(condition, explain(&error))
+        ClusterProblem { lasts: error.lasts(), ..ClusterProblem::new(condition, explain(&error)) }
     };
     let fetched = fetch(transport.clone(), before, all, documents).await.map_err(failed)?;
     let serves_all =

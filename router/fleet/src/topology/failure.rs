@@ -69,6 +69,21 @@ impl Cluster {
         !self.is_out_of_reach() && self.duplicate().is_none()
     }
 
+    /// Whether the cluster tells nothing about a resource until somebody repairs it: its certificate, Tributary's
+    /// credentials or configuration, its refusal of discovery, or an unreadable description of the resource's version.
+    pub fn needs_repair(&self, resource: &GroupVersionResource) -> bool {
+        use ClusterCondition::{Misconfigured, NoCredentials, Unauthorized, Untrusted};
+        let condition = self.cause().map(|(condition, _)| condition);
+        matches!(condition, Some(Untrusted | Unauthorized | NoCredentials | Misconfigured))
+            || self.has_lasting_problem()
+            || self.is_unreadable(resource)
+    }
+
+    /// Whether a retry within seconds may be answered, as far as known. Clients get Retry-After only then.
+    pub fn may_answer_soon(&self, resource: &GroupVersionResource) -> bool {
+        self.can_be_asked() && self.undescribed(resource).is_none() && !self.needs_repair(resource)
+    }
+
     /// Returns the reason for which the cluster does not answer, if the cluster is known to be unreachable. So no
     /// client has to wait for the cluster.
     pub fn out_of_reach(&self) -> Option<ClusterFailure> {

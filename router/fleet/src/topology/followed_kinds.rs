@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tributary_apimachinery::{ChangeType, ClusterName, ObjectDecoder};
 use tributary_cacher::{
-    Cacher, CacherConfig, ListPermits, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning, Update,
-    UpdateObserver,
+    Cacher, CacherConfig, CacherState, ListPermits, ObjectMemoryLimit, ObjectRetention, Precedence, ReflectorTuning,
+    Update, UpdateObserver,
 };
 use tributary_proxy::Transport;
 
@@ -29,6 +29,11 @@ pub(super) struct KindsOf<'a> {
 pub(super) struct FollowedKinds(Vec<(KindSource, Arc<Cacher>)>);
 
 impl FollowedKinds {
+    /// Whether every change of the cluster's kinds arrives.
+    pub(super) fn are_current(&self) -> bool {
+        self.0.len() == KindSource::ALL.len() && self.0.iter().all(|(_, own)| own.state() == CacherState::Synced)
+    }
+
     /// Starts the watches of CustomResourceDefinitions and APIServices, if the cluster serves them. `health` subscribes
     /// to the cluster's health.
     pub(super) fn follow(&mut self, kinds: &KindsOf<'_>, health: impl Fn() -> ClusterHealth) {

@@ -73,8 +73,8 @@ impl UnknownClusters<'_> {
     /// was not found.
     pub(crate) fn refuse(self, fleet: &Fleet, resource: GroupVersionResource, name: String) -> ClusterRefusal {
         let mut own = self.clusters.iter().filter_map(|name| fleet.cluster(name));
-        let is_out_of_reach = own.any(|cluster| cluster.is_out_of_reach());
+        let is_lasting = own.any(|cluster| !cluster.may_answer_soon(&resource));
         let unknown = fleet.failures(self.clusters, self.failures);
-        ClusterRefusal::Unknown { resource, name, unknown, is_out_of_reach }
+        ClusterRefusal::Unknown { resource, name, unknown, is_lasting }
     }
 }

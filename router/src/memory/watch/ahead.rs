@@ -39,7 +39,7 @@ pub(super) fn members_behind(view: &View, version: &CompositeResourceVersion) ->
             // The cached objects of a cluster that forbids the read do not advance. Until memory drops these objects, a
             // waiting watch would delay the events of all clusters.
             if view.cache_states().cache_state_of(cluster).is_some_and(CacheState::is_forbidden) {
-                return Err(ClusterRefusal::unread(&view.kind.resource, vec![cluster.clone()], 1).into());
+                return Err(ClusterRefusal::unread(&view.kind.resource, vec![cluster.clone()], Some(1)).into());
             }
             ahead.push((cluster.clone(), component, cacher));
         }

@@ -396,11 +396,13 @@ async fn warning_about_unknown_rights_does_not_name_the_member() {
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
     let of_bob = bob.get(ALL).await;
     assert_eq!((items(&of_bob.ok()).len(), of_bob.warnings()), (0, answer.warnings()), "he may list all of c, perhaps");
-    let message = root.get("/api/v1/namespaces/shop/configmaps/one-c").await.refused(503);
-    assert_eq!(message, "configmaps \"one-c\": your rights in some clusters are not known yet");
+    let words = "your rights in some clusters are unknown until an administrator removes the cause; tributary status \
+                 names the clusters and the remedies";
+    let answer = root.get("/api/v1/namespaces/shop/configmaps/one-c").await;
+    assert_eq!(answer.refused(503), format!("configmaps \"one-c\": {words}"));
+    assert_eq!(answer.headers.get("retry-after"), None);
     fixture.router.set_policies(Policies::default());
-    let message = root.get(ALL).await.refused(429);
-    assert_eq!(message, "configmaps: your rights in some clusters are not known yet");
+    assert_eq!(root.get(ALL).await.refused(429), format!("configmaps: {words}"));
     refuse_rbac(c, false);
     pass(Duration::from_secs(60)).await;
     listed(&fixture, "c", "root", "all").await;
@@ -528,7 +530,8 @@ async fn member_that_grants_too_many_rights_affects_only_its_own_objects() {
     until(async || items(&ann.get(ALL).await.ok()) == of_a).await;
     let answer = ann.get(ALL).await;
     assert!(!answer.warnings().is_empty(), "{answer:?}");
-    assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 503, "it may be there");
+    let named = ann.get("/api/v1/namespaces/shop/configmaps/one-b").await;
+    assert_eq!((named.code, named.headers.get("retry-after")), (503, None), "it may be there");
     assert_eq!(items(&root.get(ALL).await.ok()).len(), 12);
     b.delete(&format!("clusterroles.{RBAC}"), "", "endless").unwrap();
     until(async || items(&ann.get(ALL).await.ok()).len() == 6).await;

@@ -14,7 +14,7 @@ use tributary_simulator::{Authorizer, Rejection, SimulatedCluster, Simulator, Si
 
 use crate::access::rights::{ann, binding, config_map_of, grant, listed, refuse_rbac, role};
 use crate::access::rights_detected::{Mode, decided, found_out};
-use crate::harness::{Events, Fixture, SOON, allow, config, items, pass, setup, until, version};
+use crate::harness::{Client, Events, Fixture, SOON, allow, config, items, pass, setup, until, version};
 use crate::membership::members::{Rbac, acting};
 
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
@@ -155,11 +155,19 @@ async fn warning_names_a_cluster_with_unknown_rights_only_to_observers() {
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     until(async || root.get("/readyz?verbose").await.code == 200).await;
     let all = "/api/v1/configmaps";
-    let words = "configmaps: your rights in some clusters are not known yet";
-    assert_eq!(ann.get(all).await.refused(429), words);
+    let words = "configmaps: your rights in some clusters are unknown until an administrator removes the cause";
+    // With Retry-After, client-go would repeat the request ten times, and kubectl would be silent.
+    let refused = async |user: &Client| {
+        let answer = user.get(all).await;
+        assert_eq!(answer.headers.get("retry-after"), None);
+        answer.refused(429)
+    };
+    until(async || ann.get(all).await.refused(429).starts_with(words)).await;
+    assert_eq!(refused(&ann).await, format!("{words}; tributary status names the clusters and the remedies"));
     let why = "b (the clusterrolebindings of the cluster cannot be watched: forbidden: Tributary's account may not \
                list or watch this collection; tributary join CONTEXT";
     until(async || root.get(all).await.refused(429).starts_with(&format!("{words}: {why}"))).await;
+    refused(&root).await;
     let verbose = root.get("/readyz?verbose").await;
     let text = String::from_utf8_lossy(&verbose.body);
     assert!(text.contains("[-]cluster/b/rights failed: its clusterrolebindings cannot"), "{text}");
@@ -193,9 +201,12 @@ async fn refusal_for_an_unknown_kind_names_clusters_only_to_observers() {
     observe(fixture.member("a"), "root");
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     let path = "/apis/example.test/v1/namespaces/shop/foos/f";
-    let words = "foos.example.test \"f\": your rights in some clusters are not known yet";
+    let words = "foos.example.test \"f\": your rights in some clusters are unknown until an administrator removes the \
+                 cause";
     until(async || root.get("/readyz?verbose").await.code != 403).await;
-    assert_eq!(ann.get(path).await.refused(503), words);
+    let refused = ann.get(path).await;
+    assert_eq!(refused.refused(503), format!("{words}; tributary status names the clusters and the remedies"));
+    assert_eq!(refused.headers.get("retry-after"), None);
     until(async || root.get(path).await.refused(503).starts_with(&format!("{words}: b ("))).await;
 }
 

@@ -65,7 +65,9 @@ async fn get_from_a_silent_new_cluster_is_refused_after_waiting() {
     let fixture = joining(allow(), Control::hold_requests).await;
     let root = fixture.user("root", &[]);
     let words = "configmaps \"one-c\": your rights in some clusters are not known yet";
-    assert_eq!(root.get(PATH).await.refused(503), words);
+    let answer = root.get(PATH).await;
+    assert_eq!(answer.refused(503), words);
+    assert_eq!(answer.headers["retry-after"], "1", "the first read runs");
     let began = Instant::now();
     assert_eq!(root.get(PATH).await.refused(503), words);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());

@@ -79,6 +79,51 @@ async fn cluster_without_discovery_causes_a_warning_about_its_kinds() {
     }
 }
 
+/// client-go repeats a request with Retry-After ten times, and kubectl is silent meanwhile.
+#[tokio::test]
+async fn only_a_passing_fault_of_discovery_gets_retry_after() {
+    for (code, passes) in [(403, false), (404, false), (429, true), (503, true)] {
+        let fixture = second_without_deployments(Policies::default()).await;
+        let rejection = Rejection { kinds: vec![RequestKind::Discovery], ..Rejection::all(code) };
+        fixture.member("b").control().reject(Some(rejection));
+        fixture.get("/apis/unknown.io/v1").await;
+        fixture.out_of_reach("b").await;
+        let name = format!("{DEPLOYMENTS}/of-b");
+        let (unknown, advice) = ("/apis/unknown.io/v1/namespaces/default/things", |after| passes.then_some(after));
+        for (method, path, refused, seconds) in [
+            ("GET", &*name, 503, "1"),
+            ("DELETE", &*name, 503, "1"),
+            ("DELETE", DEPLOYMENTS, 503, "1"),
+            ("GET", &*format!("{unknown}/x"), 503, "1"),
+            ("GET", unknown, 429, "5"),
+        ] {
+            let answer = fixture.client().send(method, path, &[], "").await;
+            let message = answer.refused(refused);
+            let expected = advice(seconds);
+            let told = answer.headers.get("retry-after").map(|value| value.to_str().unwrap());
+            assert_eq!(told, expected, "{code} {method} {path}: {message}");
+        }
+    }
+}
+
+/// A router without the discovery of a cluster waits for it, unless the cluster needs a repair.
+#[tokio::test]
+async fn complete_list_is_refused_at_once_while_a_cluster_needs_a_repair() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let discovery = Rejection { kinds: vec![RequestKind::Discovery], ..Rejection::all(403) };
+    for rejection in [discovery, Rejection::all(401)] {
+        let code = rejection.code;
+        fixture.member("b").control().reject(Some(rejection));
+        let restarted = fixture.restarted(Policies::default()).await;
+        let begun = tokio::time::Instant::now();
+        let answer = restarted.get(CONFIG_MAPS).await;
+        let message = answer.refused(429);
+        assert!(message.contains("have not been read yet: b"), "{code}: {message}");
+        assert_eq!(answer.headers.get("retry-after"), None, "{code}: {message}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{code}: {:?}", begun.elapsed());
+    }
+}
+
 /// The placement of a new object uses the last discovery document of an unreachable cluster.
 #[tokio::test]
 async fn placement_uses_the_last_discovery_of_an_unreachable_cluster() {
@@ -93,6 +138,42 @@ async fn placement_uses_the_last_discovery_of_an_unreachable_cluster() {
     assert_eq!(cluster(&fixture.write("POST", DEPLOYMENTS, &deployment("new")).await.ok()), "a");
     let apply = format!("{DEPLOYMENTS}/applied?fieldManager=t");
     assert_eq!(cluster(&fixture.patch(&apply, "apply-patch+yaml", &deployment("applied")).await.ok()), "a");
+}
+
+/// The members serve no CustomResourceDefinitions, so that Tributary cannot watch them.
+#[tokio::test]
+async fn kind_is_asked_for_each_second_where_definitions_cannot_be_watched() {
+    let group = json!({"metadata": {"name": "late.example"}, "versions": [{"version": "v1", "freshness": "Current",
+        "resources": [{"resource": "things", "scope": "Namespaced", "verbs": ["get", "list", "watch"],
+            "responseKind": {"group": "late.example", "version": "v1", "kind": "Thing"}}]}]});
+    let things = "/apis/late.example/v1/things";
+    let live = Policies { registered: Some(Vec::new()), ..allow() };
+    for (policies, path) in
+        [(allow(), things.to_owned()), (allow(), format!("{things}?watch=1")), (live, things.into())]
+    {
+        let mut fixture = Fixture::start(["a", "b"]).await;
+        fixture.member("a").control().describe(vec![group.clone()]);
+        fixture.router = fixture.restarted(policies).await.router;
+        let read = async || fixture.client().call("GET", &path, &[], "").await;
+        let b = fixture.member("b").control();
+        let asked = || b.request_log().iter().filter(|line| **line == "GET /apis").count();
+        let asked_meanwhile = async || {
+            let before = asked();
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            asked() - before
+        };
+        // Reads of Kubernetes' own kinds do not count.
+        fixture.get(DEPLOYMENTS).await.ok();
+        assert!(asked_meanwhile().await <= 1, "{path}");
+        b.describe(vec![group.clone()]);
+        let before = asked();
+        read().await;
+        assert!(asked() > before, "{path}: the last answer is too old");
+        until(async || b.request_log().iter().any(|line| line.contains(things))).await;
+        b.describe(Vec::new());
+        let polled = asked_meanwhile().await;
+        assert!((3..=6).contains(&polled), "{path}: {polled}");
+    }
 }
 
 #[tokio::test]
@@ -155,8 +236,15 @@ async fn invalid_discovery_of_one_version_affects_only_this_version() {
     let list = fixture.get(policies).await;
     let said = format!("{:?} {}", list.warnings(), String::from_utf8_lossy(&list.body));
     assert!(said.contains("cluster a") && said.contains("the discovery of odd.example/v1 cannot be read"), "{said}");
-    let message = fixture.get(&format!("{policies}/x")).await.refused(503);
+    let answer = fixture.get(&format!("{policies}/x")).await;
+    let message = answer.refused(503);
     assert!(message.contains("the discovery of odd.example/v1 cannot be read"), "{message}");
+    assert_eq!(answer.headers.get("retry-after"), None);
+    fixture.router.set_policies(Policies::default());
+    let answer = fixture.get(policies).await;
+    let message = answer.refused(429);
+    assert_eq!(answer.headers.get("retry-after"), None, "{message}");
+    fixture.router.set_policies(allow());
     // The group is complete again after the document has become valid.
     fixture.member("a").control().describe(vec![group(resource(Value::Null))]);
     pass(Duration::from_secs(15)).await;
@@ -178,8 +266,9 @@ async fn warning_age_counts_from_the_last_discovery_with_the_version() {
     };
     let warnings = fixture.get(DEPLOYMENTS).await.warnings();
     let refused = fixture.client().send("DELETE", DEPLOYMENTS, &[], "").await.refused(503);
-    let named = fixture.get(&format!("{DEPLOYMENTS}/x")).await.refused(503);
-    for text in [warnings[0].clone(), refused, named] {
+    let named = fixture.get(&format!("{DEPLOYMENTS}/x")).await;
+    assert_eq!(named.headers.get("retry-after"), None, "the server may stay silent for long");
+    for text in [warnings[0].clone(), refused, named.refused(503)] {
         let ages = ages(text.clone());
         assert!(!ages.is_empty() && ages.iter().all(|age| (15..60).contains(age)), "{ages:?}: {text}");
     }

@@ -8,11 +8,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tributary_proxy::ClientTuning;
 use tributary_router::report::CollectionState;
 use tributary_router::{ClusterAddress, ClusterSetup};
-use tributary_simulator::{RequestKind, SimulatedCluster, Simulator};
+use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator};
 
 use crate::harness::{
-    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, brief, cluster, composite, config, config_map, items, name, pass,
-    setup, setup_through, until, vector, version,
+    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, allow, brief, cluster, composite, config, config_map, items, name,
+    pass, setup, setup_through, until, vector, version,
 };
 use crate::membership::renewal::lists;
 
@@ -537,6 +537,19 @@ async fn member_that_claims_anothers_uid_does_not_hide_its_objects() {
     // After the removal of the hostile cluster, the health checks no longer mention an identity.
     fixture.router.set_clusters(vec![setup(victim, "victim").await]);
     until(async || !String::from_utf8_lossy(&fixture.get("/readyz?verbose").await.body).contains("identity")).await;
+}
+
+/// Without the uid, a switch behind an unchanged address stays unnoticed.
+#[tokio::test]
+async fn cluster_that_withholds_its_uid_is_reported_with_the_remedy() {
+    let mut fixture = Fixture::start(["a", "b"]).await;
+    let rejection =
+        Rejection { kinds: vec![RequestKind::Get], resources: vec!["namespaces".into()], ..Rejection::all(403) };
+    fixture.member("a").control().reject(Some(rejection));
+    fixture.router = fixture.restarted(allow()).await.router;
+    let problems = fixture.router.report().await.clusters.into_iter().map(|own| own.identity_problem);
+    let [Some(of_a), None] = &problems.collect::<Vec<_>>()[..] else { panic!("{:?}", fixture.router.report().await) };
+    assert!(of_a.contains("uid of its namespace kube-system") && of_a.contains("tributary join CONTEXT"), "{of_a}");
 }
 
 #[tokio::test]

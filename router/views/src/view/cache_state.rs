@@ -91,7 +91,9 @@ impl CacheState {
         let (since, undescribed) = cluster.undescribed(resource).unzip();
         let reason = cluster.problem().or(undescribed).map(Arc::from);
         let since = since.unwrap_or_else(|| cluster.since());
-        Self::Unknown { since, reason, uncached_reason: UncachedReason::Transient }
+        let needs_repair = cluster.needs_repair(resource);
+        let uncached_reason = if needs_repair { UncachedReason::ClusterFault } else { UncachedReason::Transient };
+        Self::Unknown { since, reason, uncached_reason }
     }
 
     /// Returns the state of a cluster that may serve a resource although the cluster's discovery lacks the resource.
@@ -417,6 +419,7 @@ pub fn warnings(resource: &GroupVersionResource, cache_states: &CacheStates) -> 
     if cache_states.are_fresh() {
         return Vec::new();
     }
+    let remedy = |uncached_reason| remedy_for(resource, uncached_reason);
     let resource = resource.group_resource();
     let mut texts: Vec<String> = cache_states
         .iter()
@@ -434,10 +437,11 @@ pub fn warnings(resource: &GroupVersionResource, cache_states: &CacheStates) -> 
                 without_name(reason, cluster)
             )),
             CacheState::LeftOut { reason } => Some(format!("cluster {cluster}: {resource} are missing: {reason}")),
-            CacheState::Unknown { since, reason, .. } => Some(format!(
-                "cluster {cluster}: {resource} are missing, waiting for {} s: {}",
+            CacheState::Unknown { since, reason, uncached_reason } => Some(format!(
+                "cluster {cluster}: {resource} are missing, waiting for {} s: {}{}",
                 since.elapsed().as_secs(),
-                without_name(reason.as_deref().unwrap_or(NOT_SYNCED), cluster)
+                without_name(reason.as_deref().unwrap_or(NOT_SYNCED), cluster),
+                remedy(*uncached_reason)
             )),
         })
         .collect();
@@ -447,6 +451,18 @@ pub fn warnings(resource: &GroupVersionResource, cache_states: &CacheStates) -> 
         texts.push(format!("{more} more clusters: {resource} are missing or stale"));
     }
     texts
+}
+
+/// The remedy for an obstacle to a collection, where the cause does not name it. Only a server for several clusters has
+/// versions of Kubernetes' own kinds that are not numbers.
+fn remedy_for(resource: &GroupVersionResource, uncached_reason: UncachedReason) -> &'static str {
+    match uncached_reason {
+        UncachedReason::OpaqueVersions if resource.is_built_in() => {
+            "; its address leads to a server for several clusters, such as Karmada or Tributary: serve the contexts of \
+             these clusters instead"
+        }
+        _ => "",
+    }
 }
 
 /// Joins up to [`WARNINGS_MAX`] texts, and adds the number of omitted texts.
@@ -502,7 +518,13 @@ pub fn refusal(resource: &GroupVersionResource, cache_states: &CacheStates) -> O
     }
     let unknown: Vec<_> = cache_states.iter().filter(|(_, cache_state)| !cache_state.is_known()).collect();
     let reason = |(cluster, cache_state): (&ClusterName, &CacheState)| match cache_state {
-        CacheState::Unknown { reason: Some(reason), .. } => Some((cluster.clone(), Arc::clone(reason))),
+        CacheState::Unknown { reason: Some(reason), uncached_reason, .. } => {
+            let reason = match remedy_for(resource, *uncached_reason) {
+                "" => Arc::clone(reason),
+                remedy => format!("{reason}{remedy}").into(),
+            };
+            Some((cluster.clone(), reason))
+        }
         _ => None,
     };
     let reasons = unknown.into_iter().take(WARNINGS_MAX).filter_map(reason).collect();

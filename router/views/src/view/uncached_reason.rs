@@ -15,6 +15,8 @@ pub enum UncachedReason {
     TooLarge,
     /// The collection has resourceVersions that are not numbers.
     OpaqueVersions,
+    /// The whole cluster, or its discovery of the collection, needs a repair.
+    ClusterFault,
 }
 
 impl UncachedReason {

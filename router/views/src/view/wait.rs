@@ -12,6 +12,7 @@ use tributary_cacher::{Cacher, NotReached};
 use tributary_merge::CompositeResourceVersion;
 
 use super::View;
+use super::uncached_reason::UncachedReason;
 
 /// Time of one wait for a version that a client has and that this process has not reached. A cacher waits only for a
 /// limited time, so the caller repeats the wait. One hour is the longest watch without an explicit timeout.
@@ -247,7 +248,10 @@ impl View {
             Some(cache_state) if cache_state.is_forbidden() => {
                 VersionRefusal::ClusterForbids { cluster, resource }.into()
             }
-            Some(_) => ClusterRefusal::unread(&resource, vec![cluster], 1).into(),
+            Some(cache_state) => {
+                let is_permanent = cache_state.uncached_reason().is_some_and(UncachedReason::is_permanent);
+                ClusterRefusal::unread(&resource, vec![cluster], (!is_permanent).then_some(1)).into()
+            }
         }
     }
 }

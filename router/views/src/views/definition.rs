@@ -294,36 +294,39 @@ struct SelectableFieldPath {
 #[serde(rename_all = "camelCase")]
 struct Table {
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     column_definitions: Vec<ColumnDefinition>,
 }
 
 /// Part of an OpenAPI v3 document that contains the selectable fields of kinds.
 #[derive(Deserialize)]
 struct OpenApiDocument {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     components: OpenApiComponents,
 }
 
 #[derive(Default, Deserialize)]
 struct OpenApiComponents {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     schemas: BTreeMap<String, OpenApiSchema>,
 }
 
 #[derive(Deserialize)]
 struct OpenApiSchema {
-    #[serde(rename = "x-kubernetes-group-version-kind", default)]
+    #[serde(rename = "x-kubernetes-group-version-kind", default, deserialize_with = "null_is_default")]
     kinds: Vec<OpenApiKind>,
-    #[serde(rename = "x-kubernetes-selectable-fields", default)]
+    #[serde(rename = "x-kubernetes-selectable-fields", default, deserialize_with = "null_is_default")]
     fields: Vec<OpenApiField>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct OpenApiKind {
+    #[serde(deserialize_with = "null_is_default")]
     group: String,
+    #[serde(deserialize_with = "null_is_default")]
     version: String,
+    #[serde(deserialize_with = "null_is_default")]
     kind: String,
 }
 
@@ -384,6 +387,8 @@ mod tests {
             "example.cols.v1.Bar":{"type":"object","x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"Bar"}],
                 "x-kubernetes-selectable-fields":[{"fieldPath":"spec.colour"},{"fieldPath":"spec.size"}]},
             "example.cols.v1.BarList":{"x-kubernetes-group-version-kind":[{"group":"cols.example","version":"v1","kind":"BarList"}]},
+            "nulls":{"x-kubernetes-group-version-kind":null,"x-kubernetes-selectable-fields":null},
+            "null":{"x-kubernetes-group-version-kind":[{"group":null,"version":null,"kind":null}]},
             "other":{"type":"object"}}}}"#;
         let fields = |text: &str, kind: &str| {
             let fields = fields_of_document(text.as_bytes(), &resource, kind).unwrap_or_default();
@@ -392,6 +397,9 @@ mod tests {
         assert_eq!(fields(document, "Bar"), ["spec.colour", "spec.size"]);
         for (text, kind) in [(document, "BarList"), (document, "Foo"), ("{}", "Bar"), ("[", "Bar")] {
             assert!(fields(text, kind).is_empty(), "{kind} in {text}");
+        }
+        for text in [r#"{"components":null}"#, r#"{"components":{"schemas":null}}"#] {
+            assert!(serde_json::from_str::<OpenApiDocument>(text).is_ok(), "{text}");
         }
     }
 
