@@ -78,7 +78,7 @@ impl UnknownRightsReason {
                         | StaleReason::Forbidden
                         | StaleReason::NotFound
                         | StaleReason::TooLarge(_)
-                        | StaleReason::NoRoom { .. }
+                        | StaleReason::MemoryLimitReached { .. }
                         | StaleReason::OpaqueVersions(_)
                 )
             ),

@@ -76,9 +76,9 @@ fn refusal_messages_name_the_clusters() {
         cause: "refused".to_owned(),
         age: Some(Duration::from_secs(7)),
     };
-    let unknown = |is_long_running| {
+    let unknown = |is_lasting| {
         let unknown = clusters.iter().map(failure).collect();
-        status(ClusterRefusal::Unknown { resource: pods(), name: name(), unknown, is_long_running })
+        status(ClusterRefusal::Unknown { resource: pods(), name: name(), unknown, is_lasting })
     };
     assert_eq!((unknown(false).code, unknown(false).retry_after_seconds()), (503, Some(1)));
     assert_eq!((unknown(true).code, unknown(true).retry_after_seconds()), (503, None));
