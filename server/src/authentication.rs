@@ -38,7 +38,8 @@ pub use shared::SharedAuthenticator;
 pub(crate) use unauthenticated::AuthenticationFailureLog;
 pub use unauthenticated::Unauthenticated;
 
-/// Returns the only user of personal mode. Clusters see the kubeconfig's own users instead.
+/// Returns the only user of personal mode. Clusters receive requests from the users in their kubeconfig contexts
+/// instead.
 pub fn personal_user() -> User {
     User::named(VerifierName::personal(), "tributary:personal")
 }
@@ -52,7 +53,7 @@ pub fn anonymous_user() -> User {
 /// The authentication of requests in personal mode or shared mode.
 #[derive(Debug)]
 pub enum Authenticator {
-    /// Personal mode: all requests need a single token.
+    /// Personal mode: every request must contain the same token.
     Personal(TokenDigest),
     /// Shared mode: many users. The token of personal mode is invalid.
     Shared(SharedAuthenticator),
@@ -63,8 +64,9 @@ impl Authenticator {
     /// shared mode, a cluster may review the token. Cancel: safe.
     ///
     /// `/healthz`, `/livez` and `/readyz` need no credentials, as with kube-apiserver's role
-    /// `system:public-info-viewer`, because their answer is a single word. Credentials are required with a query
-    /// (`?verbose` lists clusters), with a longer path, and at a cluster's own host, which has its own health checks.
+    /// `system:public-info-viewer`, because their answer is a single word. Credentials are required if a health check
+    /// has a query (`?verbose` lists clusters) or a longer path. They are also required at a cluster's own host,
+    /// because the cluster's health checks are requested there.
     ///
     /// # Errors
     /// [`Unauthenticated`] without accepted credentials.

@@ -168,7 +168,7 @@ mod tests {
         }
         assert_eq!(serve.create_in.unwrap().as_str(), "eu");
         assert_eq!(serve.limits.router(8 << 30), Limits::default());
-        // Flags accept their values in any case.
+        // Flags accept their values in upper, lower or mixed case.
         let line = "tributary serve --partial deny --item-resource-versions integer";
         let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
         assert_eq!(serve.partial, Some(Partial::Deny));

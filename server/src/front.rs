@@ -1,5 +1,5 @@
-//! The stages of a request before the router. `Front::answer_request` and `Front::respond` list the stages in order,
-//! each with its reason.
+//! The stages that a request passes before the router. The code of `Front::answer_request` and `Front::respond` lists
+//! the stages in order, with the reason for each position.
 
 mod drain;
 mod observed;
@@ -43,7 +43,7 @@ pub struct Client {
     pub chain: Arc<ClientChain>,
     /// The host name in the client's SNI.
     pub server_name: Option<HostName>,
-    /// The user of the connection's last request, in the form that clusters receive.
+    /// The user of the connection's last request, cached in the form that clusters receive.
     pub actor: RememberedActor,
 }
 
@@ -114,8 +114,8 @@ impl<H: Handler> Front<H> {
     /// contains the query (an exec's query contains commands), headers, bodies or tokens.
     ///
     /// `record_outcome` receives the result of the authentication before the answer begins. `record_outcome` is not
-    /// called for an unauthenticated health check. If `record_outcome` or `answer_capacity` reports that the connection
-    /// may not serve the request, the request is refused before it has an effect.
+    /// called for an unauthenticated health check. If `record_outcome` or `answer_capacity` reports an exceeded limit
+    /// of the connection or its user, the request is refused before it has an effect.
     pub async fn call(
         &self,
         request: Request<Body>,
@@ -134,12 +134,12 @@ impl<H: Handler> Front<H> {
         answer.map(|response| observed.finish(response))
     }
 
-    /// Refuses a request by its head, before authentication. The refusal is counted, and has a line in the access log.
-    /// Like a refusal by host, it has no audit event.
+    /// Answers a request that the listener refuses before authentication. The refusal is counted, and has a line in the
+    /// access log. Like a request that is refused because of its host, the request has no audit event.
     pub fn refuse<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> Response<Body> {
         let mut observed = self.observers.begin(&request, client.address);
         let (mut head, _) = request.into_parts();
-        // The access log contains the request's target if the host has an API.
+        // The access log line contains the request's target only if the request's host selects an API.
         if let Ok(arrival) = self.arrive(&mut head, client) {
             observed.record_target(&arrival);
         }
@@ -161,7 +161,8 @@ impl<H: Handler> Front<H> {
         observed: &mut RequestRecords,
     ) -> Answer {
         let (mut head, body) = request.into_parts();
-        // Stage: host and path. They come first, because the logs and all later stages depend on the request's API.
+        // Stage: parse host and path. This stage is the first, because the logs and all later stages depend on the API
+        // that the host selects.
         let mut arrival = match self.arrive(&mut head, client) {
             Ok(arrival) => arrival,
             Err(refusal) => {
@@ -170,16 +171,16 @@ impl<H: Handler> Front<H> {
                 return status::refused_host(refusal).into();
             }
         };
-        // Stage: policies that refuse every request to a cluster. They precede authentication, which may send a
-        // TokenReview to that cluster.
+        // Stage: policies that refuse every request to a cluster. These policies precede authentication, because
+        // authentication may send a TokenReview to that cluster.
         if let Some(refused) = self.handler.refuse_unheard(&head, &arrival) {
             observed.record_target(&arrival);
-            // A connection with only refused requests is closed.
+            // The result of `record_outcome` is ignored. A connection with only refused requests is closed.
             let _it_is_refused_either_way = record_outcome(AuthenticationOutcome::Unauthorized);
             return refused.into();
         }
-        // Stage: audit, access log and traces. They precede authentication, because they include unauthenticated
-        // requests.
+        // Stage: audit, access log and traces. These records begin before authentication, because they include
+        // unauthenticated requests.
         let received =
             self.audit.as_ref().map(|audit| AuditedRequest::assign_id(audit, &mut head, !client.chain.is_empty()));
         if let Some(received) = &received {
@@ -280,16 +281,16 @@ impl<H: Handler> Front<H> {
         mut context: RequestContext,
         limit_check: LimitCheck,
     ) -> Answer {
-        // Stage: limits of the user's connections, and pages of other origins. They precede the path's stage, because
-        // they do not depend on the path.
+        // Stage: limits of the user's connections, and pages of other origins. These checks precede the stages that
+        // depend on the path.
         if limit_check == LimitCheck::TooManyConnections {
             return self.refused(ListenerRefusal::TooManyConnections).into();
         }
         if context.sender.is_cross_origin {
             return self.refused(ListenerRefusal::CrossOrigin).into();
         }
-        // Stage: the server's own paths. They precede the limit of unread answers, because the metrics report that
-        // limit.
+        // Stage: the server's own paths. These paths precede the limit of unread answers, so that the metrics can
+        // report an exhausted limit.
         let own_path = OwnPath::from_head(&head, &context.arrival.mount);
         if own_path.is_some()
             && let Err(refusal) = self.handler.may_get_non_resource_url(&head, &context).await
@@ -302,9 +303,10 @@ impl<H: Handler> Front<H> {
         if let Some(path) = own_path {
             return path.answer_request(&self.handler, &self.metrics, &head).await.into();
         }
-        // Stage: WebSocket handshakes of watches. They are handled outside the router, which answers a plain watch.
+        // Stage: WebSocket handshakes of watches. The front handles the handshake, and the router answers a plain
+        // watch.
         let handshake = websocket::remove_handshake(&mut head, &mut context.arrival);
-        // Stage: the router. A panic of the router ends one answer, not the connection.
+        // Stage: the router. A panic in the router ends only the request's answer, not the connection.
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), &context)).catch_unwind();
         match handled.await {
             Ok(answer) if context.sender.user.authority.verifier.is_anonymous() => {

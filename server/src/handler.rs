@@ -1,4 +1,4 @@
-//! The interface to the handler of authenticated requests: the router, or a stand-in in tests.
+//! The interface to the handler of authenticated requests: the router, or a replacement for the router in tests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Handler for Arc<Router> {
     }
 
     async fn drain(&self) {
-        // The watches end on their own, and the listener waits for their streams.
+        // The call only starts the drain. The watches end on their own, and the listener waits for their streams.
         Router::drain(self);
     }
 

@@ -19,7 +19,7 @@ use crate::process::metrics::{ProcessMetrics, resident};
 
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
 
-/// The media type of the metrics exposition. Prometheus requests it, and every scraper accepts it.
+/// The media type of the metrics exposition. Prometheus requests this media type, and every scraper accepts it.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metric label with the result of an authentication.

@@ -1,5 +1,5 @@
-//! Follows the number of replicas, among which flow-control limits are divided: the number of addresses of their DNS
-//! name.
+//! Follows the number of replicas by the addresses of the replicas' DNS name. Flow-control limits are divided by this
+//! number.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// The time limit of a DNS lookup, longer than a resolver waits for its first server.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Looks up the addresses of a DNS name, forever, and divides the limits by their number. While the name has no address
-/// or cannot be resolved, the last known number stays. Cancel: safe.
+/// Looks up the addresses of a DNS name repeatedly, and divides the flow-control limits by the number of addresses.
+/// Never completes. While the name has no address or cannot be resolved, the last known number stays. Cancel: safe.
 pub(crate) async fn follow_number(host: String, first: NonZeroU32, router: Arc<Router>) {
     let (mut known, mut is_resolved) = (first, true);
     let mut tick = interval(INTERVAL);

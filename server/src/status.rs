@@ -10,7 +10,7 @@ use crate::authentication::Unauthenticated;
 use crate::handler::{Body, full};
 
 /// The answer 401 to a request without a valid credential. The message contains a reason only for a certificate,
-/// because only its owner can present it.
+/// because only the certificate's owner can present it.
 ///
 /// Source: kubernetes/apiserver `pkg/endpoints/filters/authentication.go`; RFC 9110 requires `WWW-Authenticate`.
 pub fn unauthorized(why: &Unauthenticated) -> Response<Body> {

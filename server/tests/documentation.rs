@@ -1,4 +1,5 @@
-//! Checks the documents against the code: their tables of flags and fields, the manifests of accounts, and paths.
+//! Checks the documents against the code: the tables of flags and fields, the manifests of Tributary's accounts, and
+//! the paths in the documents.
 //!
 //! The tables of flags and fields in `docs/configuration.md` are generated from the command line's definition and from
 //! the schemas of the CustomResourceDefinitions. This command writes the tables:
@@ -39,8 +40,8 @@ fn flag_and_field_tables_match_the_code() {
     );
 }
 
-/// The profile for profile-guided optimization is valid for only one compiler version. With another version the
-/// released program would be slower, and no other check would fail.
+/// A profile for profile-guided optimization is valid for only one compiler version. With a profile for another
+/// version, the released program would be slower, and no other check would fail.
 #[test]
 fn profile_for_the_pinned_compiler_exists() {
     let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
@@ -96,9 +97,9 @@ fn paths_in_documents_exist() {
     assert!(missing.is_empty(), "documents name what is not there: {missing:#?}");
 }
 
-/// A name that ends with `…` is the beginning of a name.
+/// A test name in `docs/precedents.md` that ends with `…` stands for all names with this beginning.
 #[test]
-fn tests_that_precedents_name_exist() {
+fn tests_named_in_the_document_of_precedents_exist() {
     let text = fs::read_to_string(root().join("docs/precedents.md")).unwrap();
     let mut missing = Vec::new();
     for row in text.lines().filter(|line| line.starts_with('|')) {
@@ -118,7 +119,7 @@ fn tests_that_precedents_name_exist() {
     assert!(missing.is_empty(), "docs/precedents.md names tests that none of the row's files has: {missing:#?}");
 }
 
-/// The limit in `CONTRIBUTING.md`. Rows of tables, links and drawings may be longer.
+/// The test checks the line length limit in `CONTRIBUTING.md`. Table rows, links and drawings may be longer.
 #[test]
 fn comment_lines_are_as_short_as_code_lines() {
     let is_wide = |line: &str| {
@@ -140,8 +141,8 @@ fn comment_lines_are_as_short_as_code_lines() {
     assert!(wide.is_empty(), "comments of more than 120 columns: {wide:#?}");
 }
 
-/// Prints all messages as one list, so that a person can check them (`--nocapture`). "it" is allowed, because the
-/// message before the cause names the file or the cluster.
+/// Prints all messages as one list, so that a person can check them (`--nocapture`). A message may begin with "it",
+/// because an outer message names the file or the cluster.
 #[test]
 fn error_messages_begin_with_their_subject() {
     const VAGUE: [&str; 9] = ["what", "who", "whoever", "those", "these", "that", "they", "nobody", "somebody"];
@@ -280,7 +281,8 @@ fn flags(command: &Command, heading: Option<&str>) -> String {
     table
 }
 
-/// Describes a flag. The descriptions of its values are left out if a previous flag in `described` has the same ones.
+/// Describes a flag. The descriptions of the flag's values are omitted if an earlier flag in `described` has the same
+/// descriptions.
 fn flag(argument: &Arg, described: &mut Vec<String>) -> String {
     let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
     let takes_value = argument.get_action().takes_values();
@@ -418,7 +420,7 @@ fn row(cells: &[&str]) -> String {
     format!("| {} |\n", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
 }
 
-/// Replaces the table between its marks in a text.
+/// Replaces the table between the table's marks in a text.
 fn with_table(text: &str, name: &str, table: &str) -> String {
     let (begin, end) = (format!("<!-- table: {name} -->\n"), "<!-- end -->");
     let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{CONFIGURATION} lacks {begin}"));
@@ -430,7 +432,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Returns the documents for new readers, as paths from the root.
+/// Returns the documents for new readers, as paths from the repository's root.
 fn documents() -> Vec<PathBuf> {
     let mut documents = markdown_files(".");
     documents.extend(markdown_files("docs"));

@@ -248,7 +248,7 @@ fn program_named_kubectl_tributary_is_a_plugin() {
 }
 
 #[test]
-fn policy_test_with_implausible_arguments_warns_or_fails() {
+fn policy_test_warns_or_fails_for_an_unknown_verb_or_resource() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("policies.yaml");
     std::fs::write(
@@ -326,8 +326,8 @@ fn check_command_validates_configurations() {
     }
 }
 
-/// Unauthenticated clients open as many connections as they can. The program reserves file descriptors for members, and
-/// accepts connections of other clients.
+/// Unauthenticated clients open as many connections as they can. The program reserves file descriptors for connections
+/// to members, and still accepts the connection of a new client.
 #[test]
 fn idle_connections_do_not_exhaust_file_descriptors() {
     let directory = tempfile::tempdir().unwrap();

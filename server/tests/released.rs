@@ -1,5 +1,5 @@
-//! Tests of `deploy/container/build.sh`, which builds the released program. A script that replaces `cargo` compiles
-//! nothing.
+//! Tests of `deploy/container/build.sh`, which builds the released program. In the tests, a script replaces `cargo` and
+//! compiles nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 /// A target with a profile for profile-guided optimization.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the script over an existing build, in a folder with a space in its name. The file `flags` then contains the
+/// Runs `build.sh` on an existing build, in a folder with a space in its name. The file `flags` then contains the
 /// compiler's flags, one per line.
 fn build(folder: &Path, unguided: &str) -> Output {
     let (programs, objects) = (folder.join("pro grams"), folder.join("tar get"));
@@ -31,9 +31,10 @@ fn build(folder: &Path, unguided: &str) -> Output {
     command.env("UNGUIDED", unguided).env_remove("PROFILE").env("RUSTFLAGS", "-C debuginfo=0").output().unwrap()
 }
 
-/// The compiler does not warn about a profile of another program, and the program would be slower.
+/// The compiler does not warn about a profile that was recorded from another program. The built program would be
+/// slower.
 #[test]
-fn profile_of_another_program_is_refused() {
+fn build_refuses_a_profile_of_another_program() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("a b");
     let output = build(&folder, "");

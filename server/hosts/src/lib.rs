@@ -36,7 +36,7 @@ pub use tls::{HostTls, is_valid_for};
 pub struct Hosts(ArcSwap<HostTable>);
 
 impl Hosts {
-    /// Replaces the host table. Open connections use the new table for their next requests.
+    /// Replaces the host table. An open connection uses the new table from its next request on.
     pub fn replace(&self, table: HostTable) {
         self.0.store(Arc::new(table));
     }
@@ -76,7 +76,8 @@ fn is_own(path: &str) -> bool {
     matches!(first, "metrics" | "tributary" | "healthz" | "livez" | "readyz")
 }
 
-/// Returns whether a request is for a host of one cluster. Such a host does not serve the process's own paths.
+/// Returns whether a request is for a host of one cluster. A cluster's host does not serve paths of this process, such
+/// as `/metrics`.
 pub fn is_cluster_host(mount: &Mount) -> bool {
     matches!(mount, Mount::Cluster(_))
 }

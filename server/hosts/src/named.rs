@@ -40,7 +40,7 @@ impl NamedHost {
     }
 }
 
-/// A stand-in for a `Host` header with bytes beyond ASCII. The text never parses as a host.
+/// The value that replaces a `Host` header with bytes beyond ASCII. An empty text is never a valid host.
 const UNREADABLE: &str = "";
 
 #[cfg(test)]

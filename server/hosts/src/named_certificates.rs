@@ -55,8 +55,9 @@ impl fmt::Display for CertificateName {
 pub struct NamedCertificates(HashMap<CertificateName, Arc<CertifiedKey>>);
 
 impl NamedCertificates {
-    /// Builds the map from certificates in the order of the flags. A certificate without given names uses the names in
-    /// the certificate itself. The first certificate with a name wins. Given names win over names in certificates.
+    /// Builds the map from certificates in the order of the flags. Without names in its flag, a certificate gets the
+    /// names that it contains. If two certificates have the same name, the first certificate wins. Names in flags win
+    /// over names in certificates.
     pub fn new(given: &[(Arc<CertifiedKey>, Vec<CertificateName>)]) -> Self {
         let mut all = HashMap::new();
         let mut put = |name: CertificateName, certificate: &Arc<CertifiedKey>| {
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn explicit_names_take_precedence_over_names_inside_certificates() {
+    fn sni_names_in_flags_take_precedence_over_names_in_certificates() {
         let all = [
             ("one", certificate("common.test", &["one.test", "both.test", "10.0.0.1"]), ""),
             ("two", certificate("not a name", &["two.test", "both.test", "given.test", "*.wild.test"]), ""),

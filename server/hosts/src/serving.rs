@@ -28,7 +28,7 @@ pub enum ServingCertificateError {
 }
 
 impl ServingCertificateError {
-    /// Returns whether the key, not the certificate, causes the error.
+    /// Returns whether the error lies in the key, not in the certificate.
     pub fn is_caused_by_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::OtherKey(_))
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_that_clients_would_refuse_gets_a_warning() {
+    fn serving_certificate_that_clients_would_refuse_gets_a_warning() {
         use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
         let authority = || IsCa::Ca(BasicConstraints::Unconstrained);
         for (host, usages, is_ca, expected) in [
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_or_expiring_certificate_gets_a_warning() {
+    fn expired_or_expiring_serving_certificate_gets_a_warning() {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         let mut parameters = CertificateParams::new(vec!["all.example.com".to_owned()]).unwrap();
         parameters.not_before = date_time_ymd(2030, 1, 1);

@@ -80,8 +80,8 @@ pub struct HostTable {
 }
 
 impl HostTable {
-    /// Builds the table from the hosts of `--merged-host`, the `local` hosts, and the clusters. TLS settings with an
-    /// unchanged fingerprint share the value of the table `before`.
+    /// Builds the table from the hosts of `--merged-host`, the `local` hosts, and the clusters. If a cluster's
+    /// fingerprint of TLS settings is unchanged, the new table reuses the settings of the old table `before`.
     ///
     /// # Errors
     /// [`HostConflict`].
@@ -158,7 +158,8 @@ impl HostTable {
         let is_local = host.is_some_and(|host| self.local.contains(host));
         match (shaken, host) {
             (_, Some(Host::Name(_))) if !is_local => Err(HostRefusal::Unknown),
-            // An IP address, a missing host or a local host selects no API, so the SNI's entry decides.
+            // An IP address, a missing host or a local host selects no API, so the host in the connection's SNI selects
+            // the API.
             (Some(mount), _) => Ok(HostTarget::Api(mount)),
             (None, _) if is_local => Ok(HostTarget::Api(&Mount::Merged)),
             (None, _) => Ok(HostTarget::Own),
@@ -178,8 +179,8 @@ impl HostTable {
         })
     }
 
-    /// Returns the serving certificate of each configured host name. `elsewhere` returns the certificate of a host
-    /// without its own.
+    /// Returns the serving certificate of each configured host name. For a host without a certificate of its own,
+    /// `elsewhere` returns the certificate.
     pub fn certificates(
         &self,
         elsewhere: impl Fn(&HostName) -> Arc<CertifiedKey>,
@@ -227,7 +228,7 @@ mod tests {
         HostTable::new(&merged, local, named.iter().map(|(name, hosts)| (name, *hosts)), &HostTable::default())
     }
 
-    /// Returns the target as a word: `merged`, `own`, a cluster's name, or the refusal.
+    /// Returns the target of a host as text: `merged`, `own`, a cluster's name, or the refusal.
     fn find_target(table: &HostTable, named: &str, server_name: &str) -> String {
         let named = match named {
             "" => NamedHost::None,
@@ -286,7 +287,7 @@ mod tests {
             (&far, "127.0.0.1", "", "own"),
             (&far, "", "", "own"),
             (&far, "", "eu.test", "eu"),
-            // The kubeconfig of an endpoint on loopback contains these hosts.
+            // These hosts appear in the kubeconfig for an endpoint on loopback.
             (&near, "127.0.0.1", "", "merged"),
             (&near, "localhost", "localhost", "merged"),
             (&near, "localhost", "us.test", "us"),
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn host_name_used_twice_is_an_error() {
+    fn host_name_with_two_targets_is_an_error() {
         let clusters = |name: &str| [("eu", hosts(&["eu.test", "EU.test"], None)), ("us", hosts(&[name], None))];
         assert!(table(&["all.test"], &["localhost"], &clusters("us.test")).is_ok());
         for (name, expected) in [

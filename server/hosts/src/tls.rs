@@ -12,7 +12,7 @@ use tributary_authentication::ClientCertificates;
 
 /// A cluster's own serving certificate, and its own authorities for client certificates. Each is optional.
 pub struct HostTls {
-    /// A fingerprint of the TLS settings. Equal fingerprints mean equal settings, byte for byte.
+    /// A fingerprint of the TLS settings. If two fingerprints are equal, the TLS settings are equal byte for byte.
     pub fingerprint: String,
     /// The serving certificate of the hosts; `None` for the common certificate.
     pub serving: Option<Arc<CertifiedKey>>,

@@ -17,27 +17,28 @@ use crate::user_connections::{UserConnectionPermit, UserConnections};
 /// The longest life of a connection without an authenticated request. Clients send a request within 30 s of connecting,
 /// and idle unauthenticated connections occupy slots.
 const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time limit for the last answers of a connection that closes without an authenticated request. Its client may not
-/// read the answers.
+/// The time limit for the last answers of a connection that closes without an authenticated request. The limit is
+/// needed because the client may read no answers.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for authenticating a connection's pending requests after another request got a 401. Authentication
 /// may send a TokenReview to a cluster, and a pending request may still succeed.
 const PENDING_AUTHENTICATION_TIMEOUT: Duration = UNAUTHENTICATED_TIMEOUT;
 
 /// The authentication state of a connection. A connection without an authenticated request is closed after a 401 or
-/// after a timeout. kube-apiserver closes after a 401, too, against floods of requests that cost the sender nothing
-/// (CVE-2023-44487).
+/// after a timeout. kube-apiserver also closes the connection after a 401. The close limits floods of requests without
+/// credentials (CVE-2023-44487).
 pub(super) struct ConnectionAuthentication {
     unauthenticated: UnauthenticatedConnection,
     is_authenticated: AtomicBool,
     users: Arc<UserConnections>,
-    /// The permit that counts the connection for its first authenticated user.
+    /// The connection's permit among the connections of its first authenticated user.
     permit: OnceLock<UserConnectionPermit>,
-    /// The notification after a 401. The connection then closes, unless another of its requests is authenticated.
+    /// The notification that a request got a 401. The notified connection closes, unless another of its requests is
+    /// authenticated.
     refused: Notify,
     /// True if `refused` was notified. Requests that arrive after the notification do not delay the close.
     is_refused: AtomicBool,
-    /// The notification after too many HTTP/2 trailers.
+    /// The notification that the client sent more HTTP/2 trailers than the limit allows.
     trailers_refused: Notify,
     /// The number of complete request heads that arrived before the first authentication.
     heads: AtomicUsize,
@@ -50,11 +51,11 @@ struct PendingAuthentications {
     all: AtomicUsize,
     /// The number of requests that arrived before the first 401 and whose authentication is in progress.
     before_refusal: watch::Sender<usize>,
-    /// The task that reads the connection. Reading is paused while an authentication is in progress.
+    /// The waker of the task that reads the connection. The task does not read while an authentication is in progress.
     reader: AtomicWaker,
 }
 
-/// A request whose authentication is in progress. The request is counted until this value is dropped.
+/// A request whose authentication is in progress. The request counts as pending until this value is dropped.
 pub(super) struct PendingAuthentication {
     _head: CountedHead,
     pending: Arc<PendingAuthentications>,
@@ -118,8 +119,8 @@ impl ConnectionAuthentication {
         self.trailers_refused.notify_one();
     }
 
-    /// Counts the head of a request on an unauthenticated connection. Returns `None` if the heads exceed their limit,
-    /// and `Some(None)` on an authenticated connection.
+    /// Counts the bytes of a request's head on an unauthenticated connection. Returns `None` if the heads of waiting
+    /// requests exceed their limit. On an authenticated connection, nothing is counted, and the result is `Some(None)`.
     pub(super) fn count_head(&self, bytes: usize) -> Option<Option<PendingAuthentication>> {
         if self.is_authenticated() {
             return Some(None);
@@ -142,7 +143,7 @@ impl ConnectionAuthentication {
         self.trailers_refused.notified().await;
     }
 
-    /// Completes when an unauthenticated connection must close in favor of a new connection. Cancel: safe.
+    /// Completes when this unauthenticated connection must close, so that a new connection gets its slot. Cancel: safe.
     pub(super) async fn evicted(&self) {
         self.unauthenticated.evicted().await;
         if self.is_authenticated() {
@@ -150,8 +151,8 @@ impl ConnectionAuthentication {
         }
     }
 
-    /// Records the result of an authentication. The connection is counted for its first authenticated user. Returns
-    /// [`LimitCheck::TooManyConnections`] if that user has too many connections.
+    /// Records the result of an authentication. The first authenticated user gets the connection counted among the
+    /// user's connections. Returns [`LimitCheck::TooManyConnections`] if that user has too many connections.
     pub(super) fn record_outcome(&self, outcome: AuthenticationOutcome<'_>) -> LimitCheck {
         match outcome {
             AuthenticationOutcome::Authenticated { .. } if self.is_authenticated() => LimitCheck::WithinLimits,
@@ -183,11 +184,11 @@ impl ConnectionAuthentication {
         self.refused.notify_one();
     }
 
-    /// Completes when an unauthenticated connection must accept no more requests: after a 401 or a timeout. Never
+    /// Completes when an unauthenticated connection must stop accepting requests: after a 401 or a timeout. Never
     /// completes for an authenticated connection. Cancel: safe.
     pub(super) async fn refused(&self) {
         let _ = tokio::time::timeout(UNAUTHENTICATED_TIMEOUT, self.refused.notified()).await;
-        // Like a 401, an authentication timeout closes the connection.
+        // A timeout without an authenticated request closes the connection, as a 401 does.
         self.is_refused.store(true, Ordering::Release);
         if self.is_authenticated() {
             std::future::pending().await
@@ -196,7 +197,7 @@ impl ConnectionAuthentication {
 
     /// Completes when a refused connection must be closed. Requests from before the refusal get time for their
     /// authentication and for their answers. If one of these requests is authenticated, the connection stays open.
-    /// Later requests get no time. Cancel: begins anew.
+    /// Requests after the refusal do not delay the close. Cancel: a new call restarts the time limit.
     pub(super) async fn close_due(&self) {
         let deadline = Instant::now() + PENDING_AUTHENTICATION_TIMEOUT;
         let mut pending_requests = self.pending_authentications.before_refusal.subscribe();

@@ -6,7 +6,7 @@
 //!   further requests stay in the kernel.
 //! * An incomplete head may have [`SHORT_HEAD_BYTES`]. Longer heads need one of a constant number of permits
 //! ([`UnauthenticatedConnection::acquire_long_head`](crate::unauthenticated_connections::UnauthenticatedConnection::acquire_long_head)).
-//!   A new long head closes the connection with the oldest long head.
+//! A new long head closes the connection with the oldest long head.
 //! * A complete head is counted by its size, see [`ConnectionAuthentication::count_head`].
 
 use std::task::{Context, Poll};
@@ -15,8 +15,9 @@ use crate::authentication::ConnectionAuthentication;
 use crate::trailers::TrailerCounter;
 use crate::unauthenticated_connections::ConnectionPermit;
 
-/// The longest incomplete head without a permit for long heads, in bytes. One byte in HTTP/2 may need 144 bytes of
-/// memory (an indexed header without a value, in a vector that has just doubled). So this is 64 KiB of memory.
+/// The longest incomplete head without a permit for long heads, in bytes. One received byte in HTTP/2 may need 144
+/// bytes of memory (an indexed header without a value, in a vector that has just doubled). So 455 received bytes need
+/// at most 64 KiB of memory.
 const SHORT_HEAD_BYTES: usize = 455;
 
 #[derive(Default)]
@@ -24,7 +25,7 @@ pub(super) struct ByteCounter {
     trailers: TrailerCounter,
     unfinished: UnfinishedHead,
     is_authenticated: bool,
-    /// True if bytes were read since the last poll of the task.
+    /// True if the connection's bytes were read since the last poll of the task.
     has_read: bool,
 }
 
@@ -33,14 +34,14 @@ pub(super) struct ByteCounter {
 #[derive(Default)]
 struct UnfinishedHead {
     bytes: usize,
-    /// The number of complete request heads before this head.
+    /// The number of complete request heads on the connection before this head.
     heads: usize,
     /// The permit for a long request head.
     permit: Option<ConnectionPermit>,
 }
 
 impl ByteCounter {
-    /// Waits until the connection may be read, because no authentication is in progress.
+    /// Polls whether the connection may be read. The connection may not be read while an authentication is in progress.
     pub(super) fn poll_read_allowed(
         &mut self,
         authentication: &ConnectionAuthentication,
@@ -70,7 +71,7 @@ impl ByteCounter {
         if authentication.is_authenticating() { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Counts received bytes. Returns whether the connection's trailers are within their limit.
+    /// Counts received bytes. Returns `false` if the connection has sent more trailers than allowed.
     pub(super) fn add(&mut self, bytes: &[u8], authentication: &ConnectionAuthentication) -> bool {
         let are_within_bound = self.trailers.read(bytes);
         if !self.is_authenticated && !bytes.is_empty() {

@@ -1,9 +1,9 @@
-//! Joins small writes into large ones before the socket.
+//! Joins small writes to a socket into large writes.
 //!
 //! HTTP/2 writes and flushes each DATA frame separately, and TLS makes a record of each frame. 500 watchers of one
-//! event would cost 500 system calls of 7 KB, and each call passes through the TCP stack. These calls are half of the
-//! cost of a delivered event. So a flush is deferred until the connection's task is polled again. By that time, the
-//! other ready streams have added their frames.
+//! event would cost 500 system calls of 7 KB, and each call passes through the TCP stack. The 500 calls take half of
+//! the time for delivering the event. So a flush is deferred until the connection's task is polled again. Before that
+//! poll, all other streams with ready frames add these frames to the buffer.
 //!
 //! The buffer is written when the task next reads (an HTTP/2 connection always reads), when the task flushes again
 //! without a write, or when the buffer is full. A deferred flush wakes the task at once, so a frame waits only for
@@ -21,14 +21,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// small part of the cost of copying.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// The least number of pending bytes whose flush is deferred while a single stream is open. An answer longer than 16
-/// KiB, one HTTP/2 frame, has more frames to send.
+/// The number of pending bytes from which a flush is deferred although only one stream is open. An answer longer than
+/// 16 KiB, one HTTP/2 frame, has more frames to send.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// The capacity of the small buffer. 20 KiB contain a full frame with its TLS overhead. 16 KiB would cost memory: h2
-/// allocates a buffer of 16 KiB for each connection and writes a few hundred bytes to it. The allocator has different
-/// size classes for 16 and 20 KiB. With one size class, each new connection would get the memory of a previous answer,
-/// and all pages of that memory would stay resident while the connection is idle.
+/// The capacity of the small write buffer. 20 KiB hold a full HTTP/2 frame with its TLS overhead. 16 KiB would cost
+/// memory: h2 allocates a buffer of 16 KiB for each connection and writes a few hundred bytes to it. The allocator has
+/// different size classes for 16 and 20 KiB. With one size class, each new connection would get the memory of a
+/// previous answer, and all pages of that memory would stay resident while the connection is idle.
 const SMALL_BUFFER_BYTES: usize = 20 << 10;
 
 /// Counts the open streams of a connection. A stream is open from its request to the end of its answer. Clones share
@@ -63,7 +63,7 @@ impl Drop for OpenStream {
 pub(super) struct Coalesce<S> {
     stream: S,
     pending: Vec<u8>,
-    /// The number of bytes of `pending` that the inner stream has accepted.
+    /// The number of bytes in `pending` that the inner stream has already accepted.
     written: usize,
     flush: Flush,
     /// True if flushes of small writes may be deferred.
@@ -73,7 +73,7 @@ pub(super) struct Coalesce<S> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flush {
-    /// The stream was not flushed after the last write.
+    /// No flush of the last write was requested.
     None,
     /// A flush was requested, and deferred until the next poll.
     Deferred,
@@ -91,8 +91,9 @@ impl<S> Coalesce<S> {
         }
     }
 
-    /// Enables deferred flushes. Only valid for HTTP/2, whose task always reads again. The task of a tunnel stops
-    /// reading when one direction waits or has ended, so the other direction's data would stay in the buffer.
+    /// Enables deferred flushes of small writes. Allowed only for HTTP/2, because an HTTP/2 connection's task always
+    /// reads again. The task of a tunnel stops reading when one direction waits or has ended, so the data of the
+    /// opposite direction would stay in the buffer.
     pub(super) fn defer_flushes(&mut self) {
         self.defers = true;
     }
@@ -109,8 +110,8 @@ impl<S> Coalesce<S> {
     }
 }
 
-/// Returns the buffer's capacity for this many bytes. Most answers and events fit in the small buffer. A longer answer
-/// has more frames to send.
+/// Returns the capacity of a write buffer that starts with this many bytes. Most answers and events fit in the small
+/// buffer. A longer answer has more frames to send.
 fn capacity_for(bytes: usize) -> usize {
     if bytes <= SMALL_BUFFER_BYTES { SMALL_BUFFER_BYTES } else { BUFFER_BYTES }
 }
@@ -125,15 +126,15 @@ impl<S: AsyncWrite + Unpin> Coalesce<S> {
             }
             self.written += count;
         }
-        // Thousands of connections are idle at any time, so the buffer is freed.
+        // The empty buffer is freed, because thousands of connections are idle at any time.
         self.pending = Vec::new();
         self.written = 0;
         self.flush = Flush::None;
         Poll::Ready(Ok(()))
     }
 
-    /// Reserves capacity for this many bytes, and first writes a buffer that would overflow. Reserves nothing for a
-    /// write that exceeds the buffer's size.
+    /// Reserves capacity in the buffer for a write of this many bytes. If the write would overflow the buffer, the
+    /// pending bytes are written first. Reserves nothing for a write that exceeds the buffer's size.
     fn poll_reserve(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
         if !self.pending.is_empty() && self.pending.len() + bytes > BUFFER_BYTES {
             ready!(self.poll_drain(cx))?;
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn second_flush_without_a_write_sends_the_bytes() {
+    async fn second_flush_sends_the_bytes_that_the_first_flush_deferred() {
         let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
         stream.defer_flushes();

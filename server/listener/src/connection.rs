@@ -40,8 +40,8 @@ use crate::user_connections::UserConnections;
 
 /// The time limit of a TLS handshake, as in Go's `net/http` clients.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum size of a connection's task. Thousands of connections are idle, and each costs at least this memory. An
-/// `async` function keeps a slot until its end for each argument, and for each value that is moved after a borrow. So
+/// The maximum size of a connection's task. Thousands of connections are idle, and each costs at least this memory. The
+/// future of an `async` function keeps memory for each argument, and for each value that is moved after a borrow. So
 /// large values are boxed, and are passed through functions that are not `async`.
 const TASK_BYTES_MAX: usize = 2 << 10;
 
@@ -51,11 +51,12 @@ pub(super) struct ClientConnection<S> {
     pub(super) stop: CancellationToken,
     pub(super) goaway_chance: GoawayChance,
     pub(super) metrics: Arc<ListenerMetrics>,
-    /// The remote address of the socket: the client, or a proxy that sends the client's address in a PROXY header.
+    /// The remote address of the socket: the address of the client, or of a proxy that sends the client's address in a
+    /// PROXY header.
     pub(super) peer: SocketAddr,
     pub(super) proxies: Arc<ProxyHeaders>,
     pub(super) unread: Unread,
-    /// The permit of a connection without an authenticated request.
+    /// The permit that the connection needs until its first authenticated request.
     pub(super) unauthenticated: UnauthenticatedConnection,
     pub(super) users: Arc<UserConnections>,
 }
@@ -72,7 +73,7 @@ impl<S: RequestService> ClientConnection<S> {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
         // The handshake is boxed, because it needs more memory than the code after it. The result is moved as one
-        // value, because a destructured value would keep its slot until the end of the function.
+        // value, because a destructured value would keep its memory in the future until the end.
         let shaken = Box::pin(self.shake_hands(stream)).await;
         let Some(served) = shaken.map(|(stream, client)| self.serve(stream, client, socket)) else { return };
         served.await;
@@ -122,7 +123,7 @@ impl<S: RequestService> ClientConnection<S> {
         None
     }
 
-    /// Accepts TLS with the configuration of the client's SNI.
+    /// Performs the TLS handshake with the configuration for the client's SNI.
     async fn tls(&self, stream: TcpStream) -> io::Result<TlsStream<Coalesce<TcpStream>>> {
         let own_address = stream.local_addr().ok().map(|address| address.ip().to_canonical());
         let hello = LazyConfigAcceptor::new(Acceptor::default(), Coalesce::new(stream)).await?;
@@ -141,7 +142,7 @@ impl<S: RequestService> ClientConnection<S> {
     }
 
     /// Answers requests until one side closes the connection. The connection is boxed before the first await, so that
-    /// the task has a single slot for the connection and its TLS state.
+    /// the task's future stores the connection and its TLS state only once.
     fn serve(
         self,
         stream: TlsStream<Coalesce<TcpStream>>,
@@ -216,7 +217,7 @@ fn refusal_for_error(end: &(dyn std::error::Error + 'static)) -> Option<Listener
     }
 }
 
-/// Returns whether a handshake failed because of the client's certificate.
+/// Returns whether a TLS handshake failed because of the client's certificate.
 fn is_certificate_error(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref());
     matches!(error, Some(rustls::Error::InvalidCertificate(_)))
@@ -240,10 +241,11 @@ fn host_name(server_name: &str) -> Option<HostName> {
     server_name.parse().ok()
 }
 
-/// The answer to a client that sends plain HTTP: the text of Go's `net/http` (server.go).
+/// The answer to a client that sends HTTP without TLS: the text of Go's `net/http` (server.go).
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// Returns whether the first byte is a letter, as in every HTTP method. A TLS handshake record begins with 22.
+/// Returns whether the connection's first byte is a letter, as in every HTTP method. A TLS handshake begins with the
+/// byte 22.
 async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
     let mut first = [0];
     let read = stream.peek(&mut first).await?;

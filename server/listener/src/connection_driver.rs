@@ -9,7 +9,7 @@ use crate::interruption::{Interruption, ReportedInterruptions};
 use crate::streams::Streams;
 
 /// Polls a connection and its streams until the connection ends, and returns the connection's result. `next` waits for
-/// the next interruption. `leave` makes the connection accept no more requests.
+/// the next interruption. `leave` makes the connection stop accepting requests.
 ///
 /// The interruption is polled before the connection. A client that sends without a pause uses the task's whole budget,
 /// so an interruption that is polled later would never be noticed.
@@ -37,8 +37,8 @@ where
                 if let Interruption::Closed(why) = by_what {
                     return Err(why);
                 }
-                // Open requests continue. Over HTTP/2, the client gets a GOAWAY and, after a round trip, a second
-                // GOAWAY with the number of the last accepted stream.
+                // Open requests continue after `leave`. Over HTTP/2, the client gets a GOAWAY and, after a round trip,
+                // a second GOAWAY with the number of the last accepted stream.
                 leave(connection.as_mut());
                 reported.record_interruption(&by_what);
                 interrupted = interruption(reported);
@@ -88,8 +88,8 @@ mod tests {
     /// A PING frame (RFC 9113, 6.7).
     const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0flooding";
 
-    /// A client that sends PINGs without end and reads every answer. More bytes are always ready until the task's
-    /// budget is spent.
+    /// A client that sends PINGs without end and reads every answer. Its bytes are always ready, until the reading task
+    /// has used its cooperative budget.
     struct Flood {
         ready: Bytes,
         pings: Bytes,

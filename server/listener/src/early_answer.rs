@@ -1,10 +1,10 @@
 //! Handles HTTP/1.1 answers that are ready before the request's body has arrived.
 //!
 //! On an HTTP/1.1 connection the next request follows the body, so hyper closes the connection unless the body is read.
-//! Without a notice, a client sends its next request into a closing connection, and cannot tell whether the server
-//! executed the request. So a short remainder of the body is read first, as in Go's server (`net/http` server.go,
-//! `cw.writeHeader`). After a long remainder, the answer contains `Connection: close` (RFC 9112 §9.6). Over HTTP/2 the
-//! server resets the stream, and needs none of this.
+//! Without notice of the close, a client sends its next request into a closing connection, and cannot tell whether the
+//! server executed the request. So a short remainder of the body is read first, as in Go's server (`net/http`
+//! server.go, `cw.writeHeader`). After a long remainder, the answer contains `Connection: close` (RFC 9112 §9.6). Over
+//! HTTP/2 the server resets the stream, so none of these steps is needed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use tributary_apimachinery::body::{Body, BoxError};
 
 /// The longest remainder of a body that is read, in bytes: Go's limit (`maxPostHandlerReadBytes`).
 const DRAINED_BYTES_MAX: u64 = 256 << 10;
-/// The time limit for reading the remainder, because the answer waits for it. A body follows its head within a round
-/// trip, and 256 KiB in 1 s need 2 Mbit/s.
+/// The time limit for reading the remainder of a body. The answer waits for this read. A body follows its head within a
+/// round trip, and 256 KiB in 1 s need 2 Mbit/s.
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -43,7 +43,8 @@ pub(super) struct RequestBody {
     expects_continue: bool,
 }
 
-/// A request's body for the handler. Dropping it before the body's end moves the remainder into the shared state.
+/// A request's body for the handler. Dropping this value before the body's end moves the remainder into the shared
+/// state.
 struct ReadBody {
     incoming: Option<Incoming>,
     state: Arc<Mutex<BodyState>>,

@@ -1,4 +1,4 @@
-//! Ends connections at random; see [`GoawayChance`].
+//! Stops connections after random requests; see [`GoawayChance`].
 
 use http::Version;
 use tokio::sync::Notify;
@@ -17,7 +17,8 @@ impl RandomGoaway {
         Self { chance, due: Notify::new() }
     }
 
-    /// Draws a random number for a request at the beginning of its answer.
+    /// Decides at random whether a request is the last on its connection. Called at the beginning of the request's
+    /// answer.
     pub(super) fn draw(&self, version: Version) {
         if self.chance.is_drawn(version) {
             self.due.notify_one();

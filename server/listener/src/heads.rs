@@ -1,4 +1,4 @@
-//! Limits the size of the heads of waiting requests, for each connection and for all connections together. Otherwise,
+//! Limits the total size of the heads of waiting requests, for each connection and for all connections. Without limits,
 //! unanswered requests could exhaust the memory.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
 /// enough for a client's first requests.
 const OWN_HEADS_BYTES: usize = 64 << 10;
 
-/// The number of bytes in the heads of all connections' requests that wait for the same reason.
+/// The number of bytes in the heads of waiting requests on all connections. Each reason to wait has a count of its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllHeads(Arc<AtomicUsize>);
 
@@ -30,7 +30,7 @@ pub(super) struct ConnectionHeads {
     all: AllHeads,
 }
 
-/// The head of a waiting request. The head is counted until this value is dropped.
+/// The head of a waiting request. The head's bytes are counted until this value is dropped.
 #[derive(Debug)]
 pub(super) struct CountedHead {
     bytes: usize,
@@ -39,19 +39,19 @@ pub(super) struct CountedHead {
 }
 
 impl AllHeads {
-    /// Creates the head count of a new connection.
+    /// Creates a new connection's count of head bytes.
     pub(super) fn add_connection(&self) -> ConnectionHeads {
         ConnectionHeads { own: Arc::default(), all: self.clone() }
     }
 }
 
 impl ConnectionHeads {
-    /// Counts a request head of this size. Returns `None` if the head exceeds the limits. The first [`OWN_HEADS_BYTES`]
-    /// of a connection never exceed a limit.
+    /// Counts a request head of this many bytes. Returns `None` if the head exceeds the limits. The first
+    /// [`OWN_HEADS_BYTES`] of a connection never exceed a limit.
     pub(super) fn count_head(&self, bytes: usize) -> Option<CountedHead> {
         let own = self.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = self.all.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // If a limit is exceeded, the drop of the head reverts the count.
+        // If a limit is exceeded, dropping this head subtracts its bytes again.
         let head = CountedHead { bytes, own: Arc::clone(&self.own), all: self.all.clone() };
         (own <= OWN_HEADS_BYTES || (own <= HEADS_BYTES_MAX && all <= ALL_HEADS_BYTES_MAX)).then_some(head)
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_heads_have_a_limit_and_a_minimum_per_connection() {
+    fn request_heads_are_limited_except_the_minimum_of_each_connection() {
         const EACH: usize = 2 << 10;
         let everybody = AllHeads::default();
         let one = everybody.add_connection();

@@ -1,4 +1,5 @@
-//! Interruptions of a connection, which do not come from its requests: accept no more requests, or close at once.
+//! Interruptions of a connection by events outside its requests. An interrupted connection stops accepting requests, or
+//! closes at once.
 
 use tokio_util::sync::CancellationToken;
 
@@ -9,9 +10,9 @@ use crate::outgoing::Outgoing;
 use crate::refusal::ListenerRefusal;
 
 pub(super) enum Interruption {
-    /// Instructs the connection to accept no more requests.
+    /// The connection must stop accepting requests, and finish its open requests.
     StopAccepting,
-    /// The connection must accept no more requests: a request was refused, and none was authenticated.
+    /// The connection must stop accepting requests: a request was refused, and none was authenticated.
     Refused,
     /// The connection must close at once, for the contained reason.
     Closed(&'static str),
@@ -25,7 +26,7 @@ pub(super) struct ReportedInterruptions {
 }
 
 impl ReportedInterruptions {
-    /// Records a handled interruption. A refused connection also counts as leaving.
+    /// Records a handled interruption. An interruption `Refused` also counts as `StopAccepting`.
     pub(super) fn record_interruption(&mut self, interruption: &Interruption) {
         self.is_stopping = true;
         self.is_refused |= matches!(interruption, Interruption::Refused);

@@ -64,8 +64,8 @@ use user_connections::UserConnections;
 
 /// The time limit of a drain. A kubelet kills the process 30 s after SIGTERM.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time within which watches send bookmarks and short answers end. After this time, the log reports the number of
-/// open connections.
+/// The time in which, during a drain, watches send their last bookmarks and short answers end. After this time, the log
+/// reports the number of open connections.
 const DRAIN_SOON: Duration = Duration::from_secs(1);
 /// The most connections in the kernel's accept queue: the order of magnitude of Go and nginx.
 const BACKLOG: u32 = 1024;
@@ -99,7 +99,7 @@ pub enum BindError {
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // Without SO_REUSEADDR, a restart would wait for old connections in TIME_WAIT.
+        // Without SO_REUSEADDR, a restarted process could not use the port while old connections are in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         // Accepted sockets inherit keepalive. HTTP/1.1 watches and tunnels have no PING, so only keepalive detects dead
         // clients.
@@ -197,7 +197,7 @@ impl<S: RequestService> Server<S> {
                 }
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
-                    // The warning is logged once, because the failure may last for hours with a retry each second.
+                    // The warning is logged once, because `accept` may fail for hours, with a retry each second.
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "connections cannot be accepted; the server tries again each second");
                     }
@@ -239,7 +239,8 @@ impl<S: RequestService> Server<S> {
         connection.spawn(stream, self.socket(slot));
     }
 
-    /// Combines the resources of an open socket: its slot, its token for the drain, and its count in the metrics.
+    /// Creates the permit of an open socket. The permit contains the connection slot, the tracker's token, and the
+    /// socket's count in the metrics.
     fn socket(&self, slot: OwnedSemaphorePermit) -> Permit {
         let (tracked, open) = (self.sockets.token(), self.metrics.connections.clone());
         open.inc();
@@ -249,8 +250,8 @@ impl<S: RequestService> Server<S> {
         })
     }
 
-    /// Sends GOAWAY (or ends keep-alive), makes the service close its watches with bookmarks, and waits for the
-    /// sockets.
+    /// Sends GOAWAY (or ends keep-alive), makes the service close its watches with bookmarks, and waits until the
+    /// sockets are closed.
     async fn drain(self) -> Drained {
         tracing::info!(connections = self.sockets.len(), "draining");
         let Self { sockets, service, .. } = self;

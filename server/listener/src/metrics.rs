@@ -23,7 +23,7 @@ pub struct ListenerMetrics {
     pub connections: Gauge,
     /// The number of connections that were closed because their clients read no answers.
     pub connections_stuck: Counter,
-    /// The number of unauthenticated connections that were closed in favor of new connections.
+    /// The number of unauthenticated connections that were closed to free their slots for new connections.
     pub unauthenticated_evicted: Counter,
     /// The number of answers that were aborted because clients did not read them.
     pub answers_stuck: Counter,

@@ -69,8 +69,8 @@ impl Outgoing {
         Self { capacity: Arc::new(ConnectionCapacity::new(unread)), answers: Arc::default() }
     }
 
-    /// Waits until the connection has capacity for the answer to a request with this head. Returns `false` on a
-    /// timeout.
+    /// Waits until the connection has capacity for the answer to a request with a head of this many bytes. Returns
+    /// `false` on a timeout.
     pub(super) fn capacity(&self, head_bytes: usize) -> impl Future<Output = bool> {
         self.capacity.wait(head_bytes)
     }
@@ -114,9 +114,9 @@ impl Outgoing {
         Ok((Response::from_parts(head, body.into_body()), taken.map(ReservedCapacity)))
     }
 
-    /// Meters the body of an answer. `taken` is the answer's reservation from [`Self::reserve_answer`]. An answer in
-    /// memory is counted from now on until its end. If a different answer has replaced the original one, the
-    /// reservation is released.
+    /// Meters the body of an answer. `taken` is the answer's reservation from [`Self::reserve_answer`]. An answer that
+    /// is completely in memory is counted from this call to the answer's end. If another answer has replaced the
+    /// service's answer, the reservation is released.
     pub(super) fn meter(
         &self,
         answer: ServiceAnswer,
@@ -140,12 +140,13 @@ impl Outgoing {
         Response::from_parts(head, Metered::new(body, answer, whole, taken).boxed_unsync())
     }
 
-    /// Records whether the socket accepted the last write.
+    /// Records whether the last write was blocked by the socket.
     pub(super) fn record_write(&self, is_blocked: bool) {
         self.answers.lock().record_write(Instant::now, is_blocked);
     }
 
-    /// Aborts stuck answers and counts them. Completes when the whole connection must be closed.
+    /// Aborts answers that the client does not read, and counts each in `cut`. Completes when the whole connection must
+    /// be closed.
     pub(super) async fn abort_stuck_answers(&self, cut: &Counter) {
         loop {
             tokio::time::sleep(STUCK_CHECK_INTERVAL).await;
@@ -195,8 +196,8 @@ mod tests {
         Response::new(full(vec![b'x'; OBJECT_BYTES]))
     }
 
-    /// Returns the answers of a connection without competing connections, and a function that returns the number of
-    /// unread bytes.
+    /// Creates the unread answers of a process's only connection. Returns them and a function that returns the number
+    /// of unread bytes.
     fn alone() -> (Outgoing, impl Fn() -> usize) {
         let unread = Gauge::default();
         let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));

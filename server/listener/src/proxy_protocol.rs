@@ -51,8 +51,8 @@ impl ProxyHeaders {
         peer: SocketAddr,
     ) -> io::Result<SocketAddr> {
         let client = self.peers.client(stream, peer).await;
-        // Clients of other addresses, and a peer that closes before its first byte, do not indicate a wrong
-        // configuration.
+        // A client whose address is not configured is no sign of a wrong configuration, nor is a peer that closes
+        // before its first byte.
         let is_missing = match &client {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
             Ok(_) if self.peers.contains(peer.ip()) => false,
@@ -75,7 +75,7 @@ impl ProxyProtocolPeers {
         if !self.contains(peer.ip()) {
             return Ok(peer);
         }
-        // Headers of both versions are longer than the signature.
+        // PROXY headers of both versions are longer than the signature of version 2.
         let mut header = vec![0; SIGNATURE.len()];
         stream.read_exact(&mut header).await?;
         let source = if header == SIGNATURE {
@@ -119,8 +119,8 @@ async fn follow_line(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>
     Ok(())
 }
 
-/// Parses a version 1 header. Returns `None` for a connection of the proxy itself, and for an unknown kind of
-/// connection.
+/// Parses a version 1 header. Returns `None` for a connection that the load balancer itself opened, and for an unknown
+/// kind of connection.
 fn parse_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v1::Header::try_from(header).map_err(refused)?;
     Ok(match header.addresses {
@@ -130,7 +130,7 @@ fn parse_version_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     })
 }
 
-/// Parses a version 2 header. The result is as in [`parse_version_1`].
+/// Parses a version 2 header. Returns the same results as [`parse_version_1`].
 fn parse_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     let header = ppp::v2::Header::try_from(header).map_err(refused)?;
     if header.command == Command::Local {
@@ -188,7 +188,7 @@ mod tests {
             (version_2(0x21, 0x11, &ipv4), "203.0.113.9:4660"),
             (version_2(0x21, 0x11, &with_more), "203.0.113.9:4660"),
             (version_2(0x21, 0x21, &ipv6), "[2001::9]:4660"),
-            // A health check by the proxy itself, and a connection of an unknown kind.
+            // The headers of a health check by the load balancer itself, and of a connection of an unknown kind.
             (version_2(0x20, 0x00, b""), "192.0.2.1:7"),
             (version_2(0x20, 0x11, &ipv4), "192.0.2.1:7"),
             (version_2(0x21, 0x00, b""), "192.0.2.1:7"),
@@ -263,8 +263,8 @@ mod tests {
     #[tokio::test]
     async fn missing_proxy_headers_are_logged_once() {
         let log = Log::default();
-        // With a single subscriber, tracing evaluates the filter of a call site once, on the first thread, and caches
-        // the result for all threads.
+        // A second subscriber is needed. With a single subscriber, tracing caches the first thread's filter result of
+        // each call site for all threads.
         let _another = tracing::Dispatch::new(tracing_subscriber::registry());
         let writer = log.clone();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());

@@ -22,7 +22,7 @@ pub enum ListenerRefusal {
     TooManyConnections,
     /// 429: the connection has too many unread bytes of answers. The request was not executed, or only reads.
     TooManyUnread,
-    /// 403: a web page of another origin made a browser send the request with its user's client certificate.
+    /// 403: a browser sent the request for a web page of another origin, with the user's client certificate.
     CrossOrigin,
 }
 

@@ -35,10 +35,10 @@ impl<S: RequestService> ConnectionRequests<S> {
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
         let open = self.streams.open();
-        // `admit` runs before the first await, because the connection is not read while a request is being
-        // authenticated.
+        // `admit` counts the request before the first await, because the connection is not read while a request is
+        // being authenticated.
         let admitted = self.admit(&request);
-        // An awaited `async fn` would store the request twice in each stream, so this is an inline block.
+        // This code is an inline block, because the future of an awaited `async fn` would store the request twice.
         async move {
             let (method, version) = (request.method().clone(), request.version());
             let (mut request, body) = RequestBody::follow(request);
@@ -57,8 +57,8 @@ impl<S: RequestService> ConnectionRequests<S> {
                     }
                     let record_outcome = |outcome: AuthenticationOutcome<'_>| {
                         let capacity = self.authentication.record_outcome(outcome);
-                        // The head is dropped after `record_outcome`. A task that waits for the drop must find the new
-                        // authentication state.
+                        // The head's count is dropped after `record_outcome`. The task that reads the connection waits
+                        // for this drop, and must then find the new authentication state.
                         drop(head);
                         capacity
                     };
@@ -91,7 +91,7 @@ impl<S: RequestService> ConnectionRequests<S> {
         }
     }
 
-    /// Counts the head of a request until the request is authenticated. Also returns the size of the head in bytes.
+    /// Counts the head of a request until the request is authenticated. Returns the count and the head's size in bytes.
     fn admit<B>(&self, request: &Request<B>) -> Result<(Option<PendingAuthentication>, usize), ListenerRefusal> {
         if request.headers().len() > HEADERS_MAX {
             return Err(ListenerRefusal::TooManyHeaders);

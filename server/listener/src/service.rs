@@ -27,7 +27,7 @@ pub trait RequestService: Send + Sync + 'static {
     ///
     /// The service calls `record_outcome` after it has authenticated the request and before it executes the request. A
     /// health check without credentials is not authenticated, so it needs no call. If `record_outcome` or
-    /// `answer_capacity` reports that the connection has no capacity, the service refuses the request.
+    /// `answer_capacity` reports an exceeded limit of the connection or its user, the service refuses the request.
     fn answer_request(
         &self,
         request: Request<Body>,
@@ -36,7 +36,7 @@ pub trait RequestService: Send + Sync + 'static {
         answer_capacity: AnswerCapacity<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal> + Send>,
     ) -> impl Future<Output = ServiceAnswer> + Send;
 
-    /// Refuses a request by its head, before authentication.
+    /// Answers a request that the listener refuses before authentication.
     fn refuse_request<B>(&self, request: Request<B>, client: &Self::Client, refusal: ListenerRefusal) -> ServiceAnswer;
 
     /// Ends open watches with bookmarks, and refuses new watches. The listener waits for streams that are still open.

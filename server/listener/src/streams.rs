@@ -1,8 +1,8 @@
 //! Polls the streams of an HTTP/2 connection on the connection's own task.
 //!
 //! hyper spawns a task for each stream, beside the task that reads and writes the connection. The tasks wake each other
-//! for each frame, and each time the runtime wakes another thread as well. In a measurement, a list of 620 KB took 13
-//! waits for events and 8 wake-ups of a thread without work.
+//! for each frame, and each time the runtime wakes another thread as well. In a measurement, the answer to a list of
+//! 620 KB caused 13 waits for I/O events, and woke an idle thread 8 times.
 //!
 //! So a stream is polled together with its connection. A wake-up between the stream and the connection is served within
 //! the same poll, without the runtime. The stream and the connection are each polled only after their own wake-ups. A
@@ -24,15 +24,15 @@ use tokio::time::Instant;
 use tributary_apimachinery::{PollRound, PollSide};
 
 /// The maximum size of hyper's part of a stream, in bytes. hyper's part takes 616 bytes, and the whole stream 768.
-/// Thousands of streams exist while thousands of clients watch or wait for a list. For the life of the stream, hyper
-/// keeps one slot for the request's future and the answer's body, as large as the larger one. So the handling of a
-/// request is boxed (in `request.rs`).
+/// Thousands of streams exist while thousands of clients watch or wait for a list. During the stream's life, hyper
+/// keeps memory for the request's future or the answer's body, whichever is larger. So the handling of a request is
+/// boxed (in `request.rs`).
 const STREAM_BYTES_MAX: usize = 1 << 10;
 /// The time of one poll after which a stream moves to a task of its own. 1 ms is a thousand times the time for a frame
 /// in memory. Compressing, printing and searching take longer.
 const SLOW_POLL: Duration = Duration::from_millis(1);
-/// The most polls of a connection and its streams within one poll of their task. The connection and its streams may
-/// wake each other forever, and other tasks of the thread must run.
+/// The most polls of a connection and its streams within one poll of their task. Without this limit, a connection and
+/// its streams could wake each other forever, and the thread's other tasks would not run.
 const ROUNDS_MAX: usize = 32;
 
 tokio::task_local! {
@@ -46,9 +46,9 @@ pub(super) fn stream() -> Option<AbortHandle> {
     STREAM.try_with(AbortHandle::clone).ok()
 }
 
-/// The new streams of a connection, spawned by hyper. Each stream can be aborted separately. hyper waits for a stream's
-/// window without polling the answer's body, so the body cannot end its stream. Dropping the stream frees its memory,
-/// and the client receives `RST_STREAM`.
+/// The new streams of a connection, spawned by hyper. Each stream can be aborted separately. While a stream's
+/// flow-control window is full, hyper does not poll the answer's body. So the body itself cannot end its stream.
+/// Dropping the stream frees its memory, and the client receives `RST_STREAM`.
 #[derive(Clone, Default)]
 pub(super) struct StreamExecutor {
     streams: Arc<Mutex<Vec<Stream>>>,
@@ -64,7 +64,7 @@ where
         const { assert!(size_of::<F>() <= STREAM_BYTES_MAX, "a stream takes more than STREAM_BYTES_MAX") };
         let (stream, end) = abortable(stream);
         let stream = STREAM.scope(end, stream);
-        // An aborted stream resolves to an error, and its client has received `RST_STREAM`.
+        // The error of an aborted stream is ignored, because its client has received `RST_STREAM`.
         self.streams.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
         // The caller may be the task of a stream that begins a tunnel, not the connection's task. The wake-up makes the
         // connection's task poll the new stream.
@@ -111,7 +111,8 @@ impl Streams {
         Self { executor, running: FuturesUnordered::new(), round, connection_waker, streams_waker }
     }
 
-    /// Polls the connection and its streams until the connection ends. Cancel: safe, if it is called again.
+    /// Polls the connection and its streams until the connection ends. Cancel: safe, if the function is called again
+    /// afterwards.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
         // The caller may have changed the connection's state, for example with a graceful shutdown.
         self.round.mark_woken(PollSide::Connection);
@@ -128,7 +129,8 @@ impl Streams {
             if self.round.take_woken(PollSide::Connection) {
                 let polled = connection.as_mut().poll(&mut Context::from_waker(&self.connection_waker));
                 if polled.is_ready() {
-                    // A last poll of the streams writes the log entries of completed answers.
+                    // After the connection's end, a last poll of the streams writes the log entries of completed
+                    // answers.
                     self.poll_streams();
                     self.round.leave();
                     return polled;

@@ -22,10 +22,10 @@ use tributary_hosts::{HostTable, HostTls};
 
 use crate::settings::TlsVersions;
 
-/// The authorities (names in DER) from which a handshake requests client certificates.
+/// The names (in DER) of the authorities that a TLS handshake lists in its request for a client certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedAuthorities {
-    /// The authorities that issue client certificates. A host may have different ones.
+    /// The authorities that issue client certificates. A cluster's host may have authorities of its own.
     pub clients: Vec<Vec<u8>>,
     /// The authorities that issue the certificates of front proxies, for all hosts.
     pub proxies: Vec<Vec<u8>>,
@@ -72,7 +72,7 @@ impl fmt::Debug for ServingCertificate {
 pub struct TlsSettings {
     certificates: Arc<CommonCertificates>,
     versions: TlsVersions,
-    /// The mutex is locked during each change of the settings.
+    /// The inputs of the current configurations. The mutex is locked during each change of the settings.
     inputs: Mutex<TlsInputs>,
     current: ArcSwap<Current>,
 }
@@ -129,7 +129,7 @@ impl TlsSettings {
     /// HTTP/2's preface.
     ///
     /// # Errors
-    /// The crypto provider lacks these versions, which cannot happen with aws-lc-rs.
+    /// The crypto provider does not support these TLS versions, which cannot happen with aws-lc-rs.
     pub fn new(certificate: Arc<ServingCertificate>, versions: TlsVersions) -> Result<Self, rustls::Error> {
         let certificates = Arc::new(CommonCertificates { default: certificate, named: ArcSwap::default() });
         let common = Arc::new(server_config(Arc::clone(&certificates) as _, versions, None)?);
@@ -138,8 +138,8 @@ impl TlsSettings {
         Ok(Self { certificates, versions, inputs, current: ArcSwap::from_pointee(current) })
     }
 
-    /// Replaces the certificates by name (`--tls-sni-cert-key`) for new connections. A cluster's host with a
-    /// certificate of its own is not affected.
+    /// Replaces the certificates that are chosen by name (`--tls-sni-cert-key`) for new connections. A cluster's host
+    /// with a certificate of its own is not affected.
     pub fn replace_named_certificates(&self, named: NamedCertificates) {
         self.certificates.named.store(Arc::new(named));
     }
@@ -193,13 +193,13 @@ impl TlsSettings {
         let common = self.config(None);
         let is_named = |address: &IpAddr| self.certificates.named.load().find_by_address(*address).is_some();
         let Some(address) = address.filter(is_named) else { return common };
-        // The cloned configuration shares the session store.
+        // The cloned TLS configuration shares the session store of the original.
         let mut config = ServerConfig::clone(&common);
         config.cert_resolver = Arc::new(CertificateByAddress(Arc::clone(&self.certificates), address));
         Arc::new(config)
     }
 
-    /// Builds the configurations. Unchanged configurations of `before` are reused.
+    /// Builds the configurations. A configuration of `before` with unchanged inputs is reused.
     fn next(
         &self,
         common: Arc<ServerConfig>,
@@ -223,7 +223,8 @@ impl TlsSettings {
         Ok(Current { common, clusters, hosts })
     }
 
-    /// Returns the configuration of a host: its own certificate and authorities, or else the common ones.
+    /// Returns the TLS configuration of a host, with the host's own certificate and authorities, or else the common
+    /// certificate and authorities.
     fn host_config(&self, tls: &HostTls, common: Option<&RequestedAuthorities>) -> Result<ServerConfig, rustls::Error> {
         let own = tls.client_authorities.as_ref().map(|authorities| authorities.subjects());
         let asked = match (&own, common) {

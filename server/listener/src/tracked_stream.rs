@@ -26,7 +26,7 @@ pub(super) struct TrackedStream {
 }
 
 impl TrackedStream {
-    /// Records whether the socket accepted the bytes of a write.
+    /// Records, for the connection's time limits, whether the socket accepted a write.
     fn record_write_result<T>(&self, written: Poll<T>) -> Poll<T> {
         self.outgoing.record_write(written.is_pending());
         written

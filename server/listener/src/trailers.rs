@@ -14,7 +14,7 @@ const CONTINUATION: u8 = 9;
 /// The HTTP/2 flag of the last frame of a header block.
 const END_HEADERS: u8 = 4;
 /// The most trailers that a connection may send during its life, in bytes. One byte may encode a header that needs 144
-/// bytes of memory, so this is 64 KiB of memory.
+/// bytes of memory, so 455 bytes of trailers need at most 64 KiB of memory.
 const TRAILER_BYTES_MAX: usize = 455;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct TrailerCounter {
 
 #[derive(Debug)]
 enum Protocol {
-    /// The number of received bytes that match the preface.
+    /// The protocol is not detected yet. The value is the number of received bytes that match HTTP/2's preface.
     Undecided(usize),
     Http1,
     Http2(Frames),
@@ -42,7 +42,7 @@ struct Frames {
     head: [u8; FRAME_HEAD_BYTES],
     /// The number of received bytes of the frame header.
     head_bytes: usize,
-    /// The number of payload bytes that have not arrived.
+    /// The number of bytes of the frame's payload that have not arrived.
     payload_left: usize,
     /// The greatest stream number of the client. Each new stream has a greater number than all earlier streams (RFC
     /// 9113 §5.1.1).
@@ -54,7 +54,7 @@ struct Frames {
 }
 
 impl TrailerCounter {
-    /// Parses received bytes. Returns whether the connection's trailers are within their limit.
+    /// Parses received bytes. Returns `false` if the connection has sent more trailers than allowed.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
         if let Protocol::Undecided(matched) = &mut self.protocol {
             let rest = &PREFACE[*matched..];

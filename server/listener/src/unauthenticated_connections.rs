@@ -13,11 +13,11 @@ use crate::settings::UNAUTHENTICATED_DIVISOR;
 
 /// The most unauthenticated connections with a long incomplete head (`byte_counter.rs`). hyper and h2 store at most 2
 /// MiB of one head, so 64 heads need 128 MiB. A head arrives within a round trip, and few heads are longer than a TCP
-/// segment. So few heads are incomplete at the same time unless a client floods.
+/// segment. Therefore only a flood produces many incomplete heads at the same time.
 const LONG_HEADS_MAX: usize = 64;
 
-/// The connections without an authenticated request. A connection above the limit closes the oldest one, because a
-/// client with credentials would have sent a request by that time.
+/// The connections without an authenticated request. A new connection above the limit closes the oldest unauthenticated
+/// connection. A client with credentials would already have sent a request on the oldest connection.
 #[derive(Debug)]
 pub(super) struct UnauthenticatedConnections {
     connections: Arc<ConnectionPermitPool>,
@@ -27,7 +27,7 @@ pub(super) struct UnauthenticatedConnections {
     heads: AllHeads,
 }
 
-/// A constant number of permits for connections. Acquiring a permit above the number closes the connection with the
+/// A constant number of permits for connections. If no permit is free, a new permit closes the connection with the
 /// oldest permit.
 #[derive(Debug)]
 struct ConnectionPermitPool {
@@ -59,7 +59,7 @@ pub(super) struct UnauthenticatedConnection {
 }
 
 impl UnauthenticatedConnections {
-    /// Creates the permits for unauthenticated connections, as a part of all connections.
+    /// Creates the permits for unauthenticated connections: a quarter of this number of connections.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let connections = ConnectionPermitPool::at_most((connections / UNAUTHENTICATED_DIVISOR).max(1));
         let long_heads = ConnectionPermitPool::at_most(LONG_HEADS_MAX);
@@ -95,7 +95,7 @@ impl ConnectionPermitPool {
 }
 
 impl ConnectionPermit {
-    /// Releases the permit. A connection that was already told to close still closes.
+    /// Releases the permit. A connection whose close was already requested still closes.
     fn release(&self) {
         self.pool.acquired.lock().connections.remove(&self.number);
     }
@@ -108,8 +108,8 @@ impl Drop for ConnectionPermit {
 }
 
 impl UnauthenticatedConnection {
-    /// Counts the head of an unauthenticated request until the returned guard is dropped. Returns `None` above the
-    /// limit.
+    /// Counts the head's bytes of an unauthenticated request until the returned guard is dropped. Returns `None` if the
+    /// heads exceed their limit.
     pub(super) fn count_head(&self, bytes: usize) -> Option<CountedHead> {
         self.heads.count_head(bytes)
     }
@@ -119,13 +119,13 @@ impl UnauthenticatedConnection {
         self.pool.long_heads.acquire(self.evicted.clone())
     }
 
-    /// Releases the permit of a connection that became authenticated. A connection that was already told to close still
-    /// closes.
+    /// Releases the permit of a connection that became authenticated. A connection whose close was already requested
+    /// still closes.
     pub(super) fn release_permit(&self) {
         self.permit.release();
     }
 
-    /// Completes when the connection must close in favor of a new connection. Cancel: safe.
+    /// Completes when the connection must close to free its permit for a new connection. Cancel: safe.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn new_long_head_closes_the_connection_with_the_oldest() {
+    fn new_long_request_head_closes_the_connection_with_the_oldest_one() {
         let unauthenticated_connections = UnauthenticatedConnections::with_connections(4 * 2 * LONG_HEADS_MAX);
         let connections: Vec<_> = (0..=LONG_HEADS_MAX).map(|_| unauthenticated_connections.admit()).collect();
         let mut places: Vec<_> = connections[1..].iter().map(UnauthenticatedConnection::acquire_long_head).collect();

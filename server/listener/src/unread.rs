@@ -1,8 +1,8 @@
 //! The unread bytes of all connections together, and the limit for one connection.
 //!
 //! Connections share the limit ([`FairShare`]): a connection may use half of the bytes that the other connections leave
-//! free. Bytes in transit cannot be taken back. When few bytes are free, a connection that has at least a fair share,
-//! and whose client reads nothing, is closed sooner than other connections.
+//! free. Sent bytes cannot be taken back. So a connection with at least a fair share is closed sooner than other
+//! connections when few bytes are free and its client reads nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ impl Unread {
         }
     }
 
-    /// Adds unread bytes of a connection, which had `before` unread bytes.
+    /// Adds unread bytes of a connection. The connection had `before` unread bytes before this call.
     pub(super) fn add(&self, before: usize, bytes: usize) {
         self.bytes.inc_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         if before == 0 && bytes > 0 {
@@ -54,7 +54,7 @@ impl Unread {
         }
     }
 
-    /// Subtracts bytes of a connection, which has `left` unread bytes afterwards.
+    /// Subtracts read bytes of a connection. The connection has `left` unread bytes after this call.
     pub(super) fn remove(&self, left: usize, bytes: usize) {
         self.bytes.dec_by(i64::try_from(bytes).unwrap_or(i64::MAX));
         if left == 0 && bytes > 0 {
@@ -79,8 +79,8 @@ impl UnreadLoad {
             || (own < CONNECTION_UNREAD_BYTES_MAX && own <= FairShare::without_reserve(self.bytes_max).capacity(others))
     }
 
-    /// Returns whether a connection with `own` unread bytes blocks other connections. Two conditions must hold: few
-    /// bytes are free, and `own` is at least a fair share among all connections and one more.
+    /// Returns whether a connection with `own` unread bytes blocks other connections. Few bytes must be free, and `own`
+    /// must be at least a fair share. The fair share is computed as if one more connection existed.
     pub(super) fn blocks_others(self, own: usize) -> bool {
         let little = CONNECTION_UNREAD_BYTES_MAX.min(self.bytes_max / 4);
         self.left() < little && own >= self.bytes_max / (self.unread_connections + 1)
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn unread_bytes_limit_of_a_connection_depends_on_free_bytes() {
         for (own, bytes, unread_connections, has_capacity, blocks_others) in [
-            // A connection may have 16 MiB, even if more is free.
+            // A connection may have at most 16 MiB of unread bytes, even if more bytes are free.
             (0, 0, 0, true, false),
             (15 * MIB, 15 * MIB, 1, true, false),
             (16 * MIB, 16 * MIB, 1, false, false),
@@ -115,7 +115,7 @@ mod tests {
             // A connection with few unread bytes gets another frame, and blocks nobody.
             (OWN_BYTES - 1, 300 * MIB, 17, true, false),
             (OWN_BYTES, 300 * MIB, 17, false, false),
-            // If all connections have equal bytes, each has at least a fair share.
+            // If all connections have equally many unread bytes, each connection has at least a fair share.
             (8 * MIB, 248 * MIB, 31, true, true),
             (9 * MIB, 250 * MIB, 28, false, true),
         ] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_counts_as_holder_while_it_has_unread_bytes() {
+    fn connections_with_unread_bytes_are_counted() {
         let unread = Unread::new(Gauge::default(), 10);
         unread.add(0, 3);
         unread.add(3, 2);

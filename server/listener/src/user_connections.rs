@@ -1,6 +1,6 @@
 //! The connections of each user in shared mode. Users share all connections fairly ([`FairSemaphore`]), so that a user
-//! who opens thousands cannot displace other users. All users that only one member authenticates share one part,
-//! because anyone who can create one such user can create thousands.
+//! who opens thousands cannot displace other users. All users whom the same member authenticates share one part of the
+//! connections, because anyone who can create one such user can create thousands.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -35,8 +35,8 @@ impl GroupedShareKey for ConnectionShareKey {
 pub(super) type UserConnectionPermit = FairPermit<ConnectionShareKey>;
 
 impl UserConnections {
-    /// Creates the permits, without the part for unauthenticated connections. Otherwise, users of members and
-    /// unauthenticated clients together could use all connections.
+    /// Creates the permits for users' connections. The part for unauthenticated connections is excluded, because
+    /// unauthenticated clients and a member's users together could otherwise use all connections.
     pub(super) fn with_connections(connections: usize) -> Arc<Self> {
         let user_slots = connections - connections / UNAUTHENTICATED_DIVISOR;
         let semaphore = FairSemaphore::new("connections (--max-connections)", user_slots, ShareMetrics::default());
@@ -111,7 +111,7 @@ mod tests {
         let (ann, bob) = (User::named("x509", "ann"), User::named("x509", "bob"));
         let of_ann = open_all(&all, &ann);
         assert_eq!(of_ann.len(), 2, "half of the part of users, without its reserve");
-        // The user name of another verifier belongs to a different user.
+        // The same user name from another verifier denotes a different user.
         let others = [bob.acquire(&all), User::named("https://issuer", "ann").acquire(&all)];
         assert!(others.iter().all(Option::is_some));
         drop((of_ann, others));

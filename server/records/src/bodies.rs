@@ -1,4 +1,4 @@
-//! Bodies that are observed while they pass, for the logs of requests.
+//! Observes bodies while their readers read them, for the access log and the audit log.
 //!
 //! ```text
 //! a body ─▶ ObservedBody ─▶ its reader
@@ -15,8 +15,8 @@ use tributary_apimachinery::body::{Body, BoxError, PeekedBody, full};
 
 /// Observes the frames of a body. Dropped together with the body.
 pub(crate) trait BodyObserver: Send + Unpin + 'static {
-    /// Reports a frame. `data` is `None` for a frame of trailers and at the end. `is_whole` is true once the body is
-    /// complete, and never for a body that fails.
+    /// Reports a frame. `data` is `None` for a frame of trailers and at the end. `is_whole` is true when this frame
+    /// completes the body. For a body that fails, `is_whole` is never true.
     fn observed(&mut self, data: Option<&Bytes>, is_whole: bool);
 }
 
@@ -59,8 +59,8 @@ impl<Observer: BodyObserver> hyper::body::Body for ObservedBody<Observer> {
     }
 }
 
-/// The longest body, in bytes, that counts as sent without an observer. HTTP/2's initial window (65,535 bytes) has room
-/// for a body of this length, so a slow reader cannot delay its end.
+/// The longest body, in bytes, that counts as sent at once, so that its end needs no observer. HTTP/2's initial window
+/// (65,535 bytes) has room for a body of this length, so a slow reader cannot delay its end.
 const IN_MEMORY_BYTES_MAX: u64 = 64_000;
 
 /// Returns a short body that is completely in memory. Returns any other body as the error. Most answers are short, and
@@ -88,7 +88,8 @@ mod tests {
 
     use super::*;
 
-    /// A member's answer with a Content-Length, whose frames arrive one by one. An empty string means a pending poll.
+    /// A member's answer with a Content-Length, whose frames arrive one by one. An empty string stands for a poll that
+    /// returns `Pending`.
     struct Parts(Vec<&'static str>);
 
     impl hyper::body::Body for Parts {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn observer_sees_each_frame_and_the_end_of_the_body() {
+    async fn body_observer_gets_each_frame_and_the_end_of_the_body() {
         let ok = |data: &'static str| Ok(Frame::data(Bytes::from_static(data.as_bytes())));
         let failing = StreamBody::new(futures::stream::iter([ok("one"), Err(BoxError::from("cut"))])).boxed_unsync();
         let of_unknown_length = StreamBody::new(futures::stream::iter([ok("one"), ok("two")])).boxed_unsync();
@@ -168,7 +169,7 @@ mod tests {
             let _it_may_fail = observed.collect().await;
             let expected: Vec<_> = expected.into_iter().map(|(data, whole)| (data.map(Bytes::from), whole)).collect();
             let told = std::mem::take(&mut *told.lock());
-            // A reader may skip the poll of the end, if the last frame already completes the body.
+            // If the last frame already completes the body, a reader may skip the poll that returns the end.
             assert_eq!(told[..expected.len()], expected, "{name}");
             assert!(told[expected.len()..].iter().all(|told| *told == (None, true)), "{name}: {told:?}");
         }

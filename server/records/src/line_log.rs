@@ -12,7 +12,7 @@ pub(crate) use file::open_target;
 pub(crate) use losses::Losses;
 pub(crate) use output::{Output, Target};
 
-/// The bytes in a megabyte of the flags for file sizes, as in lumberjack.
+/// The number of bytes in a megabyte, the unit of the flags for log file sizes, as in lumberjack.
 pub const MEGABYTE: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Text from clients and members, with a bounded length and in printable characters. Long names from a client can fill
-//! neither the disk nor a queue.
+//! Text from clients and members for the logs, with a bounded length and in printable characters. So long names from a
+//! client cannot fill the disk or a log queue.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,8 @@ use tributary_apimachinery::text::printable;
 /// The maximum length of a logged text, in bytes.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Text from a client or a member. Long text is cut. Control characters and line ends are escaped, so that a terminal
-/// does not interpret them.
+/// Text from a client or a member, for a log line. Long text is cut. Control characters and line ends are escaped, so
+/// that a terminal does not interpret them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -29,7 +29,8 @@ impl<'a> Text<'a> {
 
     /// Decodes bytes as UTF-8 with replacement, and then bounds and escapes the text.
     pub(crate) fn lossy(bytes: &'a [u8]) -> Self {
-        // A character that is incomplete at the end of this slice lies beyond the limit.
+        // The slice is longer than the limit by one character. So a character that is cut at the slice's end lies
+        // beyond the limit.
         let bytes = &bytes[..bytes.len().min(TEXT_BYTES_MAX + char::MAX_LEN_UTF8)];
         match String::from_utf8_lossy(bytes) {
             Cow::Borrowed(text) => Self::new(text),

@@ -1,4 +1,4 @@
-//! The clients of the configured clusters. A cluster with an unchanged description keeps its client.
+//! The HTTP clients for the configured clusters. A cluster with an unchanged description keeps its client.
 
 pub mod indices;
 
@@ -16,15 +16,16 @@ use crate::kubeconfig::write::ClientContext;
 pub struct Clusters {
     tuning: ClientTuning,
     known: BTreeMap<ClusterName, ConnectedCluster>,
-    /// The default namespaces of clusters' kubeconfig contexts, unless the namespace is `default`.
+    /// The default namespaces of clusters' kubeconfig contexts. Contexts with the namespace `default` are omitted.
     namespaces: BTreeMap<ClusterName, String>,
-    /// The number of created clients of clusters. Each client gets its number as its generation.
+    /// The number of clients that were created for clusters. The current number becomes the generation of a new client.
     clients: u64,
 }
 
 struct ConnectedCluster {
     origin: String,
-    /// The address in the cluster's current description. `setup` contains the address for which the client was created.
+    /// The address in the cluster's current description. The address in `setup` may be older: the client was created
+    /// for that address.
     address: ClusterAddress,
     /// The fingerprint of the connection settings without the servers' addresses.
     connection_fingerprint: Option<ClusterAddress>,
@@ -32,11 +33,11 @@ struct ConnectedCluster {
     probe: Probe,
     breaker: BreakerTuning,
     user_fingerprint: String,
-    /// The reason why the client does not use the user in the cluster's description.
+    /// The reason why the client does not use the credentials in the cluster's description.
     refused_user: Option<String>,
     /// The token that ends the cluster's streams when the cluster is removed from the configuration.
     shutdown: CancellationToken,
-    /// The name of the accepted entry for the same cluster, if this entry is refused as a duplicate.
+    /// If this cluster is refused as a duplicate, the name under which the same cluster is already configured.
     duplicate_of: Option<ClusterName>,
     /// True if users' bearer tokens are forwarded to the cluster. The client opens separate connections for these
     /// tokens.
@@ -45,8 +46,8 @@ struct ConnectedCluster {
 }
 
 impl Clusters {
-    /// Creates an empty list of clusters. All clients use this `tuning`. Its `shutdown` ends the streams of all
-    /// clusters.
+    /// Creates an empty list of clusters. All clients use this `tuning`. Cancelling the `shutdown` in `tuning` ends the
+    /// streams of all clusters.
     pub fn new(tuning: ClientTuning) -> Self {
         Self { tuning, known: BTreeMap::new(), namespaces: BTreeMap::new(), clients: 0 }
     }
@@ -177,14 +178,15 @@ impl Clusters {
         self.known.get(name).map_or("", |known| &known.origin)
     }
 
-    /// Returns whether a client could not be created, or could not use its described user, so that a retry may succeed.
+    /// Returns whether a client could not be created, or could not use the credentials in its cluster's description, so
+    /// that a retry may succeed.
     pub fn any_failed(&self) -> bool {
         let without_client = |known: &ConnectedCluster| known.setup.client.is_err() && known.duplicate_of.is_none();
         self.known.values().any(|known| without_client(known) || known.refused_user.is_some())
     }
 
-    /// Refuses a cluster that turned out to be the same cluster as `duplicate_of`. The refusal lasts until one of the
-    /// two descriptions changes.
+    /// Refuses a cluster entry, because `duplicate_of` is the same cluster under another name. The refusal lasts until
+    /// one of the two descriptions changes.
     pub fn refuse(&mut self, name: &ClusterName, duplicate_of: &ClusterName, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
             known.setup.client = Err(reason);
@@ -212,8 +214,8 @@ async fn connected(
 }
 
 impl ConnectedCluster {
-    /// Applies the described user to the client. If the new user is unusable, the client keeps the previous user,
-    /// because a certificate and its key may be replaced one after the other.
+    /// Applies the credentials of a cluster's new description to its client. If the new credentials are unusable, the
+    /// client keeps the previous credentials, because a certificate and its key may be replaced one after the other.
     async fn apply_user(self, spec: ClusterSpec) -> Self {
         let (name, origin) = (&self.setup.name, spec.origin);
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Self { origin, ..self } };
@@ -244,7 +246,7 @@ impl ConnectedCluster {
     /// requests continue.
     ///
     /// # Errors
-    /// The unchanged cluster, if the change needs a new client.
+    /// Returns the unchanged cluster if the change needs a new client.
     async fn apply_endpoints(mut self, spec: &ClusterSpec) -> Result<Self, Box<Self>> {
         let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Err(Box::new(self)) };
         match client.set_addresses(config, &spec.further_endpoints).await {
@@ -294,7 +296,7 @@ mod tests {
         ClusterSpec { address: ClusterAddress::from_description(address), ..ClusterSpec::named(name) }
     }
 
-    /// Returns the address of each cluster, and the reason for a missing client.
+    /// Returns the address of each cluster. For a cluster without a client, also returns the reason.
     fn addresses_and_problems(clusters: &Clusters) -> Vec<(ClusterAddress, Option<String>)> {
         clusters.setups().into_iter().map(|setup| (setup.address, setup.client.err())).collect()
     }
@@ -364,7 +366,7 @@ mod tests {
             (&[1_u16, 2, 3][..], false),
             (&[1, 3], true),
             (&[3, 4], true),
-            // A client with a single address identifies the whole cluster by that address.
+            // The client is also kept when a single address remains.
             (&[4], true),
             (&[4, 1], true),
             (&[5, 6], false),

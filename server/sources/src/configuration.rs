@@ -14,30 +14,30 @@ pub struct ClusterSpec {
     pub name: ClusterName,
     /// The source of the description, for messages: `context "a"`, `UpstreamCluster a`.
     pub origin: String,
-    /// The client's configuration, or the reason why there is none. An invalid context that the user did not name must
-    /// not affect other clusters.
+    /// The client's configuration, or the reason why there is none. If the user did not name an invalid context, the
+    /// context becomes a cluster without a client, and does not affect other clusters.
     pub config: Result<kube::Config, String>,
     /// The addresses of the cluster's servers, except the address in `config`.
     pub further_endpoints: Vec<tributary_proxy::Address>,
-    /// The drained endpoints among all addresses of the cluster.
+    /// The cluster's endpoints that are drained, so that they get no new requests.
     pub drained_endpoints: tributary_proxy::EndpointSubset,
     /// The health probe of each endpoint.
     pub probe: tributary_proxy::Probe,
     /// The circuit breaker of each endpoint.
     pub breaker: tributary_proxy::BreakerTuning,
-    /// A fingerprint of the connection settings without the servers' addresses. `None` if the source supports only one
-    /// address for each cluster.
+    /// A fingerprint of the connection settings without the servers' addresses. `None` if the configuration source
+    /// supports only one address for each cluster.
     pub connection_fingerprint: Option<ClusterAddress>,
     /// A fingerprint of the cluster's addresses and authorities, including the content of referenced files.
     pub address: ClusterAddress,
-    /// A fingerprint of the cluster's user, including the content of referenced files. A new user does not affect
-    /// connections and caches.
+    /// A fingerprint of the cluster's user, including the content of referenced files. A changed user fingerprint
+    /// leaves the cluster's connections and caches intact.
     pub user_fingerprint: String,
     /// The warnings about allowed but dangerous settings of the cluster.
     pub warnings: Vec<String>,
     /// The configured index for `itemResourceVersions: Integer`.
     pub index: Option<u16>,
-    /// The attributes of users, beyond names and groups, that Tributary sends to the cluster in shared mode.
+    /// The rules for uids and extras of users, which Tributary may send to the cluster in shared mode.
     pub impersonation: MemberRules,
     /// In shared mode, the method that decides which objects in memory a user may read.
     pub authorization: ClusterAuthorization,
@@ -52,7 +52,8 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
-    /// Describes a cluster with default settings, for a kubeconfig context. The caller sets the address and the user.
+    /// Creates the description of a cluster with default settings, for a kubeconfig context. The caller sets the
+    /// address and the user.
     pub fn new(name: ClusterName, origin: String, config: Result<kube::Config, String>) -> Self {
         Self {
             name,

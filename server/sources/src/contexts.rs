@@ -117,7 +117,8 @@ impl std::fmt::Display for Existing {
 
 #[derive(Clone, Debug)]
 enum Selector {
-    /// An item that is not a pattern: `context`, `name=context` or `!context`, depending on the kubeconfig's contexts.
+    /// An item without slashes: `context`, `name=context` or `!context`. The existing contexts decide between these
+    /// three forms.
     Item(String),
     /// A pattern that selects contexts: `/regex/`.
     Pattern(Regex),
@@ -182,9 +183,9 @@ impl ContextSelection {
 
     /// Selects contexts of a kubeconfig and names their clusters, in the order of the selection.
     ///
-    /// A context that two items select is selected once. A given name takes precedence over a derived name. A selection
-    /// with only exclusions selects all other contexts. An exclusion takes precedence over all items that select the
-    /// context.
+    /// A context that two items select is selected once. A name from `NAME=context` takes precedence over a name that
+    /// is derived from the context's name. A selection with only exclusions selects all other contexts. An exclusion
+    /// takes precedence over all items that select the context.
     ///
     /// # Errors
     /// [`ContextsError`]: each item must match a context, at least one context must remain, and cluster names must be
@@ -242,7 +243,7 @@ impl ContextSelection {
 fn find_excluded<'a>(selector: &Selector, contexts: &'a [String]) -> Result<Option<Vec<&'a String>>, ContextsError> {
     match selector {
         Selector::Exclusion(pattern) => find_matching(pattern, contexts).map(Some),
-        // A context's name may begin with an exclamation mark.
+        // The name of an existing context may itself begin with an exclamation mark.
         Selector::Item(item) if !contexts.contains(item) => match item.strip_prefix('!').map(str::trim) {
             Some(name) => match contexts.iter().find(|context| *context == name) {
                 Some(context) => Ok(Some(vec![context])),
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn exclusion_expression_excludes_only_its_context() {
+    fn formatted_contexts_exclusion_excludes_only_the_named_context() {
         for (context, given, expected) in [
             ("b", None, "--contexts '!b'"),
             ("b", Some("/./"), "--contexts '/./,!b'"),

@@ -22,7 +22,7 @@ pub use state_file::{EPOCHS, MEMBER_KEYS, StateFile};
 const DIRECTORY_MODE: u32 = 0o700;
 /// The mode of each file in the data directory.
 const FILE_MODE: u32 = 0o600;
-/// The file that a process locks while it reads or creates files of the data directory.
+/// The file that a process locks while the process reads or creates files in the data directory.
 const LOCK_FILE: &str = "lock";
 /// The time to wait for the lock of another process. Creating all files takes milliseconds; ten seconds suffice for a
 /// slow disk.
@@ -104,7 +104,7 @@ pub fn default_data_directory() -> Result<PathBuf, DataDirectoryError> {
     DataDirectory::default_path(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from), std::env::home_dir())
 }
 
-/// An existing data directory with a trusted owner.
+/// An existing data directory whose owner is this user or root.
 #[derive(Clone, Debug)]
 pub struct DataDirectory(PathBuf);
 
@@ -220,7 +220,7 @@ impl DataDirectory {
         }
     }
 
-    /// Creates a file unless another process was first. Returns the content of the file.
+    /// Creates a file with the bytes of `make`, unless the file exists. Returns the content of the file.
     ///
     /// # Errors
     /// [`DataDirectoryError::Write`] and [`DataDirectoryError::Read`].
@@ -249,8 +249,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Creates a complete file with mode 0600, or none. A hard link fails if the file exists, whereas a rename would
-/// replace the file.
+/// Creates a file (mode 0600) with its complete content. After a failure, no incomplete file exists. A hard link fails
+/// if the file exists, whereas a rename would replace the file.
 ///
 /// # Errors
 /// `AlreadyExists` if the file exists, and other errors of the operating system.
@@ -337,7 +337,7 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The trust in a directory, judged by its owner and mode.
+/// The degree of trust in a data directory, by its owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     /// This user or root owns the directory, and no other user may write into it.
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn existing_file_is_not_replaced_by_a_second_creator() {
+    fn existing_data_directory_file_is_not_replaced_by_a_second_process() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         assert_eq!(directory.read_or_create("token", || b"first".to_vec()).unwrap(), b"first");

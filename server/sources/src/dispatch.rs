@@ -1,11 +1,11 @@
-//! Converts the dispatch policies of configuration objects. Without I/O.
+//! Converts the dispatch policies of configuration objects into the router's settings. Without I/O.
 
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Dispatch, DispatchPolicy, UpstreamCluster};
 use tributary_policy::Policy;
 use tributary_router::{DispatchSettings, EntryPointPolicies};
 
-/// Converts the dispatch policies of validated objects.
+/// Converts the dispatch policies of validated configuration objects into the router's settings.
 pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
     // Validation allows at most one MergedEndpoint.
     let endpoint = objects.merged_endpoints.first();
@@ -15,7 +15,8 @@ pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
     DispatchSettings { global: global.unwrap_or_default(), merged: merged.unwrap_or_default(), clusters }
 }
 
-/// Converts the policies of a cluster. A separate check refuses invalid names.
+/// Converts the dispatch policies of a cluster. Returns `None` for an invalid cluster name, which a separate check
+/// refuses.
 fn convert_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, EntryPointPolicies)> {
     let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
     Some((name, policies(&cluster.spec.dispatch_policies, cluster.spec.dispatch)))

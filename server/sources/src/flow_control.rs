@@ -1,4 +1,4 @@
-//! Converts the flow control of configuration objects. Without I/O.
+//! Converts the flow-control schemas of configuration objects into the router's settings. Without I/O.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -9,7 +9,8 @@ use tributary_flow_control::{
 };
 use tributary_router::{EntryPointSchemas, FlowSettings};
 
-/// Converts the flow control of validated objects. Flow control applies only to requests whose policy names a schema.
+/// Converts the flow-control schemas of validated configuration objects. Flow control applies only to requests whose
+/// policy names a schema.
 pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
     // Validation allows at most one MergedEndpoint.
     let merged = objects.merged_endpoints.first();
@@ -18,7 +19,8 @@ pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
     FlowSettings { merged: merged.unwrap_or_default(), clusters: clusters.collect() }
 }
 
-/// Converts the schemas of a cluster. A separate check refuses invalid names.
+/// Converts the flow-control schemas of a cluster. Returns `None` for an invalid cluster name, which a separate check
+/// refuses.
 fn convert_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, EntryPointSchemas)> {
     let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
     Some((name, schemas(&cluster.spec.flow_control.flow_control_schemas)))
@@ -62,8 +64,8 @@ fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
     dimensions
 }
 
-/// Converts a dimension. Returns `None` for `Cluster`: validation refuses it in a MergedEndpoint, and the schemas of an
-/// UpstreamCluster always belong to one cluster.
+/// Converts a dimension. Returns `None` for `Cluster`: validation refuses the dimension `Cluster` in a MergedEndpoint,
+/// and the schemas of an UpstreamCluster always belong to one cluster.
 fn dimension(by: LimitBy) -> Option<Dimension> {
     match by {
         LimitBy::User => Some(Dimension::User),

@@ -44,7 +44,7 @@ impl KubeconfigSource {
     /// # Errors
     /// [`KubeconfigSourceError`] for an invalid context that the user named, and for a kubeconfig without a valid
     /// context. An invalid context that was selected by a pattern, or as one of all contexts, becomes a cluster with an
-    /// error, so that it is visible and does not affect other clusters.
+    /// error, so that the error is visible and does not affect other clusters.
     pub async fn read(&self) -> Result<LoadedConfiguration, KubeconfigSourceError> {
         let configs = Kubeconfigs::load(&self.files)?;
         let selected = self

@@ -116,7 +116,7 @@ impl ConfigurationSources {
             None => LoadedConfiguration::default(),
         };
         if let Some(source) = &self.files {
-            // The pattern lists each field, so that the compiler reports a field that this function does not merge.
+            // The pattern names each field, so that the compiler reports a new field that this function does not merge.
             let LoadedConfiguration { clusters, registries, dispatch, flow_control, logging, files } = source
                 .read(&configuration.clusters)
                 .await
@@ -138,7 +138,7 @@ impl ConfigurationSources {
         self.watch.set(files);
     }
 
-    /// Waits until the content of a source may have changed. Cancel: safe.
+    /// Waits until the content of a configuration source may have changed. Cancel: safe.
     pub async fn changed(&mut self) {
         self.watch.changed().await;
     }

@@ -1,4 +1,4 @@
-//! Converts the access log modes of configuration objects. Without I/O.
+//! Converts the access log modes of configuration objects into settings of the access log. Without I/O.
 
 use tributary_apimachinery::ClusterName;
 use tributary_crds::{ConfigurationObjects, Logging};
@@ -9,7 +9,7 @@ use tributary_policy::{AccessLogSetting, LogMode, LoggingModes};
 pub(super) fn logging_modes(objects: &ConfigurationObjects) -> LoggingModes {
     let place = |logging: &Logging| AccessLogSetting { mode: logging.mode.map(LogMode::from) };
     let merged = objects.merged_endpoints.first().map(|endpoint| place(&endpoint.spec.logging));
-    // A separate check refuses invalid names.
+    // A cluster with an invalid name is skipped here, because a separate check refuses the name.
     let clusters = objects.clusters.iter().filter_map(|cluster| {
         let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
         Some((name, place(&cluster.spec.logging)))

@@ -9,7 +9,7 @@ use tributary_router::{Policies, ResourcePolicy};
 /// The command line's settings for resources.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFlags {
-    /// The rule for partial answers of resources without a registry.
+    /// The rule for answers without all clusters, for resources without a registry.
     pub partial: Partial,
     /// The value of `--item-resource-versions`.
     pub item_resource_versions: ItemResourceVersions,
@@ -109,8 +109,8 @@ fn field_of(registry: &ResourceRegistry, field: &str) -> String {
     format!("ResourceRegistry {name}: spec.{field}")
 }
 
-/// Moves `*` to the end, within a registry and among registries. A registry for all resources must not override a
-/// registry for a named resource.
+/// Moves rules for all resources (`*`) to the end of the list, even if their registry also names resources. A registry
+/// for all resources must not override a registry for a named resource.
 fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
     let (mut named, mut all) = (Vec::new(), Vec::new());
     for (patterns, policy) in rules {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn named_resource_takes_precedence_over_the_wildcard() {
+    fn registry_of_a_named_resource_takes_precedence_over_the_wildcard() {
         let resources = |name: &str| GroupVersionResource::new("", "v1", name);
         let all = || registry(serde_json::json!({"resources": ["*"], "partial": "Allow"}));
         let pods = || registry(serde_json::json!({"resources": ["pods"], "partial": "Deny"}));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn named_resources_are_listed_with_their_source_field() {
+    fn configured_resources_are_listed_with_their_flag_or_field() {
         let rest = registry(serde_json::json!({"resources": ["*", "apps/v1/deployments"]}));
         let named = named_resources(&for_resources(&["pods", "services"]), &[rest]).unwrap();
         let told: Vec<_> = named.iter().map(|own| format!("{} {}", own.field, own.pattern)).collect();

@@ -12,7 +12,7 @@ use tributary_hosts::{ClusterHosts, HostTls};
 
 use crate::kubeconfig::Referenced;
 
-/// An invalid field, or an unusable file that the field names: the field, the problem and the remedy.
+/// The field name, the problem and the remedy, for an invalid field or for an unusable file that the field names.
 pub(super) type FieldProblem = (&'static str, String, String);
 
 /// Returns the hosts of a cluster, and the files that were read. Relative paths start at `base`.

@@ -69,7 +69,8 @@ impl FileSource {
         &self.path
     }
 
-    /// Reads all files again. `contexts` contains the clusters of the kubeconfig, which registries may also name.
+    /// Reads all files again. `contexts` contains the clusters of the kubeconfig, because registries may also name
+    /// these clusters.
     ///
     /// # Errors
     /// All validation errors, or the first cluster without a valid client configuration.
@@ -99,7 +100,7 @@ impl FileSource {
         Ok(configuration)
     }
 
-    /// Returns the directory at which relative paths in the objects start, as in a kubeconfig.
+    /// Returns the base directory of relative paths in the configuration objects.
     pub fn base(&self) -> &Path {
         match self.path.is_dir() {
             true => &self.path,
@@ -123,7 +124,8 @@ pub fn no_objects_message(path: &Path) -> String {
 
 /// Validates objects together with the clusters of `contexts`. Returns errors and warnings.
 fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterSpec]) -> Vec<ValidationProblem> {
-    // The clusters of contexts get their indexes later. For the validation, any unused indexes suffice.
+    // The clusters of kubeconfig contexts get their indexes for item versions later. For the validation, any unused
+    // indexes suffice.
     let taken: BTreeSet<_> = objects.clusters.iter().filter_map(|cluster| cluster.spec.index).collect();
     let free = (0..=INDEX_MAX).filter(|index| !taken.contains(index));
     let known = contexts.iter().zip(free).map(|(context, index)| {

@@ -26,20 +26,21 @@ pub struct FileWatch {
     events: mpsc::Receiver<()>,
     files: Vec<PathBuf>,
     seen: BTreeMap<PathBuf, Option<[u8; 32]>>,
-    /// The time of the next check: soon after a notification, or else after the interval. The time is a field, not part
-    /// of a future, because callers cancel `changed` when another event occurs, and call it again.
+    /// The time of the next check of the files: shortly after a notification, or else after [`SLOW_CHECK_INTERVAL`].
+    /// The time is a field, not part of a future, because callers cancel `changed` when another event occurs, and call
+    /// it again.
     due: Instant,
 }
 
 impl FileWatch {
-    /// Creates a watch without files. If the operating system offers no notifications, only the interval check detects
-    /// changes.
+    /// Creates a watch without files. If the operating system offers no file notifications, only the periodic check
+    /// detects changes.
     pub fn new() -> Self {
-        // The channel needs a capacity of one, because one pending notification triggers a check of all files.
+        // A capacity of one suffices, because one pending notification triggers a check of all files.
         let (sender, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.map_or(true, |event| concerns_contents(&event.kind)) {
-                // The channel is full if a notification is already pending.
+                // Sending fails if a notification is already pending in the channel, which suffices.
                 let _ = sender.try_send(());
             }
         });
@@ -58,8 +59,9 @@ impl FileWatch {
         }
     }
 
-    /// Sets the watched files and directories. For a new file, the current content counts as seen. For an already
-    /// watched file, the content at the last notification counts, so that a change during a read is not lost.
+    /// Sets the watched files and directories. A change of a file is detected against a known content. For a new file,
+    /// this is the current content. For an already watched file, this is the content at the last check, so that a
+    /// change during a read is not lost.
     pub fn set(&mut self, files: Vec<PathBuf>) {
         let before = std::mem::take(&mut self.seen);
         self.seen = contents(&files);
@@ -78,7 +80,7 @@ impl FileWatch {
     pub async fn changed(&mut self) {
         loop {
             tokio::select! {
-                // Without a file watcher, this branch receives no events, and only the interval check remains.
+                // Without a file watcher, this branch receives no events, and only the periodic check detects changes.
                 Some(()) = self.events.recv() => self.due = self.due.min(Instant::now() + DEBOUNCE),
                 () = sleep_until(self.due) => {
                     self.due = Instant::now() + SLOW_CHECK_INTERVAL;
@@ -113,7 +115,8 @@ impl Default for FileWatch {
     }
 }
 
-/// Returns whether an event may change the content. Reads are events, too, and would trigger further reads without end.
+/// Returns whether a file system event may change a file's content. Events of reads are ignored, because each check
+/// reads the files and would trigger the next check.
 fn concerns_contents(kind: &EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write))
 }
@@ -132,7 +135,8 @@ fn directories_of(file: &Path) -> Vec<PathBuf> {
     [parent(file), target.as_deref().and_then(parent)].into_iter().flatten().collect()
 }
 
-/// Returns digests of the files, and of the files in the directories. The digest is `None` for an unreadable file.
+/// Returns a digest for each of these files, and for each file in these directories. The digest is `None` for an
+/// unreadable file.
 fn contents(files: &[PathBuf]) -> BTreeMap<PathBuf, Option<[u8; 32]>> {
     let mut digests = BTreeMap::new();
     for file in files {
@@ -155,7 +159,7 @@ fn digest(file: &Path) -> Option<[u8; 32]> {
 mod tests {
     use super::*;
 
-    /// Returns whether a change is detected before the interval check.
+    /// Returns whether the watch detects a change before its periodic check.
     async fn changes(watch: &mut FileWatch) -> bool {
         tokio::time::timeout(SLOW_CHECK_INTERVAL * 3 / 4, watch.changed()).await.is_ok()
     }
@@ -202,7 +206,7 @@ mod tests {
                 exchange(&version);
                 fs::remove_dir_all(volume.path().join(before)).unwrap();
                 assert!(changes(&mut watch).await, "{version} of {files:?}");
-                // `serve` sets the watch again after each read.
+                // Like `serve`, the test sets the watched files again after each read.
                 watch.set(files.clone());
             }
         }
@@ -226,12 +230,12 @@ mod tests {
         let mut watch = FileWatch::new();
         watch.set(vec![config.clone()]);
         fs::write(&config, "two").unwrap();
-        // Each wait is shorter than the pause after a notification.
+        // Each cancelled wait is shorter than the pause between a notification and the check.
         assert!(changes_in_turns(&mut watch, Duration::from_millis(20)).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cancelled_waits_for_file_changes_reach_the_interval_check() {
+    async fn cancelled_waits_for_file_changes_do_not_postpone_the_periodic_check() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reading_or_rewriting_equal_content_is_no_file_change() {
+    async fn file_watch_ignores_reads_and_rewrites_of_equal_content() {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("config");
         fs::write(&config, "one").unwrap();

@@ -1,4 +1,4 @@
-//! Edits a YAML text. All other bytes, comments and the order stay.
+//! Edits parts of a YAML text. All other bytes, including comments, and the order stay.
 
 pub(crate) mod edit;
 pub mod fields;

@@ -52,8 +52,8 @@ fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|protocol| !protocol.is_empty())
 }
 
-/// Removes the subprotocols with a token, and keeps the order of the remaining subprotocols. An unreadable header is
-/// removed as a whole.
+/// Removes WebSocket subprotocols that contain a token, and keeps the order of the remaining subprotocols. An
+/// unreadable subprotocol header is removed as a whole.
 fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return;

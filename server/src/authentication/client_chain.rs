@@ -6,11 +6,11 @@ use tributary_authentication::{CertificateError, ClientCertificates, FrontProxyE
 
 use super::unauthenticated::subject;
 
-/// The certificates of a connection, leaf first; empty for a client without certificates.
+/// The client certificates of a connection, leaf first. The list is empty for a client without certificates.
 ///
 /// The TLS handshake proves that the client has the key. Each request checks the issuer and the validity period,
-/// because a connection may outlive them. Verification takes two signature checks, so its result is cached until the
-/// first certificate expires or the authorities are replaced.
+/// because a connection may outlive the certificate and its issuer. Verification takes two signature checks, so its
+/// result is cached until the first certificate expires or the authorities are replaced.
 #[derive(Debug, Default)]
 pub struct ClientChain {
     certificates: Vec<CertificateDer<'static>>,
@@ -22,7 +22,8 @@ pub struct ClientChain {
 #[derive(Debug)]
 struct CachedVerification<T> {
     found: T,
-    /// The generation of the authorities that were used for the verification.
+    /// The number of the set of authorities that verified the certificates. Each set of authorities
+    /// has a unique number.
     generation: u64,
     until: UnixTime,
 }
@@ -77,8 +78,8 @@ impl ClientChain {
     }
 }
 
-/// Returns the cached result, or verifies and caches a new result. `generation` is read before the verification, so
-/// that a result of replaced authorities is never reused.
+/// Returns the cached result, or verifies and caches a new result. The caller reads `generation` before the
+/// verification, so that a result of replaced authorities is never reused.
 fn cached<T: Clone, E>(
     memory: &Mutex<Option<CachedVerification<T>>>,
     generation: u64,

@@ -11,10 +11,11 @@ use http::request::Parts;
 /// The header in which browsers describe the origin of the page (W3C Fetch Metadata).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Returns whether a page of another origin caused the request. Programs other than browsers send neither header.
+/// Returns whether a page of another origin caused the request. Programs other than browsers send neither
+/// `Sec-Fetch-Site` nor `Origin`.
 ///
-/// `Sec-Fetch-Site` decides if it is present, because pages cannot set it. Otherwise `Origin` must match this host.
-/// Browsers send `Origin` with each request that may change state, and with each WebSocket handshake.
+/// If `Sec-Fetch-Site` is present, this header decides, because pages cannot set it. Otherwise `Origin` must match this
+/// host. Browsers send `Origin` with each request that may change state, and with each WebSocket handshake.
 pub(super) fn is_cross_origin(head: &Parts) -> bool {
     if let Some(site) = head.headers.get(FETCH_SITE) {
         return !matches!(site.as_bytes(), b"same-origin" | b"none");

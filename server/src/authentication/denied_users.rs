@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tributary_crds::denied_users::{self, DeniedUsersError};
 
-/// The interval of reading the file. With 1 s, the open streams of a denied user end within 2 s. Polling works on all
-/// file systems (network mounts report no changes), and a read costs some microseconds.
+/// The interval between two reads of the file of denied users. With 1 s, the open streams of a denied user end within 2
+/// s. Polling works on all file systems (network mounts report no changes), and a read costs some microseconds.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub(crate) enum DeniedUsersFileError {
 pub(crate) struct DeniedUsersFile {
     path: PathBuf,
     denied: BTreeSet<String>,
-    /// The current problem of the file of denied users, as logged.
+    /// The problem of the file of denied users, if the last read failed. Each problem is logged once.
     problem: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl DeniedUsersFile {
     pub(crate) async fn changed(&mut self) {
         let mut look = tokio::time::interval(INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick would complete at once, but the file has just been read.
+        // Without this reset, the interval's first tick would complete at once, although the file has just been read.
         look.reset();
         loop {
             look.tick().await;

@@ -64,14 +64,14 @@ pub enum AuthenticationFilesError {
         #[source]
         source: ServingCertificateError,
     },
-    /// A client with a certificate could set any user name, as only a front proxy may.
+    /// A client with a certificate could act as a front proxy and set any user name.
     #[error(
         "--requestheader-client-ca-file is given beside --client-ca-file, and --requestheader-allowed-names is not: a \
          client with a certificate of the proxies' authority could claim to be any user; give the common names of the \
          proxies"
     )]
     AnyClientMayBeAProxy,
-    /// A client of a cluster's own hosts could set any user name, as only a front proxy may.
+    /// A client of a cluster's own host could act as a front proxy and set any user name.
     #[error(
         "--requestheader-client-ca-file is given beside authorities for clients in spec.secureServing of \
          UpstreamCluster {0:?}, and --requestheader-allowed-names is not: a client with a certificate of the proxies' \
@@ -149,7 +149,7 @@ impl AuthenticationFiles {
         arguments: &SharedArguments,
         authenticator: &SharedAuthenticator,
     ) -> Result<(), AuthenticationFilesError> {
-        // All files are validated before the first replacement.
+        // All files are read and validated before any authority is replaced.
         let issuers = self.issuers()?;
         self.authenticator(arguments)?;
         let reload = |flag, path: &Option<PathBuf>, authorities: Option<&ClientCertificates>| {
@@ -169,8 +169,8 @@ impl AuthenticationFiles {
         Ok(())
     }
 
-    /// Logs warnings about unusable certificates among the authorities. Clients of such an authority get a 401 without
-    /// an explanation.
+    /// Logs warnings about unusable certificates among the authorities. Clients whose certificate such an authority has
+    /// issued get a 401 without an explanation.
     pub fn warn_of_authorities(&self, authenticator: &SharedAuthenticator) {
         let front_proxy = authenticator.front_proxy.as_deref().map(|proxy| &proxy.authorities);
         for (flag, path, authorities) in [
@@ -239,8 +239,8 @@ const AUTHENTICATION_CONFIG: &str = "--authentication-config";
 /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Issuers`].
 pub fn read_issuers(path: &Path) -> Result<AuthenticationConfiguration, AuthenticationFilesError> {
     let text = read(AUTHENTICATION_CONFIG, path)?;
-    // The issuers of ServiceAccount tokens are unknown at this time, because the clusters report them later. A
-    // configured issuer takes precedence.
+    // The clusters report the issuers of their ServiceAccount tokens only later, so conflicts with these issuers cannot
+    // be detected here. A configured issuer takes precedence.
     AuthenticationConfiguration::parse(&String::from_utf8_lossy(&text), &[])
         .map_err(|source| AuthenticationFilesError::Issuers { path: path.to_owned(), source })
 }

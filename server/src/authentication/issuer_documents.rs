@@ -17,7 +17,7 @@ const DOCUMENT_MAX: usize = 1 << 20;
 /// The time limit for connecting. The caller limits the time of the whole request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fetches documents over new connections, because each document is fetched once in some minutes.
+/// Fetches documents over new connections, because each document is fetched only once in several minutes.
 #[derive(Debug)]
 pub struct IssuerDocuments;
 
@@ -39,7 +39,7 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
             let certificates = certificates.map_err(|_| unreachable("certificateAuthority is not PEM".to_owned()))?;
             Some(certificates.iter().map(|certificate| certificate.to_vec()).collect())
         }
-        // On a system without authorities, kube would use Mozilla's.
+        // The system's authorities are set explicitly. On a system without authorities, kube would use Mozilla's list.
         None => tokio::task::spawn_blocking(tributary_proxy::system_roots).await.map_err(|error| error.to_string())?,
     };
     let client = client(&target, roots).map_err(unreachable)?;
@@ -55,7 +55,7 @@ async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec
 }
 
 /// Creates a client for one server, without credentials. kube prefixes each request's path with the path of the
-/// server's URL, so the URL gets no path.
+/// server's URL, so the URL in the configuration has no path.
 fn client(target: &Uri, roots: Option<Vec<Vec<u8>>>) -> Result<kube::Client, String> {
     let authority = target.authority().ok_or("the URL has no host")?.clone();
     let server = Uri::builder().scheme("https").authority(authority).path_and_query("/").build();

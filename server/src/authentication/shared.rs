@@ -20,7 +20,7 @@ use super::cross_origin::is_cross_origin;
 use super::unauthenticated::{RefusedCertificate, Unauthenticated};
 use crate::authentication::token_review::ReviewErrorLog;
 
-/// The authenticator of shared mode. Clones are cheap, and share the authorities, which are replaced in place.
+/// The authenticator of shared mode. Clones are cheap, and share the same replaceable authorities.
 #[derive(Clone, Debug, Default)]
 pub struct SharedAuthenticator {
     /// The authorities for client certificates (`--client-ca-file`).
@@ -35,7 +35,7 @@ pub struct SharedAuthenticator {
     pub hosts: Arc<Hosts>,
 }
 
-/// The role of a connection's accepted certificate.
+/// The role of the client certificate that was accepted on a connection.
 enum AcceptedCertificate {
     /// The certificate of a front proxy. The request's headers contain the user.
     FrontProxy,
@@ -57,9 +57,9 @@ impl SharedAuthenticator {
         RequestedAuthorities { clients, proxies }
     }
 
-    /// Returns whether clients have certificates while front proxies may have any common name. A client could then
-    /// count as a front proxy, if its authority is below the front proxies' authority. Comparing the authorities would
-    /// not detect this case.
+    /// Returns whether clients may have certificates while certificates of front proxies may have any common name. A
+    /// client would then count as a front proxy if the authority of the front proxies has signed the client's
+    /// authority. Comparing the authorities would not detect this case.
     pub(super) fn any_client_counts_as_proxy(&self) -> bool {
         self.certificates.is_some() && self.accepts_any_proxy_name()
     }
@@ -102,8 +102,8 @@ impl SharedAuthenticator {
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
         let credential_validity = Some(self.credential_validity(mount, chain, &accepted_certificate));
-        // A front proxy itself must detect requests for pages of other origins, because browsers know only the proxy's
-        // host.
+        // A front proxy itself must detect requests for pages of other origins, because a browser sends the proxy's
+        // host, not this endpoint's host.
         let is_ambient = matches!(accepted_certificate, AcceptedCertificate::Certificate(_));
         let authority = match accepted_certificate {
             AcceptedCertificate::FrontProxy => {
@@ -130,7 +130,8 @@ impl SharedAuthenticator {
         Some(HostAuthorities { authorities: Arc::clone(self.certificates.as_ref()?), authority })
     }
 
-    /// Creates the check whether a connection's certificate is still accepted, because the authorities may be replaced.
+    /// Creates the check whether a connection's certificate is still accepted, because the authorities may be replaced
+    /// during a long-running request.
     fn credential_validity(
         &self,
         mount: &Mount,
@@ -163,7 +164,8 @@ impl SharedAuthenticator {
         refused: &mut Unauthenticated,
     ) -> Option<(UserInfo, UnixTime)> {
         let proxy = self.front_proxy.as_ref()?;
-        // Without a certificate or without user headers, the client authenticates with its own credentials.
+        // Without a client certificate or without a front proxy's user headers, the client authenticates with its own
+        // credentials.
         if chain.is_empty() || !proxy.has_user_header(&head.headers) {
             return None;
         }
@@ -176,7 +178,8 @@ impl SharedAuthenticator {
         named.ok().flatten()
     }
 
-    /// Authenticates a token. The origin is not checked, because a page of another origin cannot send a token.
+    /// Authenticates a request by its bearer tokens. The origin is not checked, because a page of another origin cannot
+    /// send a token.
     async fn authenticate_token(
         &self,
         addressed_cluster: Option<ClusterName>,
@@ -211,7 +214,7 @@ impl SharedAuthenticator {
                 Err(error) => {
                     refused.token = Some(error.to_string());
                     match error {
-                        // This log line is a warning, because an administrator can fix the cause.
+                        // A failed review is logged as a warning, because an administrator can fix its cause.
                         TokenAuthenticationError::NotReviewed { cluster, problem }
                             if self.review_errors.is_line_due(&cluster) =>
                         {
@@ -251,8 +254,8 @@ impl SharedAuthenticator {
 }
 
 /// Creates the check whether a token is still accepted: its issuer's configuration may change, and its cluster may
-/// revoke the token. Only long-running requests call this check, so reviews of the token are repeated only after the
-/// first call.
+/// revoke the token. Only long-running requests call this check. The token's reviews are repeated only from the first
+/// call on.
 fn still_known_by_token(
     tokens: &Arc<TokenAuthenticator>,
     known: &Arc<Authenticated>,
@@ -288,7 +291,8 @@ mod tests {
     use super::*;
     use crate::authentication::issuer_documents::IssuerDocuments;
 
-    /// Creates an authority and a certificate of the user ann with this lifetime. Also returns the authority's PEM.
+    /// Creates an authority and a certificate of the user ann with this certificate lifetime. Also returns the
+    /// authority's PEM.
     fn authority_and_ann(time: Duration) -> (Arc<ClientCertificates>, CertificateDer<'static>, String) {
         let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

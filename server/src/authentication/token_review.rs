@@ -1,5 +1,5 @@
-//! Sends requests about clients' tokens to clusters: TokenReviews, repeated for tokens of long-running requests, and
-//! requests for the keys of ServiceAccount tokens.
+//! Sends requests about clients' tokens to clusters. TokenReviews are repeated while long-running requests use the
+//! token. Other requests fetch the keys that verify ServiceAccount tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,16 +17,18 @@ use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, To
 use tributary_router::{Router, Unanswered};
 use tributary_sources::data_directory::{DataDirectory, MEMBER_KEYS};
 
-/// The interval of checks for due keys and due reviews. The keys of a new cluster are known after one interval.
+/// The interval of checks whether keys must be fetched or tokens must be reviewed again. The keys of a new cluster are
+/// known after one interval.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The age at which a cluster's keys are fetched again. A cluster signs with a new key only hours after publishing the
-/// key, because otherwise it would refuse its own clients.
+/// key, because its own API servers would otherwise refuse the new tokens.
 const KEYS_AGE: Duration = Duration::from_secs(300);
-/// The age at which keys are fetched again while tokens with unknown keys arrive, and after a failed fetch.
+/// The age at which a cluster's keys are fetched again in two cases: tokens with unknown keys arrive, or the last fetch
+/// has failed.
 const KEYS_AGE_WANTED: Duration = Duration::from_secs(30);
 /// The least interval between two log lines about one cluster.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// The most concurrent fetches, and the time limit of each fetch.
+/// The most concurrent fetches of clusters' keys, and the time limit of each fetch.
 const FETCHES_MAX: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -56,8 +58,8 @@ impl TokenReviewer for ClusterReviewer {
 pub struct ReviewErrorLog(Mutex<BTreeMap<ClusterName, Instant>>);
 
 impl ReviewErrorLog {
-    /// Returns whether a log line about the cluster is due, and counts the line as written. A line is due after a
-    /// minute without one.
+    /// Returns whether a log line about the cluster is due, and counts the line as written. A line about a cluster is
+    /// due if the last one is at least a minute old.
     pub fn is_line_due(&self, cluster: &ClusterName) -> bool {
         let mut logged = self.0.lock();
         let is_line_due = logged.get(cluster).is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
@@ -89,7 +91,7 @@ impl MemberKeyFetch {
         self.last_fetch.is_none_or(|last_fetch| last_fetch.elapsed() >= age)
     }
 
-    /// Records a cluster's answer to a request for its keys. Returns `None` if the cluster did not answer.
+    /// Records a cluster's answer to a request for its keys. Returns the keys; `None` if the cluster did not answer.
     fn record_keys(&mut self, cluster: &ClusterName, answer: Result<Bytes, Unanswered>) -> Option<MemberKeysAnswer> {
         self.last_fetch = Some(Instant::now());
         let (problem, is_answer) = match answer.as_deref().map(JsonWebKeySet::parse) {
@@ -116,8 +118,8 @@ impl MemberKeyFetch {
     }
 }
 
-/// Repeats the TokenReviews for tokens of long-running requests, forever. Requests with a revoked token end. Cancel:
-/// safe.
+/// Repeats the TokenReviews for tokens of long-running requests. Long-running requests with a revoked token end. Never
+/// completes. Cancel: safe.
 pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthenticator>) {
     loop {
         sleep(CHECK_INTERVAL).await;
@@ -127,8 +129,9 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
     }
 }
 
-/// Fetches the keys of all clusters, forever. Passes the keys to the authenticator and stores them in the data
-/// directory, so that the keys of an unreachable cluster are known after a restart. Cancel: safe.
+/// Fetches the ServiceAccount keys of all clusters repeatedly, and never completes. Passes the keys to the
+/// authenticator and stores them in the data directory, so that the keys of an unreachable cluster are known after a
+/// restart. Cancel: safe.
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
     let forgotten = forget_clusters(&router, &tokens);
     let mut keys = MEMBER_KEYS.read(&directory);
@@ -153,8 +156,8 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         let followed = names.clone();
         are_others |= fetch_due(&router, names, &mut fetched, &mut keys, wanted).await;
         if forgotten.forget(&mut keys, &mut fetched) {
-            // The name has passed to a different cluster during the fetch, so the fetched keys may belong to the
-            // previous cluster.
+            // During the fetch, the cluster's name was reassigned to a different cluster, so the fetched keys may
+            // belong to the previous cluster.
             are_others = true;
             continue;
         }
@@ -165,8 +168,7 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
             // `spawn_blocking` fails only at the end of the runtime.
             let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
-        // The next round of fetching keys begins early for a new cluster, and for a name that passed to a different
-        // cluster.
+        // The next fetch of keys begins early if a cluster is new, or if a name was reassigned to a different cluster.
         let _ = timeout(CHECK_INTERVAL, async {
             tokio::select! {
                 () = forgotten.wake.notified() => {}
@@ -186,7 +188,7 @@ async fn until_clusters_differ(router: &Router, changes: &mut watch::Receiver<u6
     }
 }
 
-/// Names that have passed to different clusters. The keys of the previous clusters must be removed.
+/// Cluster names that were reassigned to different clusters. The keys of the previous clusters must be removed.
 #[derive(Default)]
 struct ForgottenClusters {
     names: Mutex<Vec<ClusterName>>,
@@ -194,7 +196,7 @@ struct ForgottenClusters {
 }
 
 impl ForgottenClusters {
-    /// Removes the keys of these names. Returns whether there were any names.
+    /// Removes the keys of clusters whose names were reassigned. Returns whether there were any such names.
     fn forget(&self, keys: &mut MemberKeys, fetched: &mut BTreeMap<ClusterName, MemberKeyFetch>) -> bool {
         let names = std::mem::take(&mut *self.names.lock());
         for cluster in &names {
@@ -205,8 +207,8 @@ impl ForgottenClusters {
     }
 }
 
-/// Registers a callback for a name that passes to a different cluster. The callback removes the previous cluster's
-/// tokens, and ends the streams that depend on these tokens.
+/// Registers a callback for the case that a name is reassigned to a different cluster. The callback removes the
+/// previous cluster's tokens, and ends the streams that depend on these tokens.
 fn forget_clusters(router: &Arc<Router>, tokens: &Arc<TokenAuthenticator>) -> Arc<ForgottenClusters> {
     let forgotten = Arc::<ForgottenClusters>::default();
     let (weak, tokens, noted) = (Arc::downgrade(router), Arc::clone(tokens), Arc::clone(&forgotten));
@@ -238,7 +240,7 @@ fn log_shared_keys(keys: &MemberKeys, logged: &mut BTreeSet<(ClusterName, Cluste
 }
 
 /// Fetches the keys that are due. If one of them is new, the keys of all other clusters are fetched, too: a key that
-/// two clusters serve must not identify either cluster, not even for a moment. Returns whether any keys changed.
+/// two clusters serve must never identify one of them. Returns whether any keys changed.
 async fn fetch_due(
     router: &Router,
     names: Vec<ClusterName>,
@@ -305,7 +307,7 @@ mod tests {
     const SET: &str = r#"{"keys": []}"#;
 
     #[tokio::test(start_paused = true)]
-    async fn member_keys_are_requested_when_due_and_sooner_after_a_failure() {
+    async fn member_keys_are_fetched_again_sooner_after_a_failed_fetch() {
         let name = ClusterName::new("a").unwrap();
         let set = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
         let mut fetched = MemberKeyFetch::default();

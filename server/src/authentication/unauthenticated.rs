@@ -1,4 +1,4 @@
-//! The failed authentication of a request: the message of its 401, and its log line.
+//! A request that failed authentication: the message of the answer 401, and the log line.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use x509_parser::prelude::FromDer;
 /// The least interval between two log lines of one kind, because anybody can send any number of unauthenticated
 /// requests.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest subject in the log, in characters. Common names have some dozens, but a client chooses the name in its
-/// own certificate.
+/// The longest subject in the log, in characters. Common names have some dozens of characters. But a client chooses the
+/// name in a certificate that it creates itself.
 const SUBJECT_MAX: usize = 200;
 
 /// The reasons why a request is not authenticated. No field contains a token.
@@ -46,8 +46,9 @@ pub(crate) enum AuthenticationFailureKind {
 }
 
 impl Unauthenticated {
-    /// Returns the reason that the client receives. Only a refused certificate has one, because only the certificate's
-    /// owner can present it. As in kube-apiserver, the answer contains no reason for a token.
+    /// Returns the reason that the client receives. Only the answer for a refused certificate contains a reason,
+    /// because only the certificate's owner can present the certificate. As in kube-apiserver, the answer contains no
+    /// reason for a token.
     pub(crate) fn message(&self) -> Option<&str> {
         self.certificate.as_deref().map(|certificate| &*certificate.why)
     }
@@ -84,7 +85,7 @@ pub(crate) struct AuthenticationFailureLog([Mutex<Lines>; 5]);
 #[derive(Debug, Default)]
 struct Lines {
     last: Option<Instant>,
-    /// The number of omitted lines since the last written line.
+    /// The number of log lines of this kind that were omitted since the last written line.
     omitted: u64,
 }
 
@@ -103,8 +104,8 @@ impl AuthenticationFailureLog {
         }
     }
 
-    /// Decides whether a line is written. Returns the number of omitted lines of the kind, or `None` if this line must
-    /// be omitted.
+    /// Decides whether a log line of this kind is written. Returns the number of lines that were omitted before it, or
+    /// `None` if this line must be omitted, too.
     fn admit_line(&self, kind: AuthenticationFailureKind, now: Instant) -> Option<u64> {
         let mut lines = self.0[kind as usize].lock();
         if lines.last.is_some_and(|last| now < last + LOG_INTERVAL) {

@@ -43,7 +43,7 @@ impl AccessLogArguments {
     }
 }
 
-/// The defaults of the flags, for code that starts a server without a command line.
+/// The defaults of the flags, for code that starts a server without parsing a command line.
 impl Default for AccessLogArguments {
     fn default() -> Self {
         Self {

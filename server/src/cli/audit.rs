@@ -202,7 +202,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The defaults of the flags, for code that starts a server without a command line.
+/// The defaults of the flags, for code that starts a server without parsing a command line.
 impl Default for AuditArguments {
     fn default() -> Self {
         let log = AuditLogArguments {

@@ -10,7 +10,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-/// The value in the help text, and the additional values that Go's `strconv.ParseBool` accepts.
+/// The texts for true: first the text in the help, then the additional texts that Go's `strconv.ParseBool` accepts.
 const TRUE: (&str, [&str; 5]) = ("true", ["1", "t", "T", "TRUE", "True"]);
 const FALSE: (&str, [&str; 5]) = ("false", ["0", "f", "F", "FALSE", "False"]);
 

@@ -18,7 +18,7 @@ const SUFFIXES: [(&str, u64); 12] = [
     ("E", 1_000_000_000_000_000_000),
 ];
 
-/// Parses a number of bytes above 0. clap prints the flag and the text before the error.
+/// Parses a number of bytes above 0. clap prints the flag and its value before the error.
 ///
 /// # Errors
 /// The text is not a quantity, not a whole number of bytes, or too large.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_parse_as_kubernetes_quantities() {
+    fn byte_flags_parse_kubernetes_quantities() {
         for (text, bytes) in [
             ("1", 1),
             ("134217728", 128 << 20),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_binary_units() {
+    fn printed_sizes_have_binary_units() {
         for (bytes, text) in [
             (1000, "1000"),
             (1 << 20, "1 MiB"),

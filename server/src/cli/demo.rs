@@ -34,8 +34,8 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a loopback address. The demo has its own error, because the error of `serve` names flags that the demo does
-/// not have.
+/// Parses a loopback address. The demo has its own error message, because the message of `serve` names flags that the
+/// demo does not have.
 fn loopback(text: &str) -> Result<ListenAddress, String> {
     let address = text.parse::<ListenAddress>().map_err(|error| error.to_string())?;
     let port = address.socket_address().port();

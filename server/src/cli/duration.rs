@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::duration;
 
-/// Parses a duration, or a whole number of seconds. clap prints the flag and the text before the error.
+/// Parses a duration, or a whole number of seconds. clap prints the flag and its value before the error.
 ///
 /// # Errors
 /// The text is not a duration, is negative, or exceeds Go's maximum (about 292 years).
@@ -38,7 +38,7 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     #[test]
-    fn durations_and_seconds_parse() {
+    fn duration_flags_parse_go_durations_and_seconds() {
         for (text, milliseconds) in [
             ("3600", 3_600_000),
             ("+5", 5_000),

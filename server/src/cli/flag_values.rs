@@ -42,8 +42,8 @@ pub(super) fn partial() -> impl TypedValueParser<Value = Partial> {
     one_of(PARTIAL)
 }
 
-/// Parses one of `words`. A flag with `ignore_case` accepts any case. A field of a configuration file accepts a single
-/// spelling, because the API server validates CustomResourceDefinitions in this way.
+/// Parses one of `words`. A flag with `ignore_case` accepts upper and lower case. A field of a configuration file
+/// accepts only one spelling, because the API server validates CustomResourceDefinitions in this way.
 fn one_of<T: Copy + Send + Sync + 'static>(words: &'static [FlagValue<T>]) -> impl TypedValueParser<Value = T> {
     let allowed = words.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
     PossibleValuesParser::new(allowed).try_map(|text| {

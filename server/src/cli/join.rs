@@ -99,7 +99,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// All profiles, in the order of their rights.
+    /// All profiles of `join`, from the fewest rights to the most rights.
     pub const ALL: [Self; 3] = [Self::Read, Self::ReadWithSecrets, Self::Write];
 
     /// Returns the value of `--profile`.
@@ -126,7 +126,7 @@ pub enum ImpersonationChoice {
 /// The shortest lifetime that kube-apiserver accepts (`ValidateTokenRequest` in `pkg/apis/authentication/validation`).
 const TOKEN_LIFETIME_MIN: Duration = Duration::from_secs(10 * 60);
 
-/// The lifetime of the token of an account.
+/// The lifetime of the token that `join` creates for an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum TokenLifetime {

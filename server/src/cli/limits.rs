@@ -10,10 +10,10 @@ use tributary_router::limits::COLLECTION_BYTES;
 use super::bytes::{parse_bytes, parse_bytes_from};
 use super::duration::{parse_duration, parse_duration_above_zero};
 
-/// The bytes of memory for each byte of cached objects: objects get half of the memory. The other half is for unread
-/// answers of clusters, a relist that replaces a collection, the history, unread answers to clients, bodies and heads
-/// (256, 128 and 64 MiB), the program and the allocator. With too little memory, the process ends for all clients. With
-/// too small a limit for objects, only the last collections are not cached.
+/// The divisor of the memory for the default limit of cached objects: objects get half of the memory. The other half is
+/// for unread answers from clusters, a relist that replaces a collection, the history, unread answers to clients,
+/// bodies and heads (256, 128 and 64 MiB), the program and the allocator. If the memory is exhausted, the process ends
+/// for all clients. If the limit for objects is reached, further collections are not cached.
 const MEMORY_FOR_EACH_COLLECTION_BYTE: u64 = 2;
 
 /// The lowest default limit for objects: 64 MiB, about ten thousand objects. A process with less than 128 MiB serves a
@@ -21,16 +21,16 @@ const MEMORY_FOR_EACH_COLLECTION_BYTE: u64 = 2;
 const TOTAL_COLLECTION_BYTES_MIN: u64 = 64 << 20;
 
 /// The divisor for the default limit of one collection: half of the limit for all objects. After a restart, the first
-/// listed collection must not use the capacity of all previously cached collections. The pods of a large cluster may be
-/// most of the objects.
+/// collection that a client lists must leave capacity for the others. The pods of a large cluster may be most of the
+/// objects.
 const COLLECTION_DIVISOR: u64 = 2;
 
-/// The bytes of memory for each byte of unread answers of clusters: these answers get a quarter of the memory. With 2
-/// GiB of memory, 2,048 answers fit. A single client gets three eighths, 768 answers, which slightly exceeds the
-/// requests that it can have in flight.
+/// The divisor of the memory for the default limit of unread answers from clusters: these answers get a quarter of the
+/// memory. With 2 GiB of memory, 2,048 answers fit. A single client gets three eighths, 768 answers, which slightly
+/// exceeds the requests that it can have in flight.
 const MEMORY_FOR_EACH_UNREAD_BYTE: u64 = 4;
 
-/// The lowest default limit for unread answers of clusters: 32 MiB, enough for 128 concurrent answers.
+/// The lowest default limit for unread answers from clusters: 32 MiB, enough for 128 concurrent answers.
 const MEMBER_UNREAD_BYTES_MIN: u64 = 32 << 20;
 
 /// The lowest value of `--max-member-unread-bytes`: 1 MiB, enough for four concurrent answers.
@@ -143,7 +143,8 @@ impl LimitArguments {
         }
     }
 
-    /// Returns whether the limits of objects and of unread answers of clusters together exceed `memory` bytes.
+    /// Returns whether the limit of cached objects and the limit of unread answers from clusters together exceed
+    /// `memory` bytes.
     pub fn exceed(limits: &Limits, memory: u64) -> bool {
         limits.total_collection_bytes.saturating_add(limits.member_unread_bytes as u64) > memory
     }
@@ -159,7 +160,7 @@ fn collection_bytes_of(total: u64) -> u64 {
     (total / COLLECTION_DIVISOR).clamp(1, COLLECTION_BYTES)
 }
 
-/// Returns the default limit of unread answers of clusters, in bytes.
+/// Returns the default limit of unread answers from clusters, in bytes.
 fn member_unread_bytes(memory: u64) -> usize {
     let bytes = (memory / MEMORY_FOR_EACH_UNREAD_BYTE).max(MEMBER_UNREAD_BYTES_MIN);
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -213,7 +214,8 @@ mod tests {
     #[test]
     fn default_limits_depend_on_the_available_memory() {
         const GIB: u64 = 1 << 30;
-        // The columns: flags, memory, and the limits of a collection, of all collections, and of unread answers.
+        // The columns of each row: the flags, the memory size, and the limits of a collection, of all collections, and
+        // of unread answers.
         let rows = [
             ("", 64 * GIB, (4 * GIB, 32 * GIB, 16 << 30)),
             ("", 8 * GIB, (2 * GIB, 4 * GIB, 2 << 30)),
@@ -249,7 +251,7 @@ mod tests {
     fn memory_check_adds_the_limits_of_objects_and_unread_answers() {
         for (flags, memory, expected) in [
             ("", 2 << 30, false),
-            // The two lowest default limits are 96 MiB together.
+            // The lowest default limits of cached objects and of unread answers are 96 MiB together.
             ("", 96 << 20, false),
             ("", 95 << 20, true),
             ("--max-total-collection-bytes 1610612736", 2 << 30, false),

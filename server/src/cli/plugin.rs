@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_kubectl_are_not_changed() {
+    fn plugin_parses_kubectl_arguments_unchanged() {
         for arguments in [
             "deploy/web --cluster eu -it -- sh -c x --help",
             "--cluster eu deploy/web -n shop -- ls -l",

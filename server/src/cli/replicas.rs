@@ -41,7 +41,8 @@ impl ReplicaArguments {
         self.count() > NonZeroU32::MIN || self.replica_dns_name.is_some()
     }
 
-    /// Checks the flags against `--replicas One`. Logs a warning about flags of older releases that have no effect.
+    /// Checks that the flags for several replicas do not contradict `--replicas One`. Logs a warning about flags of
+    /// older releases that have no effect.
     ///
     /// # Errors
     /// Two contradicting flags.

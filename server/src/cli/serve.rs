@@ -167,8 +167,8 @@ impl ServeArguments {
         ConfigurationFlags { config, kubeconfig, contexts: contexts.as_deref() }
     }
 
-    /// Returns the flags for resources. By default, personal mode omits a cluster that was never reachable, and adds a
-    /// Warning to the answer. An endpoint with `--config` alone refuses the request.
+    /// Returns the flags for resources. By default, an answer in personal mode omits a cluster that was never
+    /// reachable, and contains a Warning. An endpoint with only `--config` refuses such a request.
     pub fn policy_flags(&self) -> PolicyFlags {
         let default = if self.serves_contexts() { Partial::Allow } else { Partial::Deny };
         PolicyFlags {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_results_are_allowed_by_default_only_for_contexts() {
+    fn partial_answers_are_allowed_by_default_only_with_kubeconfig_contexts() {
         for (line, expected) in [
             ("serve", Partial::Allow),
             ("serve --config x", Partial::Deny),

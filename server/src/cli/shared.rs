@@ -1,4 +1,4 @@
-//! The flags of shared mode. Names and forms are those of kube-apiserver, if it has the flag.
+//! The flags of shared mode. A flag that kube-apiserver has, too, gets the same name and syntax.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub struct SharedArguments {
     pub hosts_vouch: bool,
 }
 
-/// The defaults of personal mode.
+/// The default flag values, which select personal mode.
 impl Default for SharedArguments {
     fn default() -> Self {
         Self {
@@ -170,8 +170,8 @@ fn header_prefix(text: &str) -> Result<String, String> {
     }
 }
 
-/// The longest cache time, which is kube-apiserver's default. With a longer time, deleted users would keep their access
-/// for too long.
+/// The longest time for which the answer to a TokenReview may be cached: kube-apiserver's default. With a longer time,
+/// deleted users would keep their access for too long.
 const CACHE_TTL_MAX: Duration = Duration::from_secs(120);
 
 fn cache_ttl(text: &str) -> Result<Duration, String> {

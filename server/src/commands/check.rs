@@ -78,7 +78,7 @@ async fn examine(path: &Path) -> Findings {
         let list = if problem.severity == Severity::Error { &mut errors } else { &mut warnings };
         list.push(problem.to_string());
     }
-    // Referenced files are only checked if the objects are valid.
+    // Files to which the objects refer are checked only if all objects are valid.
     if errors.is_empty() {
         let source = FileSource::new(path.to_owned());
         for cluster in &objects.clusters {
@@ -271,7 +271,7 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("hunter2"));
-        // Without a registry, all resources are cached on first use.
+        // Without a registry, a resource is cached at its first request.
         let text = findings(CLUSTER).await.render();
         assert!(text.ends_with("on its first use (in shared mode without secrets)\n"), "{text}");
     }

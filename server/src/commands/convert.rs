@@ -88,7 +88,7 @@ fn explain_problem(problem: &tributary_crds::ValidationProblem) -> String {
     format!("{severity}: {problem}")
 }
 
-/// Returns the objects of a document. `kubectl get -o yaml` writes a List.
+/// Returns the objects of a YAML document. A document may be a List, as `kubectl get -o yaml` prints it.
 fn manifests(mut document: Value) -> Vec<Value> {
     let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match document.get_mut("items").map(Value::take) {
@@ -135,7 +135,7 @@ mod tests {
         assert!(!notes.contains("hunter2"), "{notes}");
     }
 
-    /// The converted flow control limits requests as in KubeGateway (case 19).
+    /// With the converted configuration, flow control limits requests as in KubeGateway (case 19).
     #[tokio::test]
     async fn converted_configuration_is_accepted_by_serve() {
         let governed = MANIFEST.replace("    upsteamSubset: ['https://a']\n", "    flowControlSchemaName: few\n")

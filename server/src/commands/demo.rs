@@ -29,8 +29,8 @@ const PODS_PER_NAMESPACE: u32 = 200;
 /// [`Failure`] of the start.
 pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     let directory = TemporaryDirectory::make().map_err(Failure::Runtime)?;
-    // Real clusters run on machines of their own. The simulated clusters get half of the cores, because the server
-    // needs most of this machine.
+    // The simulated clusters get half of the cores, because the server needs most of this machine. Real clusters would
+    // run on other machines.
     let threads = Threads::start("simulated-clusters", 2).map_err(Failure::runtime)?;
     let members = start_members(&threads, &arguments).await.map_err(Failure::Runtime)?;
     let source = directory.0.join("members.kubeconfig");
@@ -61,7 +61,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         is_demo: true,
     };
     let served = serve(serve_arguments, |ready| print(&example_commands(&arguments, ready, &written))).await;
-    // After a second signal, the demo does not wait for the clusters, but still removes its files.
+    // After a second signal, the demo does not wait for the simulated clusters to end, but still removes its files.
     if served.is_ok() {
         for member in members {
             member.shutdown().await;

@@ -54,7 +54,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let written = WrittenFiles::plan(&arguments, &uid, &config, proxy, &account.purpose).map_err(Failure::usage)?;
     known.add_rules_of(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
-    // `leaves_token` is also true if the user may not read Secrets.
+    // If the user may not read Secrets, the Secret may exist, so `leaves_token` is true.
     let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
     let plan = JoinPlan {
         context: &arguments.context,
@@ -92,7 +92,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
 enum AccountState {
     /// The account does not exist.
     Nothing,
-    /// The account exists, but its role has no stored purpose.
+    /// The account exists, but its ClusterRole stores no purpose.
     Unrecorded,
     /// The account exists, and its ClusterRole stores this purpose.
     Recorded(Purpose),
@@ -121,8 +121,8 @@ impl AccountState {
             && account.purpose.token_lifetime != lasting
     }
 
-    /// Describes the changes of the purpose for the user. `leaves_token` tells that a Secret with a permanent token
-    /// remains.
+    /// Describes, for the user, how the account's purpose changes. `leaves_token` tells that a Secret with a permanent
+    /// token remains.
     fn describe_change(&self, account: &Account, leaves_token: bool) -> Vec<String> {
         let Account { name, namespace, purpose } = account;
         match self {
@@ -146,8 +146,8 @@ impl AccountState {
     }
 }
 
-/// Plans the steps in the cluster. Each step is tried as a dry run, except objects in a missing namespace and bindings
-/// of missing roles, which a dry run would refuse.
+/// Plans the steps in the cluster. Each step is tried as a dry run. Objects in a missing namespace and bindings of
+/// missing roles are not tried, because the cluster would refuse the dry run.
 async fn steps(
     member: &ClusterAccess,
     account: &Account,
@@ -288,8 +288,8 @@ fn confirm_plan() -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Returns the objects of an account as a manifest, for users who do not use `join`. `what` is a comment at the
-/// beginning.
+/// Returns the objects of an account as a manifest, for users who do not use `join`. `what` is the text of the comment
+/// at the manifest's beginning.
 ///
 /// # Errors
 /// Errors of the serializer.

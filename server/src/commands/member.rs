@@ -1,4 +1,5 @@
-//! Sends a command's own requests to a cluster, with the credentials of a kubeconfig or of the configuration.
+//! Sends the requests of a `tributary` command directly to a cluster, with the credentials of a kubeconfig or of the
+//! configuration.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub(super) struct MemberError {
 }
 
 /// Reads a token from a file and removes surrounding white space, as the server does. kube would send the newline at
-/// the end of the file.
+/// the end of the file as a part of the token.
 fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     if user.token.is_some() {
         return Ok(());
@@ -38,8 +39,8 @@ fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     let Some(path) = user.token_file.take() else { return Ok(()) };
     let text = std::fs::read_to_string(&path).with_context(|| format!("token file {path} cannot be read"))?;
     let token = text.trim();
-    // kube panics for a token that is invalid in a header. The configuration's check may have read an earlier content
-    // of the file.
+    // kube panics for a token that is invalid in a header. The token is checked here again, because the file may have
+    // changed since the check of the configuration.
     ensure!(
         HeaderValue::from_bytes(token.as_bytes()).is_ok(),
         "token file {path} has a character that is not allowed in a token"

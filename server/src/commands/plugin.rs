@@ -1,4 +1,4 @@
-//! `kubectl tributary`: requests to the merged view, as the kubeconfig's user.
+//! `kubectl tributary`: sends requests to the merged view, as the user of the kubeconfig.
 //!
 //! The output contains text from clusters, so control characters are escaped.
 

@@ -1,5 +1,5 @@
-//! `tributary policy test`: shows the rule that matches a request, and the reasons. The policies come from
-//! configuration files, or from a running server.
+//! `tributary policy test`: shows the dispatch policy rule that matches a described request, and the reasons. The
+//! policies come from configuration files, or from a running server.
 
 mod checks;
 
@@ -12,7 +12,8 @@ use crate::exit::Failure;
 use crate::front::policy_test::{self, PolicyTestRequest, PolicyTestResource, PolicyTestTarget};
 use crate::output::terminal::plain_json;
 
-/// Returns the rule that matches the request. Begins with a warning about a resource that Kubernetes does not have.
+/// Returns the text that explains which rule matches the described request. Begins with a warning about a resource that
+/// Kubernetes does not have.
 ///
 /// # Errors
 /// A usage failure for invalid files, flags or kubeconfigs, and a runtime failure if the server does not answer.
@@ -45,7 +46,7 @@ fn explain_objects(objects: &ConfigurationObjects, test_request: &PolicyTestRequ
 async fn fetch_verdict(arguments: &PolicyTestArguments, test_request: &PolicyTestRequest) -> Result<String, Failure> {
     let server = RunningServer::from_kubeconfig(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
     let page = Page { path: policy_test::PATH, query: test_request.to_query(), label: "what its policies say" };
-    // Names and messages were written by others, and may contain control characters.
+    // Other people wrote the names and messages in the policies, so the text may contain control characters.
     Ok(plain_json(&server.fetch_page(&page).await?))
 }
 
@@ -178,7 +179,7 @@ mod tests {
         explain_objects(&objects, &test_request(&arguments)).unwrap()
     }
 
-    /// As in a Role, a request for a Namespace object counts as a request in that namespace.
+    /// As for a Role, a request for a Namespace object counts as a request in the namespace of that name.
     #[test]
     fn namespace_object_matches_rules_for_its_own_namespace() {
         let told = of_merged("--user ann --verb delete --resource namespaces --name kube-system");
@@ -186,7 +187,7 @@ mod tests {
         assert!(told.contains("The request is denied (403): never\n"), "{told}");
     }
 
-    /// A denial in the merged view does not apply to the paths of clusters.
+    /// A policy that denies a request in the merged view does not deny it at the paths of clusters.
     #[test]
     fn policy_test_output_ends_with_a_verdict_for_each_path() {
         const EVERYTHING: &str = "{verbs: ['*'], apiGroups: ['*'], resources: ['*'], nonResourceURLs: ['*']}";
@@ -227,7 +228,8 @@ mod tests {
             verdict(&global, "--verb get --path /version"),
             "  the merged view: The request continues\n  /clusters/eu: The request continues\n"
         );
-        // The configuration files do not contain the clusters of kubeconfig contexts.
+        // The configuration files do not contain the clusters of kubeconfig contexts. The line for `NAME` represents
+        // these clusters.
         let alone = endpoint(&format!("dispatchPolicies: [{deny}, {pass}]"));
         assert!(
             verdict(&alone, delete).ends_with("  /clusters/NAME: The request continues\n"),

@@ -25,7 +25,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The size limit of a refusal, in bytes. A Status has a few hundred bytes.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// The remedy for a context that leads to a different server.
+/// The remedy if the server of the context does not answer, or is not Tributary.
 const REMEDY: &str = "name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context";
 
 /// A page of a running server.
@@ -100,7 +100,7 @@ impl RunningServer {
     }
 }
 
-/// Rewrites an error of the client, because its message describes a cluster.
+/// Rewrites the error of the HTTP client, because the original message calls the server a cluster.
 fn unanswered(named: &str, error: &ForwardError) -> Failure {
     Failure::runtime(match error {
         ForwardError::Dial { source, .. } => anyhow!(

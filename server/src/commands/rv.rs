@@ -56,8 +56,8 @@ fn components(version: &CompositeResourceVersion) -> String {
     format!("{:#}\n", Value::from(components))
 }
 
-/// Describes an integer version by its cluster index, because only the configuration contains the cluster's name. Any
-/// integer is valid.
+/// Describes an integer version by its cluster index, because the cluster's name is known only from the configuration.
+/// Any integer is valid.
 fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String {
     let (index, version) = (integer.index().get(), integer.version());
     match output {
@@ -70,7 +70,7 @@ fn integer_form(integer: IntegerResourceVersion, output: OutputFormat) -> String
     }
 }
 
-/// Reads the lists of clusters in this machine's data directory.
+/// Reads the lists of clusters to which compact resourceVersions refer, from this machine's data directory.
 fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
     let path = match data_dir {
         Some(path) => path,
@@ -88,7 +88,7 @@ fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
 }
 
 fn abbreviate(token: &str) -> String {
-    /// The length of the shown part of an invalid resourceVersion, in characters, which is enough to recognise it.
+    /// The number of characters of an invalid resourceVersion that an error message shows.
     const SHOWN_MAX: usize = 60;
     match token.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &token[..end]),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn rv_decode_prints_full_and_item_forms() {
+    fn rv_decode_prints_composite_and_integer_resource_versions() {
         let token = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
         let table = decode_with(token, OutputFormat::Table, None).unwrap();
         assert_eq!(table, "CLUSTER    RESOURCEVERSION\ncluster1   1234\ncluster2   5678\n");

@@ -53,7 +53,7 @@ fn read(server: &RunningServer, text: &str) -> Result<Report, Failure> {
     serde_json::from_str(text).map_err(|_| server.is_another("the answer is not a report"))
 }
 
-/// Formats the server's report, including the fields of a newer server.
+/// Formats the server's report, including fields that only a newer server knows.
 fn json(text: &str) -> String {
     let value = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
     plain_json(&format!("{value:#}\n"))
@@ -63,7 +63,7 @@ fn lines(lines: Vec<String>) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// Shows the report and its updates until Ctrl-C. A lost connection is retried.
+/// Shows the report and its updates until Ctrl-C. A lost connection to the server is opened again.
 async fn live(server: &RunningServer, mut report: Report) {
     let (mut answered, mut problem) = (Instant::now(), None);
     let mut interrupted = pin!(tokio::signal::ctrl_c());

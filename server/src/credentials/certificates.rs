@@ -33,10 +33,11 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
 /// The lifetime of a serving certificate. Clients on Apple platforms refuse more than 825 days.
 const SERVING_LIFETIME: Duration = DAY.saturating_mul(365);
-/// The remaining validity below which a certificate is replaced. A process is unlikely to run longer without
-/// supervision.
+/// The remaining validity below which a certificate is replaced. The validity is checked at each start, and
+/// repeatedly at runtime, so 30 days leave time for many attempts.
 const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
-/// The age of a new certificate, for clients with a slow clock.
+/// The time between the beginning of a new certificate's validity and its creation. Clients with a slow clock then
+/// accept the certificate.
 const CLOCK_SKEW: Duration = DAY;
 
 /// The reason why the certificate cannot be read or created.
@@ -109,7 +110,7 @@ impl Certificates {
             None => {
                 let authority = make_authority(now)?;
                 // The serving certificate is removed before the authority is replaced, so that a crash leaves no
-                // certificate of the old authority beside the new one.
+                // serving certificate of the old authority beside the new authority.
                 directory.remove(SERVING_FILE)?;
                 write(directory, AUTHORITY_FILE, &authority)?;
                 authority
@@ -178,8 +179,8 @@ fn make_authority(now: Duration) -> Result<StoredCertificate, CertificateError> 
     sign_authority(&KeyPair::generate()?, now, now + AUTHORITY_LIFETIME)
 }
 
-/// Adds constraints to an existing authority. Name and key stay, so certificates and kubeconfigs of the old and the new
-/// authority are compatible.
+/// Adds constraints to an existing authority. The authority's name and key stay, so the existing serving certificates
+/// and kubeconfigs remain valid.
 fn constrained(authority: &StoredCertificate, now: Duration) -> Result<StoredCertificate, CertificateError> {
     sign_authority(&KeyPair::from_pem(&authority.key)?, now, Duration::from_secs(authority.not_after_seconds))
 }
@@ -206,7 +207,8 @@ fn authority_parameters(key: &KeyPair) -> CertificateParams {
     parameters
 }
 
-/// Returns the names and addresses of loopback listeners, see [`ListenAddress`](tributary_listener::ListenAddress).
+/// Returns the names and addresses that the authority may certify: those of loopback listeners, see
+/// [`ListenAddress`](tributary_listener::ListenAddress).
 fn loopback() -> Vec<GeneralSubtree> {
     let network = Ipv4Addr::new(127, 0, 0, 0);
     vec![

@@ -1,4 +1,4 @@
-//! The token of personal mode. The token is random, and the same after a restart, so that kubeconfigs stay valid.
+//! The token of personal mode. The token is random, and stays the same after a restart, so that kubeconfigs stay valid.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use tributary_sources::data_directory::{DataDirectory, DataDirectoryError};
 const TOKEN_FILE: &str = "token";
 /// The file of the token as a header, for `curl -H @FILE`, because other users can read command lines.
 const HEADER_FILE: &str = "authorization-header";
-/// The length of the token, in bytes. 256 bits cannot be guessed.
+/// The length of the token, in bytes. A random token of 256 bits cannot be guessed.
 const TOKEN_BYTES: usize = 32;
 
 /// The reason why the token cannot be read or created.
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_a_damaged_token_file() {
+    fn error_for_a_damaged_token_file_contains_the_remedy() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write(TOKEN_FILE, b"short").unwrap();

@@ -18,7 +18,8 @@ use x509_parser::prelude::FromDer;
 
 use super::pem;
 
-/// The age of a new certificate, for servers with a slow clock.
+/// The time between the beginning of a new certificate's validity and its creation. Servers with a slow clock then
+/// accept the certificate.
 const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// The object identifiers of common name and organization, 2.5.4.3 and 2.5.4.10, in DER (X.520).
@@ -184,7 +185,8 @@ fn key_identifier(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
     })
 }
 
-/// Inserts the names of issuer and subject (DER) into a certificate, and signs it with the issuer's key.
+/// Inserts the names of issuer and subject (DER) into a certificate, and signs the resulting certificate with the
+/// issuer's key.
 fn insert_names(
     certificate: &[u8],
     (issuer, subject): (&[u8], &[u8]),
@@ -273,7 +275,8 @@ mod tests {
     fn authority(key: &KeyPair) -> String {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // The name has two attributes with two string types. rcgen alone would change the type of the first.
+        // The authority's name has two attributes with two string types. rcgen alone would change the string type of
+        // the first attribute.
         let printable = "Example".try_into().unwrap();
         parameters.distinguished_name.push(DnType::OrganizationName, DnValue::PrintableString(printable));
         parameters.distinguished_name.push(DnType::CommonName, "people");
@@ -308,8 +311,8 @@ mod tests {
                 let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap();
                 assert_eq!(end, made.end.as_secs());
                 assert_eq!(parsed.issuer().to_string(), "CN=people, O=Example");
-                // The certificate contains the user's own key. A second authority with the same name does not verify
-                // the certificate.
+                // The certificate contains the user's own key. Another authority with the same name, but a different
+                // key, does not verify the certificate.
                 let own = AuthorityKey::read(made.key_pem.as_bytes()).unwrap();
                 assert_eq!(parsed.public_key().subject_public_key.data, own.0.der_bytes());
                 let other = ClientCertificates::new(authority_of_same_name().as_bytes()).unwrap();

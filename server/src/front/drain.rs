@@ -11,8 +11,8 @@ use tributary_router::{EarlyEnd, end_early};
 
 use crate::handler::Body;
 
-/// Ends the answer to a watch between two events after `stop` is cancelled. Only JSON events end with a newline, so
-/// answers in a different form are not changed.
+/// Ends the answer to a watch between two events after `stop` is cancelled. Only JSON events end with a newline, so a
+/// watch in a different encoding is not changed.
 pub(crate) fn end_with(stop: CancellationToken, response: Response<Body>) -> Response<Body> {
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !content_type.starts_with("application/json") || response.headers().contains_key(http::header::CONTENT_ENCODING)

@@ -1,4 +1,4 @@
-//! The records of a request besides the audit log: its line in the access log, and its spans.
+//! The records of a request besides the audit log: the line in the access log, and the trace spans.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ mod tests {
     use crate::handler::empty;
 
     #[tokio::test]
-    async fn access_log_line_describes_the_parsed_request() {
+    async fn access_log_line_contains_the_parsed_verb_resource_and_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let settings = AccessLogSettings { path: path.clone(), rotation: Rotation::default(), buffer_size: 10 };

@@ -39,7 +39,7 @@ impl OwnPath {
         }
     }
 
-    /// Answers a request for this path. The answer does not depend on the user.
+    /// Answers a request for this path. The answer is the same for all users.
     pub(crate) async fn answer_request<H: Handler>(
         self,
         handler: &Arc<H>,
@@ -76,8 +76,8 @@ async fn scrape(handler: Arc<impl Handler>) -> Response<Body> {
     response
 }
 
-/// Returns the verdict of the current policies, evaluated on a blocking thread, because there may be thousands of
-/// rules.
+/// Returns the verdict of the current dispatch policies on the request that `query` describes. The policies are
+/// evaluated on a blocking thread, because there may be thousands of rules.
 async fn test_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body> {
     let test_request = match PolicyTestRequest::from_query(query) {
         Ok(test_request) => test_request,
@@ -100,9 +100,9 @@ mod tests {
 
     use super::*;
 
-    /// Policies and `tributary policy test` exclude the paths of the same list.
+    /// Dispatch policies and `tributary policy test` use this list to exclude the server's own paths.
     #[test]
-    fn own_paths_match_the_list_that_policies_exclude() {
+    fn policies_exclude_exactly_the_own_paths_of_the_server() {
         let of = |path: &str| {
             let (head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
             OwnPath::from_head(&head, &Mount::Merged)

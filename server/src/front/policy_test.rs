@@ -27,8 +27,8 @@ pub const PATH: &str = "/tributary/policy-test";
 pub struct PolicyTestRequest {
     /// The user name in the described request.
     pub user: String,
-    /// The user's groups. `system:authenticated` is implied. A ServiceAccount without listed groups implies the groups
-    /// of its namespace.
+    /// The user's groups. The group `system:authenticated` is added. For a ServiceAccount without listed groups, the
+    /// groups of its namespace are added.
     pub groups: Vec<String>,
     /// The `User-Agent` of the described request.
     pub user_agent: String,
@@ -36,7 +36,7 @@ pub struct PolicyTestRequest {
     pub verb: String,
     /// The target of the described request.
     pub target: PolicyTestTarget,
-    /// The cluster whose policies are evaluated. A path below `/clusters/NAME` selects that cluster.
+    /// The cluster whose dispatch policies are evaluated. A path below `/clusters/NAME` selects that cluster.
     pub cluster: Option<ClusterName>,
 }
 
@@ -162,7 +162,8 @@ impl PolicyTestRequest {
         Ok(test_request)
     }
 
-    /// Explains the decision of the policies. Compiles all policies again, so the cost grows with the number of rules.
+    /// Explains how the dispatch policies decide about the described request. Compiles all policies again, so the cost
+    /// grows with the number of rules.
     ///
     /// # Errors
     /// An invalid path, or a path that is never requested with this verb; a name, although requests with this verb have
@@ -222,7 +223,8 @@ impl PolicyTestRequest {
         })
     }
 
-    /// Returns the user with all groups, including the groups that clusters add to an impersonated user.
+    /// Returns the user of the described request with all groups, including the groups that clusters add to an
+    /// impersonated user.
     fn user_with_all_groups(&self) -> UserInfo {
         let user = UserInfo { username: self.user.clone(), groups: self.groups.clone(), ..UserInfo::default() };
         user.impersonated()
@@ -250,7 +252,7 @@ enum ParsedTarget {
 
 /// Returns the name and the groups that count in the merged view for a user that only one cluster authenticates.
 fn user_in_merged_view(user: &UserInfo) -> UserInfo {
-    // The result does not depend on the names of the cluster and the verifier.
+    // The names of this cluster and this verifier are arbitrary, because the result does not depend on them.
     let nobody = ClusterName::new("a").map(|cluster| (VerifierName::cluster(&cluster), Reach::Member(cluster)));
     let Ok((verifier, reach)) = nobody else { return user.clone() };
     let (username, groups) = names_beyond_member(user, &Authority { verifier, reach });
@@ -280,14 +282,14 @@ fn build_request(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
     Ok(info)
 }
 
-/// Adds `watch=1` to a query. The other parameters stay, because policies evaluate them, for example a selector with a
-/// name.
+/// Adds `watch=1` to a query. The query's other parameters stay, because policies evaluate them, for example a selector
+/// with a name.
 fn watched(query: Option<&str>) -> String {
     let others = without_parameter(query.unwrap_or_default(), "watch");
     if others.is_empty() { "watch=1".to_owned() } else { others + "&watch=1" }
 }
 
-/// Returns the name of the object with the policies of the merged view.
+/// Returns the name of the configuration object that contains the policies of the merged view.
 fn merged_object() -> String {
     format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT)
 }
@@ -304,7 +306,8 @@ fn named_clusters<'a>(
 
 /// The compiled policies that apply to a described request.
 struct Compiled<'a> {
-    /// The global policies; `None` if the MergedEndpoint has none.
+    /// The policies that apply to the merged view and to all clusters. `None` if the MergedEndpoint has no such
+    /// policies.
     global: Option<DispatchPolicies>,
     merged: DispatchPolicies,
     clusters: Vec<CompiledCluster<'a>>,
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_test_of_a_resource_equals_its_path_test() {
+    fn policy_test_parses_a_resource_like_its_path() {
         let seen = |test_request: &PolicyTestRequest| {
             let read = test_request.read().unwrap();
             let asked = test_request.attributes(&read, "ann", &[]);

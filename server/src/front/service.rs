@@ -27,7 +27,7 @@ impl<H: Handler> RequestService for Front<H> {
         self.authentication_failures.log_handshake(peer, reason);
     }
 
-    // An `async fn` would reserve a second slot for the request in each stream.
+    // This is no `async fn`, because its future would store the request a second time in each stream.
     fn answer_request(
         &self,
         request: Request<Body>,

@@ -35,8 +35,8 @@ use crate::handler::{Body, BoxError, empty, full};
 
 /// The size limit of a client's message, in bytes. The server ignores all messages.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
-/// The time limit for a client to read written data, a frame of events or a pong. The limit is the same as for a watch
-/// over HTTP.
+/// The time limit for a client to read data that the server has written: a frame of events, or a pong. The limit is the
+/// same as for a watch over HTTP.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for the last messages after the end of the watch, because the client may not read them.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -107,7 +107,8 @@ fn is_absolute(origin: &str) -> bool {
 }
 
 impl Handshake {
-    /// Converts the answer to the plain watch into the answer to the handshake. An error is returned unchanged.
+    /// Converts the answer to the plain watch into the answer to the handshake. An error answer to the watch is
+    /// returned unchanged.
     pub(crate) fn switch_protocol(self, watch: Response<Body>) -> Response<Body> {
         if watch.status() != StatusCode::OK {
             return watch;
@@ -185,7 +186,7 @@ async fn serve(client: OnUpgrade, mut events: WatchEvents) {
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Returns whether the client reads the written data within the time limit.
+/// Waits until the client reads the written data. Returns `false` after the time limit, or after a failed write.
 async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungstenite::Error>>) -> bool {
     let Ok(written) = tokio::time::timeout(READ_TIMEOUT, written).await else {
         tracing::debug!("the client reads nothing; its watch over WebSocket is closed");
@@ -194,7 +195,7 @@ async fn taken(written: impl Future<Output = Result<(), tokio_tungstenite::tungs
     written.is_ok()
 }
 
-/// Sends an event and all complete events in the buffer, with one flush.
+/// Sends this event and all complete events in the buffer to the client, with one flush.
 async fn send(
     socket: &mut Socket,
     event: Message,

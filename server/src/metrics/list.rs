@@ -15,12 +15,12 @@ pub struct MetricDescription {
     pub unit: Option<Unit>,
     /// The names of the metric's labels.
     pub labels: &'static [&'static str],
-    /// The help text in the exposition, which is also the panel's title. The help of a metric with the values 1 and 0
-    /// contains `, else `.
+    /// The help text in the exposition, which is also the panel's title. If the metric has only the values 1 and 0, the
+    /// help contains `, else `.
     pub help: &'static str,
     /// The meaning in the metrics table, as Markdown with links relative to `docs`.
     pub meaning: &'static str,
-    /// The labels by which the dashboard groups. The dashboard sums over all other labels.
+    /// The labels by which the dashboard groups the metric's series. The dashboard sums over all other labels.
     pub shown_by: &'static [&'static str],
     /// True if the metric measures a service level objective. The dashboard begins with these metrics.
     pub is_objective: bool,

@@ -63,7 +63,7 @@ impl LogLevel {
     }
 }
 
-/// Starts logging, once per process; a second call changes nothing.
+/// Starts logging for the process. A second call changes nothing.
 ///
 /// The log contains only the location of a panic, because the message of a panic may quote the bytes of an object.
 pub fn start(format: LogFormat, level: LogLevel) {
@@ -98,7 +98,8 @@ struct OneLine<W> {
 }
 
 impl<W> OneLine<W> {
-    /// Returns whether the first character of a text must be escaped. Colour sequences are the log's own, or harmless.
+    /// Returns whether the first character of a text must be escaped. Colour sequences are not escaped. They come from
+    /// the log itself, or do no harm.
     fn is_escaped(&self, text: &str) -> bool {
         let is_colour = || {
             text.strip_prefix("\u{1b}[").is_some_and(|codes| {
@@ -180,8 +181,8 @@ mod tests {
 
     #[test]
     fn untrusted_text_cannot_forge_a_log_line() {
-        // With a single subscriber, tracing evaluates the filter of a call site once, on the first thread, and caches
-        // the result for all threads.
+        // A second subscriber is needed. With a single subscriber, tracing caches the first thread's filter result of
+        // each call site for all threads.
         let _another = tracing::Dispatch::new(tracing_subscriber::registry());
         for colours in [false, true] {
             let lines = tracing_subscriber::registry().with(text_layer(colours, || Written));

@@ -60,7 +60,7 @@ pub(crate) fn plain_json(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A text with colours, a window title, a carriage return, and reversed direction.
+    /// A text with terminal control characters for colours, a window title, a carriage return, and reversed direction.
     const HOSTILE: &str = "a\u{1b}[31mb\u{1b}]0;title\u{7}\rc\u{9b}2Jd\u{202e}e\u{200b}f\u{2028}g\u{e0041}";
 
     #[test]

@@ -3,10 +3,11 @@
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// Forbids core dumps of this process and of its plugins. Also forbids access by other processes of the same user to
-/// its memory (`ptrace`, `/proc/PID/mem`). A failure is logged.
+/// this process's memory (`ptrace`, `/proc/PID/mem`). A failure is logged.
 pub fn forbid() {
     let limit = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    // The limit of core dumps alone is not enough, because a core pattern with a pipe ignores it.
+    // The size limit of core dumps alone is not enough, because the kernel ignores the limit if it pipes core dumps to
+    // a program.
     let forbidden = limit.and_then(|()| set_dumpable_behavior(DumpableBehavior::NotDumpable));
     if let Err(error) = forbidden {
         tracing::warn!(%error,

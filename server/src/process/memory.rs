@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The assumed memory if the system reports none: 8 GiB, as in a laptop.
+/// The assumed memory size if the system reports no size: 8 GiB, as in a laptop.
 const ASSUMED: u64 = 8 << 30;
 
 /// The directory and the file with the memory limit in cgroup v2.
@@ -50,7 +50,7 @@ impl Memory {
         Self::found(Path::new("/"), machine_bytes())
     }
 
-    /// Returns the memory from the files below `root`, on a machine of this size.
+    /// Returns the memory limit that the cgroup files below `root` set, on a machine with this memory size.
     fn found(root: &Path, machine: Option<u64>) -> Self {
         let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         match (cgroup_bytes(root, &cgroups), machine) {
@@ -78,14 +78,14 @@ fn machine_bytes() -> Option<u64> {
     None
 }
 
-/// Returns the least limit of the groups in `/proc/self/cgroup` and of their parents. If a container sees the paths of
-/// its host, the mount's root has the container's limit.
+/// Returns the least limit of the groups in `/proc/self/cgroup` and of their parents. A container may see the cgroup
+/// paths of its host. The root of the container's mount then contains the container's limit.
 fn cgroup_bytes(root: &Path, cgroups: &str) -> Option<u64> {
     let files = cgroups.lines().filter_map(|line| limit_files(root, line)).flatten();
     files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).min()
 }
 
-/// Returns the limit files for a line `HIERARCHY:CONTROLLERS:PATH`, of the group and its parents. Returns `None` for
+/// Returns the limit files for a line `HIERARCHY:CONTROLLERS:PATH`, for the cgroup and its parents. Returns `None` for
 /// other controllers.
 fn limit_files(root: &Path, line: &str) -> Option<Vec<PathBuf>> {
     let (_, of) = line.split_once(':')?;

@@ -1,8 +1,8 @@
-//! Separate threads for a part of the process.
+//! Runs a part of the process on separate threads.
 //!
 //! The tasks of one tokio runtime share its queues. When a thousand clusters answer at the same time, thousands of
-//! tasks are ready, and delay a client's request. Separate runtimes share the cores through the kernel's scheduler,
-//! which favours threads that have slept.
+//! tasks are ready, and delay a client's request. The kernel's scheduler shares the cores among separate runtimes, and
+//! favours threads that have slept.
 
 use std::io;
 use std::num::NonZero;
@@ -29,7 +29,7 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts a runtime whose number of threads is the number of cores divided by `parts`, at least one.
+    /// Starts a runtime. The number of its threads is the number of cores divided by `parts`, but at least one.
     ///
     /// # Errors
     /// The operating system cannot start the threads.
@@ -45,7 +45,8 @@ impl Threads {
         self.handle.spawn(task)
     }
 
-    /// Drops all tasks and waits for the end of the runtime, at most 5 s. Cancel: the tasks are dropped nevertheless.
+    /// Drops all tasks and waits for the end of the runtime, at most 5 s. Cancel: the tasks are dropped even if this
+    /// future is dropped.
     pub async fn end(mut self) {
         if let Some(runtime) = self.runtime.take() {
             // `spawn_blocking` fails only if the caller's runtime ends.

@@ -93,7 +93,7 @@ impl Handler for StandIn {
         Ok(())
     }
 
-    /// Simulates policies that record no audit events for some pods and for Tributary's own paths.
+    /// Simulates dispatch policies that disable audit events for some pods and for Tributary's own paths.
     fn audit_level(&self, head: &Parts, _info: &RequestInfo, _context: &RequestContext) -> Option<AuditLevel> {
         let path = head.uri.path();
         let is_unwritten =
@@ -207,7 +207,7 @@ async fn response_is_audited_before_its_client_receives_the_end() {
 }
 
 /// kube-apiserver sets `impersonatedUser` only after it has authorized the impersonation. Tributary answers discovery
-/// and health checks for every user, and does not authorize the impersonation.
+/// and health checks for every user without authorizing an impersonation.
 #[tokio::test]
 async fn discovery_and_health_checks_are_audited_without_the_impersonated_user() {
     let (_member, router) = router_over("eu").await;
@@ -279,7 +279,7 @@ async fn unauthenticated_request_is_audited_once_without_its_credential() {
     assert_eq!(audited.events("health")[0]["user"], nobody);
 }
 
-/// As in kube-apiserver, the `ResponseStarted` event also contains the Status of the error response.
+/// As in kube-apiserver, the event of stage `ResponseStarted` also contains the Status of an error response.
 #[tokio::test]
 async fn refused_long_running_request_has_its_status_at_response_started() {
     let audited = Audited::start(None, AuditMode::Blocking).await;
@@ -311,8 +311,8 @@ async fn multiline_response_is_audited_on_one_line() {
     assert_eq!(audited.events("pretty")[1]["responseStatus"], expected);
 }
 
-/// The Status may come from the workload. A client must not be able to write arbitrary text to the audit log through a
-/// workload.
+/// The Status in a response may come from the workload behind `proxy/`. A client must not be able to write arbitrary
+/// text to the audit log through a workload.
 #[tokio::test]
 async fn workload_error_is_audited_with_only_its_code() {
     let audited = Audited::start(None, AuditMode::Blocking).await;

@@ -1,5 +1,5 @@
-//! Tests of requests that clients cancel while a cluster processes them. The access log and the traces contain these
-//! requests.
+//! Tests of requests that clients cancel while a cluster processes them. The access log and the traces must contain
+//! these requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -54,10 +54,10 @@ fn says(message: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn cancelled_request_has_a_log_line_and_spans() {
+async fn cancelled_request_has_an_access_log_line_and_trace_spans() {
     let (member, router) = router_over("eu").await;
-    // A new connection first reads the cluster's uid, which `hold_requests` would block. This request opens the
-    // connection before.
+    // The first request on a new connection to the cluster reads the cluster's uid, and `hold_requests` would block
+    // this read. So this request opens the connection beforehand.
     let unobserved = start(Arc::clone(&router)).await;
     let request: Request<Empty<Bytes>> = unobserved.request(PATH).body(Empty::new()).unwrap();
     unobserved.http2().await.send_request(request).await.unwrap();

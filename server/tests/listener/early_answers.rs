@@ -1,5 +1,5 @@
-//! Tests of responses over HTTP/1.1 that are complete before the request's body has arrived. Either the connection
-//! stays open, or the response has `Connection: close`.
+//! Tests of HTTP/1.1 responses that are sent before the request's body has arrived. Either the connection stays open,
+//! or the response has `Connection: close`.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start};
 
-/// A handler that answers before the end of a body. It ignores the body, reads a part, or moves the body to a task.
+/// A handler that answers before the end of a body. The handler ignores the request's body, reads a part of it, or
+/// moves it to a task.
 struct Early;
 
 impl Early {
@@ -66,14 +67,14 @@ fn post(server: &Server, path: &str, headers: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{headers}\r\n\r\n", server.token)
 }
 
-/// Sends the parts of a request, 100 ms apart, and then a last request. Returns all responses.
+/// Sends the parts of a request, 100 ms apart, and then a complete last request. Returns the text of all responses.
 async fn exchange(server: &Server, pieces: &[&str]) -> String {
     let stream = server.connect(&rustls::version::TLS13, "http/1.1").await;
     let (mut from, mut to) = tokio::io::split(stream);
     let last = "GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let send = async {
         for piece in pieces.iter().copied().chain([last]) {
-            // The server may have closed the connection.
+            // The server may have closed the connection already, so a failed write is ignored.
             let _sent = to.write_all(piece.as_bytes()).await;
             let _sent = to.flush().await;
             sleep(Duration::from_millis(100)).await;
@@ -142,7 +143,7 @@ async fn exchange_without_last(server: &Server, pieces: &[&str]) -> String {
         sleep(Duration::from_millis(100)).await;
     }
     let mut answers = Vec::new();
-    // The server resets the connection after the response if bytes of the body are unread.
+    // If bytes of the body are unread, the server resets the connection after the response, so a read error is ignored.
     let _end = timeout(SOON, stream.read_to_end(&mut answers)).await.expect("the connection is closed");
     String::from_utf8_lossy(&answers).into_owned()
 }

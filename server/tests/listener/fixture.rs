@@ -1,4 +1,5 @@
-//! A listener over a handler, and clients for the listener: HTTP clients, and raw TLS connections.
+//! Starts a listener that passes requests to a test's handler, and clients of this listener: HTTP clients, and raw TLS
+//! connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ pub(crate) async fn start_audited(bounds: Bounds, handler: impl Handler, audit: 
     start_behind(ProxyProtocolPeers::default(), bounds, handler, audit).await
 }
 
-/// Starts a listener like [`start_audited`], behind load balancers that send the PROXY protocol.
+/// Starts a listener like [`start_audited`], that expects PROXY headers from these load balancers.
 pub(crate) async fn start_behind(
     proxies: ProxyProtocolPeers,
     bounds: Bounds,
@@ -235,7 +236,8 @@ pub(crate) async fn router_over(name: &str) -> (SimulatedCluster, Arc<Router>) {
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Rbac,
     }]);
-    // The test waits for discovery, because metrics contain only resources that a member is known to serve.
+    // The test waits until discovery has completed, because the metrics contain only resources that discovery has
+    // reported.
     router.asked_once(SOON).await;
     (member, router)
 }

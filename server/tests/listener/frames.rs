@@ -117,7 +117,7 @@ pub(crate) fn status(frame: &Frame) -> Option<u16> {
     }
 }
 
-/// Returns the last stream in a GOAWAY frame. The server does not answer later streams.
+/// Returns the last stream in a GOAWAY frame. The server does not answer streams after the last stream.
 pub(crate) fn goaway_last(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[..4].try_into().unwrap())
 }

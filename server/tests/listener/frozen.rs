@@ -51,7 +51,7 @@ async fn request_to_a_deny_all_cluster_is_refused_before_authentication() {
 /// The cluster has a host name, which is in the request's authority or only in SNI.
 #[tokio::test]
 async fn deny_all_cluster_refuses_requests_at_its_own_host() {
-    // The server's certificate contains this name.
+    // The name of the cluster's own host. The server's certificate contains this name.
     const OWN: &str = "localhost";
     let (member, router) = router_over("eu").await;
     let [eu, us]: [ClusterName; 2] = ["eu", "us"].map(|name| name.parse().unwrap());

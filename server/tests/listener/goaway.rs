@@ -1,4 +1,5 @@
-//! Tests of GOAWAY, with which the listener makes HTTP/2 clients open another connection. The client sends raw frames.
+//! Tests of the GOAWAY frames with which the listener makes HTTP/2 clients open a new connection. The client sends raw
+//! frames.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ impl RawClient {
         self.stream.flush().await.unwrap();
     }
 
-    /// Returns the next frame of this kind, which must not be PING. Stores the last PING before it.
+    /// Returns the next frame of this kind, which must not be PING. Stores the last PING frame that arrived before the
+    /// returned frame.
     async fn next(&mut self, kind: u8) -> Frame {
         let found = async {
             loop {
@@ -71,7 +73,7 @@ impl RawClient {
 }
 
 #[tokio::test]
-async fn drain_sends_a_first_goaway_and_then_the_last_stream() {
+async fn drain_sends_a_goaway_and_then_the_last_stream_number() {
     let server = start(StandIn::default()).await;
     let mut client = RawClient::of(&server).await;
     client.get(1, "/watch").await;
@@ -82,7 +84,8 @@ async fn drain_sends_a_first_goaway_and_then_the_last_stream() {
     // The server still answers a request that was in transit when the server sent GOAWAY.
     client.get(3, "/api").await;
     assert_eq!(frames::status(&client.next(frames::HEADERS).await), Some(200));
-    // The server sends the final last stream only after the client has acknowledged the PING after the first GOAWAY.
+    // The server sends a PING after the first GOAWAY. Only after the client has acknowledged this PING, a second GOAWAY
+    // contains the number of the last stream.
     let ping = client.ping.take().expect("the server asks whether the client has heard");
     client.send(&frames::pong(&ping.payload)).await;
     let second = client.next(frames::GOAWAY).await;
@@ -136,7 +139,7 @@ async fn idle_connections_close_during_a_drain() {
     text(http2.send_request(request()).await.unwrap()).await;
     text(http1.send_request(request()).await.unwrap()).await;
     server.stop.cancel();
-    // Idle connections close during the drain, so the end of the drain cuts no connection.
+    // Idle connections close during the drain, so no connection is open at the end of the drain.
     assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
     drop((http2, http1));
 }
@@ -146,8 +149,8 @@ async fn random_goaway_after_a_request_keeps_open_streams() {
     one_of_these_is_the_last("/api").await;
 }
 
-/// As in kube-apiserver, long-running requests also cause random GOAWAYs, because the connection of a controller has
-/// few other requests.
+/// As in kube-apiserver, long-running requests also cause random GOAWAYs, because a controller's connection carries few
+/// requests other than watches.
 #[tokio::test]
 async fn random_goaway_after_a_long_running_request_keeps_open_streams() {
     for path in ["/watch", "/clusters/a/api/v1/namespaces/n/pods/p/log?follow=1"] {
@@ -156,7 +159,8 @@ async fn random_goaway_after_a_long_running_request_keeps_open_streams() {
 }
 
 async fn one_of_these_is_the_last(path: &str) {
-    // With 1,900 requests, the probability of no GOAWAY is 10^-16. A connection allows 2,000 concurrent requests.
+    // With 1,900 requests, the probability that no request causes a GOAWAY is 10^-16. A connection allows 2,000
+    // concurrent requests.
     const REQUESTS: usize = 1_900;
     let server = start_with_goaway("0.02".parse().unwrap(), StandIn::default()).await;
     let mut client = server.http2().await;

@@ -1,5 +1,5 @@
-//! Tests of the host names of clusters, which may have their own certificates and certificate authorities: the cluster
-//! that a request goes to, and the users that a host accepts.
+//! Tests of the host names of clusters, which may have their own certificates and certificate authorities: the tests
+//! check to which cluster a request goes, and which users a host accepts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -311,7 +311,7 @@ async fn certificate_is_selected_by_the_requested_name() {
     show(&[(&three, "us.test")]);
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
     assert!(open.who("us.test").await.starts_with("ann"), "what is open stays");
-    // New client authorities do not change the named certificates.
+    // Replacing the authorities for client certificates does not change the named serving certificates.
     let (people, none) = (endpoint.people.vouches().subjects(), Vec::new());
     endpoint.tls.request_client_certificates(RequestedAuthorities { clients: people, proxies: none }).unwrap();
     assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));

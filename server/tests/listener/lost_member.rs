@@ -1,5 +1,4 @@
-//! Tests of a member that dies during a watch, from the view of a client of the listener, the router and the proxy
-//! together.
+//! Tests of a member that dies during a watch, as a client observes it through the listener, the router and the proxy.
 
 use std::convert::Infallible;
 
@@ -73,7 +72,7 @@ async fn over(dies: &CancellationToken) -> Server {
     start(router).await
 }
 
-/// Reads at least `bytes` bytes of the body, or all bytes until the body ends or breaks.
+/// Reads at least `bytes` bytes of the body, or all bytes until the body ends or fails.
 async fn read(body: &mut Incoming, bytes: usize) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < bytes {

@@ -146,8 +146,8 @@ fn tunnel(context: &RequestContext) -> Response<Body> {
     switched()
 }
 
-/// Switches protocols and joins the client with a peer. The peer echoes only after the client has closed its half of
-/// the connection.
+/// Switches protocols and connects the client's tunnel with a peer. The peer sends the received bytes back only after
+/// the client has closed its half of the tunnel.
 fn late(context: &RequestContext) -> Response<Body> {
     let upgrade = context.arrival.upgrade.clone().unwrap();
     let (mut near, mut far) = tokio::io::duplex(64);
@@ -160,7 +160,7 @@ fn late(context: &RequestContext) -> Response<Body> {
         far.read_to_end(&mut said).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         far.write_all(&said).await.unwrap();
-        // The peer stays open, because the end of its stream would flush its bytes.
+        // The peer's stream stays open, because closing the stream would flush its bytes.
         std::future::pending::<()>().await;
     });
     switched()
@@ -271,7 +271,7 @@ async fn policy_test_returns_the_decision_or_the_error() {
 }
 
 #[tokio::test]
-async fn both_http_versions_accept_large_heads() {
+async fn large_request_heads_are_accepted_over_http1_and_http2() {
     let server = start(StandIn::default()).await;
     let mut large = server.request("/api");
     for group in 0..900 {

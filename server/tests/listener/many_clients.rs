@@ -35,10 +35,10 @@ const MAP: &str = "/api/v1/namespaces/default/configmaps/asked";
 /// The number of concurrent requests: ten connections with 64 streams each.
 const AT_ONCE: usize = 640;
 
-/// The maximum number of connections to the member for these requests.
+/// The maximum number of connections to the member on which Tributary may send these concurrent requests.
 const CONNECTIONS: usize = 16;
 
-/// The number of watches on one connection, and the number of watches that the test opens at the same time.
+/// The number of watches on one connection to the member. The test opens this number of watches at the same time.
 const WATCHES_OF_ONE: usize = 100;
 const OPENED_AT_ONCE: usize = 50;
 
@@ -53,9 +53,11 @@ const OTHER_DESCRIPTORS: usize = 512;
 /// The first event of each watch.
 const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"asked\"}}}\n";
 
-/// A member that counts its TCP connections and delays short requests until the test allows the responses.
+/// A member that counts its TCP connections and delays the responses to short requests (not watches) until the test
+/// allows them.
 struct Member {
-    /// The connections that received short requests, and the connections that received watches.
+    /// The numbers of the connections on which short requests arrived. A second set contains the connections on which
+    /// watches arrived.
     short: Mutex<BTreeSet<usize>>,
     watches: Mutex<BTreeSet<usize>>,
     /// The number of received short requests.
@@ -157,7 +159,8 @@ async fn clients_share_connections(clients: usize) {
     });
     let server = over(&member, clients).await;
 
-    // The loop adds `AT_ONCE` new clients per round. The member receives all requests of a round before it answers one.
+    // Each round of this loop adds `AT_ONCE` new clients. The member receives all requests of a round before it answers
+    // any request.
     let (mut all, mut asked) = (Vec::new(), 0);
     let mut come = member.asked.subscribe();
     while all.len() < clients {

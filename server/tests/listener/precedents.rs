@@ -1,6 +1,6 @@
 //! Known faults of other gateways for Kubernetes APIs, each with a test that has the fault's name. This module covers
-//! faults of a listener, with raw bytes over TLS and a member that records its requests. `docs/precedents.md` lists all
-//! faults.
+//! faults of a listener, which the tests provoke with raw bytes over TLS. A member records the requests that it
+//! receives. `docs/precedents.md` lists all faults.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -88,7 +88,7 @@ async fn answer(mut request: Request<Incoming>, all: Arc<Mutex<Vec<Seen>>>) -> R
         all.push(Seen { line, headers, body: Bytes::new() });
         all.len() - 1
     };
-    // A request whose body breaks stays recorded.
+    // A request whose body fails stays in the record.
     if let Ok(body) = request.into_body().collect().await {
         all.lock().unwrap()[place].body = body.to_bytes();
     }
@@ -123,7 +123,7 @@ pub(crate) async fn router_to(member: &Member) -> Arc<Router> {
 const ASKED: &str = "/api/v1/namespaces/default/configmaps";
 const BODY: &str = r#"{"kind":"ConfigMap"}"#;
 
-/// Returns the request line and the first headers of a request with the token. The caller adds further headers and the
+/// Returns the request line and the first headers of a request with the token. The caller appends more headers and the
 /// body.
 fn head(server: &Server, method: &str) -> String {
     format!(
@@ -132,8 +132,8 @@ fn head(server: &Server, method: &str) -> String {
     )
 }
 
-/// Returns bytes that no server must parse as a request. With the token in these bytes, Tributary would forward such a
-/// request.
+/// Returns the bytes of a smuggled request, which no server may parse as a request. The bytes contain the token, so
+/// Tributary would forward the request if it parsed one.
 fn smuggled(server: &Server) -> String {
     format!("GET /clusters/one/smuggled HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", server.token)
 }
@@ -158,11 +158,11 @@ fn codes(answers: &str) -> Vec<&str> {
 /// Transfer-Encoding and close the connection. hyper uses the Transfer-Encoding, and so does Go's net/http in
 /// kube-apiserver.
 ///
-/// A wrapper of hyper cannot refuse the request, because hyper removes the Content-Length before a service gets the
+/// Code around hyper cannot refuse the request, because hyper removes the Content-Length before a service gets the
 /// head. A second parser in front of hyper would itself make smuggling possible.
 ///
-/// The request is harmless. hyper never parses the following bytes as a request, whatever framing a proxy in front of
-/// Tributary uses. The request to the member gets new framing for the body that was read.
+/// The request is harmless. hyper never parses the following bytes as a request, no matter which of the two framings a
+/// proxy in front of Tributary uses. The request to the member gets new framing for the body that was read.
 #[tokio::test]
 async fn request_smuggling_by_two_framings_closes_the_connection() {
     let member = Member::start().await;
@@ -551,12 +551,12 @@ async fn cve_2023_44487_floods_of_continuations_end_their_connection() {
 /// The number of connections with heads that never end.
 const UNFINISHED: usize = 200;
 
-/// Opens connections that send `bytes` and no more. Returns the connections when the server keeps at most `at_most` of
-/// them.
+/// Opens connections that send `bytes` and then nothing. Returns the connections as soon as the server keeps at most
+/// `at_most` of them open.
 async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> Vec<TlsStream<TcpStream>> {
     let opened = futures::future::join_all((0..UNFINISHED).map(async |_| {
         let mut stream = server.connect(&rustls::version::TLS13, alpn).await;
-        // The server may have closed the connection.
+        // The server may have closed the connection already, so a failed write is ignored.
         let _ = stream.write_all(bytes).await;
         let _ = stream.flush().await;
         stream
@@ -567,22 +567,23 @@ async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> 
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    // The time limit is shorter than the time after which the server closes unauthenticated connections.
+    // The test's time limit is shorter than the timeout of unauthenticated connections, so the timeout is not the cause
+    // of a close.
     tokio::time::timeout(Duration::from_secs(20), few_left).await.expect("those for which there is no room are closed");
     opened
 }
 
 /// An unfinished head needs memory before its headers can be counted: in HTTP/2 one byte can encode a header of 72
-/// bytes. The listener therefore has a fixed number of permits for long heads. While the permits are in use, it still
-/// answers requests with heads of the usual size.
+/// bytes. The listener therefore has a fixed number of permits for long heads. While all permits are in use, the
+/// listener still answers requests with heads of the usual size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cve_2023_44487_number_of_unfinished_heads_is_limited() {
     /// The number of permits for long heads, for all connections together.
     const LONG_HEADS_MAX: i64 = 64;
     let handler = Counting::default();
     let server = start(handler.clone()).await;
-    // The header `age` without a value is one byte, an index of the static table (RFC 7541 appendix A). The head
-    // consists of two frames.
+    // The header `age` without a value is one byte, an index of the static table (RFC 7541 appendix A). The unfinished
+    // head consists of two frames.
     let small = |count| vec![0x95; count];
     let over_http2 =
         [frames::PREFACE, &frames::headers_begun(1, &small(16_000)), &frames::continuation(1, &small(14_000))].concat();

@@ -20,8 +20,8 @@ async fn behind(networks: &[&str]) -> Server {
     start_behind(ProxyProtocolPeers(networks), Bounds::default(), StandIn::default(), None).await
 }
 
-/// Sends `first` before the TLS handshake. Returns the client address in the handler and the address of the socket, or
-/// an error if the listener closes the connection.
+/// Sends `first` before the TLS handshake. Returns the client address that the handler receives, and the address of the
+/// test's socket. Returns an error if the listener closes the connection.
 async fn seen(server: &Server, first: &[u8]) -> Result<(String, String), std::io::Error> {
     let mut stream = TcpStream::connect(server.address).await?;
     let own = stream.local_addr()?.to_string();
@@ -45,7 +45,8 @@ async fn proxy_header_of_a_configured_peer_sets_the_client_address() {
     for header in [VERSION_1, VERSION_2] {
         assert_eq!(seen(&server, header).await.unwrap().0, "203.0.113.9:4660");
     }
-    // A load balancer sends this header for its own health check.
+    // A load balancer sends this PROXY header for its own health check, so the socket's address counts as the client's
+    // address.
     let (address, own) = seen(&server, b"PROXY UNKNOWN\r\n").await.unwrap();
     assert_eq!(address, own);
     // Each connection from a load balancer needs exactly one header.

@@ -1,5 +1,5 @@
-//! Tests of requests that the listener refuses before authentication. They are in the metrics and the access log, but
-//! have no audit event.
+//! Tests of requests that the listener refuses before authentication. These requests appear in the metrics and the
+//! access log, but have no audit event.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ async fn request_refused_before_authentication_has_no_audit_event() {
         (empty(get("/clusters/eu/api/v1/pods")), 429),
         (empty(Request::get("https://other.test/api/v1/pods")), 503),
         (laden(get("/api/v1/pods")), 431),
-        // This request needs authentication, and proves that the audit log is written.
+        // This request fails authentication. Its audit event proves that the audit log is written.
         (empty(get("/api/v1/pods")), 401),
     ] {
         let answer = server.http2().await.send_request(request).await.unwrap();

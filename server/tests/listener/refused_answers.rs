@@ -1,5 +1,5 @@
-//! Tests of responses that the listener withholds because memory is short. The audit log and the access log contain the
-//! 429 that the client gets.
+//! Tests of responses that the listener withholds because the unread responses of clients reach their memory limit. The
+//! audit log and the access log contain the 429 that the client gets.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ async fn withheld_response_is_logged_and_audited_as_429() {
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     let refused = answers.iter().filter(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS).count();
     assert!(refused > WAITING / 2, "{refused} find no room");
-    // The remaining responses have no lines, because no client reads them.
+    // All other responses have no line in the access log yet, because no client reads them.
     for line in file.lines(refused).await {
         assert_eq!((&line["status"], &line["decision"]), (&json!(429), &json!("limited")), "{line}");
         assert!(line["bytes"].as_u64().is_some_and(|bytes| bytes < 1000), "what was dropped was not sent: {line}");

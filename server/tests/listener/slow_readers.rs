@@ -40,8 +40,8 @@ const MEDIUM_BYTES: usize = 100 << 10;
 /// The size of a frame of an endless response, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The size of a frame of a response that stops, in bytes, and the number of its frames. Together they are less than
-/// HTTP/2 buffers for one stream.
+/// The size in bytes, and the number, of the frames of a response that then stays pending. All frames together have
+/// fewer bytes than HTTP/2 buffers for one stream.
 const SHORT_FRAME_BYTES: usize = 15 << 10;
 const SHORT_FRAMES: usize = 8;
 
@@ -56,7 +56,7 @@ pub(crate) struct Made {
     objects: AtomicUsize,
     /// The number of large objects in memory.
     held: AtomicUsize,
-    /// The number of requests that wait for `go`, or for the end of their own bodies.
+    /// The number of requests whose handler waits for `go`, or for the end of the request's body.
     pub(crate) late: AtomicUsize,
     pub(crate) go: Notify,
     /// The number of endless responses whose bodies are in memory.
@@ -149,7 +149,7 @@ impl Talker {
         Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
     }
 
-    /// Returns a log of a few short frames that then stays pending.
+    /// Returns a response that simulates a followed log: a few short frames, and then a pending body.
     fn silent(&self) -> Response<Body> {
         self.0.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(Arc::clone(&self.0));
@@ -220,7 +220,7 @@ impl Talker {
                 }
                 answer
             }
-            // The response simulates a member's response with a Content-Length whose body arrives slowly.
+            // This response simulates a member's response with a Content-Length and a body that arrives slowly.
             "/promised" => Response::new(Promised { first: Some(Bytes::from_static(b"x")) }.boxed_unsync()),
             _ => Response::new(full("ok")),
         }
@@ -310,7 +310,7 @@ async fn settled(number: impl Fn() -> usize) -> usize {
     last
 }
 
-/// Checks that the connection is open and that the server answers another request.
+/// Checks that the client's connection is open, and that the server answers another request on it.
 async fn others_are_answered(client: &mut SendRequest<Empty<Bytes>>, server: &Server) {
     client.ready().await.expect("the connection is open");
     let answer = tokio::time::timeout(SOON, client.send_request(get(server, "/"))).await;
@@ -339,7 +339,7 @@ async fn unread_response_is_cut_after_a_minute() {
 }
 
 #[tokio::test]
-async fn unread_large_object_is_released_after_a_time() {
+async fn memory_of_an_unread_large_object_is_freed_after_a_timeout() {
     let talker = Talker::default();
     let server = start(talker.clone()).await;
     let mut stuck = reluctant(&server).await;
@@ -392,7 +392,7 @@ async fn concurrent_responses_to_a_slow_client_are_limited() {
         );
     }
     assert_eq!(server.refused(ListenerRefusal::TooManyUnread), refused.len() as u64);
-    // The listener does not withhold responses to writes that were carried out.
+    // The listener never withholds the response to a write that the handler has executed.
     let mut stuck = reluctant(&server).await;
     let asked: Vec<_> = (0..20).map(|_| stuck.send_request(late("POST"))).collect();
     let asked = tokio::spawn(join_all(asked));
@@ -402,7 +402,7 @@ async fn concurrent_responses_to_a_slow_client_are_limited() {
     assert!(answers.into_iter().all(|answer| answer.unwrap().status() == StatusCode::OK));
 }
 
-/// The member may have refused the request itself, with a body that exceeds the free memory.
+/// The handler itself may have refused the request, with an error response that exceeds the free memory.
 #[tokio::test]
 async fn withheld_error_response_is_counted_as_refused() {
     const WAITING: usize = 100;
@@ -463,15 +463,16 @@ async fn unread_bytes_of_all_connections_are_limited() {
         stuck.push((tokio::spawn(join_all(asked)), client));
     }
     until(|| talker.bytes() > 0).await;
-    // Without the limit, each connection would get 20 MiB. The limit is checked before a frame, so each connection may
-    // exceed it by one frame.
+    // Without the limit, each connection would have 20 MiB of unread bytes. The limit is checked before each frame, so
+    // each connection may exceed the limit by one frame.
     let made = settled(|| talker.bytes()).await;
     assert!(made <= (4 << 20) + (CONNECTIONS + 1) * FRAME_BYTES, "{made} bytes are made for clients that take none");
     // The listener does not delay clients that read.
     let mut other = server.http2().await;
     let answer = tokio::time::timeout(SOON, other.send_request(get(&server, "/large"))).await.expect("it is answered");
     assert_eq!(text(answer.unwrap()).await.len(), LARGE_BYTES);
-    // The limit is exceeded, so even logs must not stay unread. The listener cuts the logs one by one.
+    // The limit for all connections is exceeded, so even followed logs may not stay unread. The listener cuts these log
+    // responses one by one.
     for _ in 0..12 {
         pass(Duration::from_secs(30)).await;
     }
@@ -502,7 +503,8 @@ async fn first_connections_do_not_use_all_memory_for_unread_bytes() {
     let mut pages = reluctant(&server).await;
     let log = pages.send_request(get(&server, "/log")).await.unwrap();
     pass(Duration::from_secs(120)).await;
-    // The listener cuts responses of clients with many unread bytes. A client that reads a log slowly may continue.
+    // The listener cuts responses of clients with many unread bytes. The response to a client that reads a log slowly
+    // continues.
     let mut log = log.into_body();
     for _ in 0..100 {
         let frame = tokio::time::timeout(SOON, log.frame()).await.expect("the log goes on").expect("no end");
@@ -646,8 +648,8 @@ async fn stream_bytes_buffered_by_http2_count_as_unread() {
     // The remaining bytes are in the kernel's buffers.
     assert!(counted >= made / 2, "of {made} bytes {counted} are counted");
     assert!(counted <= 17 << 20, "{counted} bytes are held for a client that takes none");
-    // A client that continues to send requests gets no keep-alive pings, so a missing pong is not the reason for the
-    // end.
+    // The server sends no keep-alive PINGs to a client that continues to send requests. So a missing answer to a PING
+    // is not the reason for the end of the connection.
     let mut asked = Vec::new();
     while talker.open() > 0 || server.connections.get() > 0 {
         assert!(asked.len() < 20, "{} answers are held for a client that takes none", talker.open());
@@ -658,7 +660,7 @@ async fn stream_bytes_buffered_by_http2_count_as_unread() {
 }
 
 #[tokio::test]
-async fn small_frames_are_counted_with_their_overhead() {
+async fn small_response_frames_count_with_their_memory_overhead() {
     const STREAMS: usize = 4;
     /// The minimum size of a frame in the accounting, in bytes, whatever its content.
     const FRAME_COSTS: usize = 256;
@@ -697,7 +699,7 @@ async fn connection_without_unread_bytes_may_write_when_memory_is_full() {
     }
     // A write on a connection with many unread bytes waits for free memory until it is refused.
     let _waiting = stuck[0].1.send_request(write());
-    // A write on a connection without unread bytes is not refused. Otherwise a few slow clients could block all writes.
+    // A write on a connection without unread bytes is not refused, so that a few slow clients cannot block all writes.
     assert!(server.unread.get() >= i64::try_from(BYTES).unwrap());
     let mut other = server.http2().await;
     let made = other.send_request(write()).await.unwrap();
@@ -748,11 +750,11 @@ async fn unread_websocket_watch_is_closed() {
 }
 
 #[tokio::test]
-async fn unread_pongs_are_not_accumulated() {
+async fn unread_websocket_pongs_do_not_accumulate() {
     /// A number of bytes that exceeds the kernel's buffers in both directions.
     const BYTES_MAX: usize = 48 << 20;
-    /// A ping with the largest payload (125 bytes): a head of two bytes, a zero mask of four bytes (RFC 6455 §5.2), and
-    /// the payload.
+    /// A WebSocket ping with the largest payload (125 bytes): a head of two bytes, a zero mask of four bytes (RFC 6455
+    /// §5.2), and the payload.
     const PING: [u8; 131] = {
         let mut ping = [b'x'; 131];
         (ping[0], ping[1]) = (0x89, 0x80 | 125);

@@ -119,10 +119,10 @@ fn spread(seen: &Seen) -> [(usize, usize); 2] {
 }
 
 /// Sequential requests are distributed nearly evenly. On a busy machine a request can begin before the previous request
-/// is counted as ended. A few concurrent requests may be less even, because each goes to the server with the fewest
-/// requests in flight.
+/// is counted as ended. A few concurrent requests may be distributed less evenly, because each request goes to the
+/// server with the fewest requests in flight.
 ///
-/// With eight or more requests on a connection (`SPREAD_FROM` in `proxy/src/pool/connections.rs`) the pool uses further
+/// With eight or more requests on a connection (`SPREAD_FROM` in `proxy/src/pool/connections.rs`) the pool opens more
 /// connections: half as many as cores, at most four (`spread_over` in `server/src/commands/serve/endpoint.rs`). The
 /// encryption of one connection runs on one core.
 #[tokio::test]

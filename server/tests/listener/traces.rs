@@ -1,4 +1,4 @@
-//! Tests of the trace headers of a client (`traceparent`): the servers that receive them.
+//! Tests of a client's trace headers (`traceparent`): which servers receive these headers.
 
 use http::Request;
 use http_body_util::Empty;

@@ -29,15 +29,15 @@ use crate::spread::tls_speaking;
 
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh&stdin=true&stdout=true";
 
-/// The size of the last message, in bytes. The message is larger than all buffers between the two sides, so that it
-/// arrives only while its receiver reads.
+/// The size of the last message, in bytes. The message is larger than all buffers between the tunnel's two sides, so
+/// that it arrives only while the receiver reads.
 const LONG_BYTES: usize = 8 << 20;
 
-/// The time for which the tunnel is idle.
+/// The time for which the tested tunnel carries no bytes.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The step in which the paused clock advances. It is longer than each idle timeout, so that each timeout expires
-/// repeatedly.
+/// The step by which the paused clock advances. The step is longer than every idle timeout, so that every timeout
+/// expires repeatedly.
 const LEAP: Duration = Duration::from_secs(30 * 60);
 
 /// The client's end of a tunnel, and the member's end.
@@ -88,7 +88,7 @@ impl Member {
     }
 }
 
-/// The listener over a router with the member as cluster `one`.
+/// The complete server: a listener over a router with the member as cluster `one`.
 struct Whole {
     server: Server,
     tuning: ClientTuning,
@@ -110,8 +110,8 @@ impl Whole {
         config.root_cert = Some(vec![certificate]);
         // The certificate is self-signed and not a CA certificate.
         config.accept_invalid_certs = true;
-        // A probe fails by its timeout if the clock advances during the probe, so a single failure does not mean that
-        // the member is unreachable.
+        // If the clock advances during a health probe, the probe fails by its timeout. So two failures are required
+        // before the member counts as unreachable.
         let probe = Probe { failure_threshold: 2, ..Probe::default() };
         let tuning = ClientTuning { probe, ..tuning };
         let name = ClusterName::new("one").unwrap();
@@ -173,7 +173,7 @@ impl Whole {
     }
 }
 
-/// Waits for an event that needs no advance of the clock.
+/// Waits for an event that happens without an advance of the paused clock.
 async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(SOON, coming).await.expect("it does not come")
 }
@@ -242,7 +242,7 @@ async fn silent_or_half_closed_tunnel_stays_open_for_a_day() {
             tokio::time::pause();
             tokio::time::advance(LEAP).await;
             tokio::time::resume();
-            // A new probe proves that the timers have run.
+            // A new health probe proves that the timers have run after the clock's advance.
             whole.asked_again().await;
         }
         assert!(whole.is_open(), "{halves}");

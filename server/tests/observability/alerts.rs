@@ -1,10 +1,11 @@
-//! The alert rules, for a Prometheus' `rule_files` and for a PrometheusRule's `spec`.
+//! Generates the alert rules. The same text is valid in a file of Prometheus' `rule_files` and in the `spec` of a
+//! PrometheusRule.
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,
     /// The condition of the alert, in PromQL.
     pub(crate) expression: &'static str,
-    /// The time for which the condition must be true.
+    /// The time for which the condition must be true before the alert fires.
     pending_period: &'static str,
     severity: &'static str,
     /// The problem, with the labels of the alert.
@@ -92,8 +93,8 @@ pub(crate) const ALERTS: &[Alert] = &[
         pending_period: "10m",
         severity: "warning",
         summary: "{{ $value | humanizePercentage }} of the limit {{ $labels.limit }} is used.",
-        // At `total_collection_bytes` the cacher stores no new objects. At each other limit the program refuses
-        // requests.
+        // When the limit `total_collection_bytes` is reached, the cacher stores no new objects. When any other limit is
+        // reached, the program refuses requests.
         description: "{{ if eq $labels.limit \"total_collection_bytes\" }}A new collection without room is missing in \
                       reads (429 under `partial: Deny`); a cached one becomes stale when it grows. A Warning names both. \
                       After a restart, collections may be missing. Give the process more memory, or raise --max-total-collection-bytes.{{ else }}The last quarter is for clients with few \
@@ -130,7 +131,7 @@ pub(crate) const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "TributaryEndpointDown",
-        // The server of a drained endpoint may be switched off.
+        // A drained endpoint raises no alert, because its server may be switched off.
         expression: "max by (job, cluster, endpoint) (tributary_endpoint_reachable) == 0 \
                      unless max by (job, cluster, endpoint) (tributary_endpoint_left_out{reason=\"drain\"}) == 1",
         pending_period: "10m",

@@ -45,7 +45,7 @@ fn variable(name: &str, label: &str, query: &str) -> Value {
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "includeAll": true,
-        // This value also selects series with an empty label.
+        // The pattern `.*` also selects series with an empty label.
         "allValue": ".*",
         "multi": true,
         "current": {"text": ["All"], "value": ["$__all"]},

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Exposed {
     /// The type of the metric: `counter`, `gauge` or `histogram`.
     pub(crate) kind: String,
-    /// The text of the metric's `# HELP` line, without the period.
+    /// The text of the metric's `# HELP` line, without the period at its end.
     pub(crate) help: String,
     /// The names of the labels of each sample.
     pub(crate) labels: Vec<BTreeSet<String>>,

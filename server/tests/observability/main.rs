@@ -65,7 +65,7 @@ fn generated_metric_documents_are_up_to_date() {
 }
 
 #[tokio::test]
-async fn exposed_metrics_match_the_list() {
+async fn exposed_metrics_match_the_list_of_metrics() {
     let exposed = exposed(&everything().await);
     let names = |names: &mut dyn Iterator<Item = String>| names.collect::<BTreeSet<_>>();
     let listed = names(&mut METRICS.iter().map(|metric| metric.name.to_owned()));
@@ -82,10 +82,10 @@ async fn exposed_metrics_match_the_list() {
     }
 }
 
-/// The test compares the metrics with samples in a process without clusters. The module `served` compares the remaining
-/// metrics.
+/// The test compares the metrics with samples in a process without clusters. The module `served` compares the metrics
+/// that only exist with clusters.
 #[tokio::test]
-async fn exposed_labels_match_the_list() {
+async fn exposed_metric_labels_match_the_list_of_metrics() {
     let exposed = exposed(&everything().await);
     let mut compared = 0;
     for metric in METRICS {
@@ -134,7 +134,7 @@ fn alerts_use_existing_labels_of_their_metrics() {
 
 /// `tributary status` uses the same threshold for limits that are nearly reached.
 #[test]
-fn limit_alerts_begin_at_the_threshold_of_the_program() {
+fn limit_alerts_use_the_threshold_of_tributary_status() {
     let near = format!(" >= {}", NEAR_PERCENT as f64 / 100.0);
     for name in ["TributaryLimitNear", "TributaryMemberLimitNear"] {
         let alert = alerts::ALERTS.iter().find(|alert| alert.name == name).unwrap();
@@ -142,7 +142,8 @@ fn limit_alerts_begin_at_the_threshold_of_the_program() {
     }
 }
 
-/// The alert on limits joins usage and limit by label, so usage without a limit would raise no alert.
+/// The alert on limits joins the usage metric and the limit metric by label. So a usage without a limit metric would
+/// raise no alert.
 #[tokio::test]
 async fn limit_usage_is_exposed_only_with_its_limit() {
     let text = everything().await;
@@ -151,7 +152,7 @@ async fn limit_usage_is_exposed_only_with_its_limit() {
         lines.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
     };
     let (limits, used) = (of("tributary_limit"), of("tributary_limit_used"));
-    // Limits of single clusters are in another metric, by cluster.
+    // The limits of single clusters are exposed in a separate metric with the label `cluster`.
     let alone: Vec<_> = used.difference(&limits).filter(|limit| !limit.ends_with("_to_member")).collect();
     assert!(used.contains("held_bytes") && alone.is_empty(), "{alone:?} have no limit");
 }
@@ -167,7 +168,7 @@ fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     Some([metric.labels, added].concat())
 }
 
-/// Returns the exposition of a process with every optional part configured.
+/// Returns the metrics exposition of a process in which every optional part is configured.
 async fn everything() -> String {
     let router = Router::new(RouterConfig::default());
     let limit = MaxRequestsInflight { max: 1, count_long_running: false };

@@ -9,7 +9,8 @@ pub(crate) fn metrics_of(expression: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns each group of labels in an expression, with the metrics that must have these labels. For `by (…)`, these are
-/// the metrics in the following parentheses. For `on (…)`, all metrics. For `{…}`, the metric before it.
+/// the metrics in the next parentheses. For `on (…)`, these are all metrics of the expression. For `{…}`, this is the
+/// metric before the brace.
 pub(crate) fn named_labels(expression: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     let mut named = Vec::new();
     for (at, grouping) in groupings(expression) {
@@ -35,7 +36,7 @@ pub(crate) fn grouped_by(expression: &str) -> Option<Vec<&str>> {
     Some(listed(labels).into_iter().filter(|label| *label != "le").collect())
 }
 
-/// Returns the labels whose values Prometheus inserts into a text.
+/// Returns the labels whose values Prometheus inserts into an alert's text.
 pub(crate) fn labels_of_template(text: &str) -> impl Iterator<Item = &str> {
     text.split("$labels.").skip(1).filter_map(|rest| rest.split(|c: char| !is_of_name(c)).next())
 }

@@ -1,5 +1,5 @@
-//! Tests of promtool's test cases for the alert rules (`e2e/tests/e2e/observability`). Each alert has a case that
-//! raises it and a case that does not, and the series in the cases exist in the list of metrics.
+//! Tests of promtool's test cases for the alert rules (`e2e/tests/e2e/observability`). Each alert has one case in which
+//! the alert fires, and one case in which it does not fire, and the series in the cases exist in the list of metrics.
 
 use std::collections::BTreeSet;
 use std::fs;

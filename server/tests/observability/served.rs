@@ -38,7 +38,7 @@ async fn client(directory: &Path) -> kube::Client {
 }
 
 #[tokio::test]
-async fn cluster_metrics_have_the_labels_of_the_list() {
+async fn cluster_metrics_have_the_labels_in_the_list_of_metrics() {
     let directory = tempfile::tempdir().unwrap();
     let member = SimulatorConfig { name: "one".to_owned(), pods: 10, ..SimulatorConfig::default() };
     let member = Simulator::start(member).await.unwrap();

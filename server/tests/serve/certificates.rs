@@ -1,5 +1,5 @@
 //! Tests of unusable or unreadable certificates. The program logs a warning each time that it reads such a certificate.
-//! Clients only get 401, or cannot verify the server.
+//! Without the log, only failing clients would show the problem: they get a 401, or cannot verify the server.
 
 use std::path::Path;
 use std::time::Duration;

@@ -28,7 +28,8 @@ async fn changed_configuration_files_are_reloaded() {
     assert_eq!(program.end().await.code(), Some(0));
 }
 
-/// The program logs a mistyped resource once, after each cluster that may serve the resource has answered discovery.
+/// The program logs a mistyped resource once, after every cluster that may serve the resource has answered the
+/// discovery request.
 #[tokio::test]
 async fn unserved_resource_is_logged_once() {
     const TOLD: &str = "no cluster serves a resource that is named";
@@ -64,7 +65,7 @@ async fn unserved_resource_is_logged_once() {
 }
 
 #[tokio::test]
-async fn token_review_cluster_must_be_served() {
+async fn token_review_cluster_must_be_configured() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (member("one").await, member("two").await);
     let config = directory.path().join("config");
@@ -76,7 +77,7 @@ async fn token_review_cluster_must_be_served() {
     assert_eq!(program.end().await.code(), Some(2));
     let message = program.errors().await;
     assert!(message.contains("--token-review-cluster two: there is no such cluster"), "{message}");
-    // A reload that removes the cluster is also refused, because no client could be authenticated.
+    // A reload that removes the token-review cluster is also refused, because no client could then be authenticated.
     write_upstream_cluster(&config, &two);
     let mut program = Program::start(&[&arguments[..], &["two"]].concat(), directory.path());
     program.ready().await;

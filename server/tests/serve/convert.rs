@@ -26,8 +26,8 @@ async fn server_of_eu() -> SimulatedCluster {
     server
 }
 
-/// Returns the manifest. Its rules send gets of single ConfigMaps to the second server, and lists of nodes to the third
-/// server, which is disabled. They deny Secrets, and send other reads to any server.
+/// Returns the manifest. The manifest's rules send gets of single ConfigMaps to the second server, and lists of nodes
+/// to the third server, which is disabled. The rules deny reads of Secrets, and send all other reads to any server.
 fn manifest(servers: &[SimulatedCluster; 3]) -> String {
     let [first, second, third] = servers.each_ref().map(SimulatedCluster::url);
     let rule = |verbs: &[&str], group: &str, resource: &str| {

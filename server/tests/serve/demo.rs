@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::fixture::{PATIENCE, Program, contexts, get, hold_the_drain};
 
 #[tokio::test]
-async fn demo_cleans_up_at_exit() {
+async fn demo_removes_its_files_at_exit() {
     let directory = tempfile::tempdir().unwrap();
     let mut program = Program::start(&["demo", "--clusters", "2", "--pods", "20", "--churn", "5"], directory.path());
     let ready = program.ready().await;
@@ -33,7 +33,7 @@ async fn demo_cleans_up_at_exit() {
 }
 
 #[tokio::test]
-async fn demo_cleans_up_after_a_second_signal() {
+async fn demo_removes_its_files_after_a_second_signal() {
     let directory = tempfile::tempdir().unwrap();
     let mut program = Program::start(&["demo", "--clusters", "1", "--pods", "5", "--churn", "0"], directory.path());
     let ready = program.ready().await;

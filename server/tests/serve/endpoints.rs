@@ -7,7 +7,7 @@ use tributary_simulator::SimulatedCluster;
 
 use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, get, member};
 
-/// Returns whether the metrics report that the endpoint of a cluster is left out for this reason.
+/// Returns whether the metrics report that the endpoint of a cluster gets no requests for this reason.
 async fn is_left_out(kubeconfig: &Path, cluster: &SimulatedCluster, reason: &str) -> bool {
     let labels = format!("{{cluster=\"{}\",endpoint=\"{}\",reason=\"{reason}\"}}", cluster.name(), cluster.address());
     let metric = format!("tributary_endpoint_left_out{labels} ");
@@ -26,8 +26,8 @@ async fn until(what: &str, program: &Program, mut holds: impl AsyncFnMut() -> bo
     assert!(in_time.is_ok(), "it does not come true: {what}: {}", program.log.lock().unwrap());
 }
 
-/// Two clusters have the same failures. The threshold of one cluster is one failure, and the threshold of the other
-/// cluster is a hundred or more.
+/// The servers of two clusters fail in the same way. The threshold of one cluster is one failure, and the threshold of
+/// the other cluster is a hundred or more.
 #[tokio::test]
 async fn endpoint_probe_and_circuit_breaker_follow_the_configuration() {
     const STRICT: &str = "  endpointProbe: { periodSeconds: 1 }\n  circuitBreaker: { consecutiveFailures: 1, \

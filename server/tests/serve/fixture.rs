@@ -116,8 +116,8 @@ pub(crate) async fn get(kubeconfig: &Path, context: &str, path: &str) -> Result<
     client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
 }
 
-/// Returns a socket that reserves a port without listening, so that no other process gets the port. A listener with
-/// `SO_REUSEADDR`, which Tributary and tokio set, can still bind the port.
+/// Returns a socket that is bound to a free port and does not listen, so that no other process gets the port. A
+/// listener with `SO_REUSEADDR`, which Tributary and tokio set, can still bind the port.
 pub(crate) fn reserve() -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
@@ -138,7 +138,8 @@ pub(crate) fn write_upstream_cluster(directory: &Path, member: &SimulatedCluster
     std::fs::write(directory.join(format!("{name}.yaml")), text).unwrap();
 }
 
-/// Follows the log of a pod. A drain of the program waits until the returned response is dropped.
+/// Opens a followed log of a pod through the program. A drain of the program waits until the returned response is
+/// dropped.
 pub(crate) async fn hold_the_drain(kubeconfig: &Path, cluster: &str) -> http::Response<Body> {
     let pods = format!("/clusters/{cluster}/api/v1/pods?fieldSelector=status.phase%3DRunning&limit=1");
     let pods: serde_json::Value = serde_json::from_str(&get(kubeconfig, "all", &pods).await.unwrap()).unwrap();

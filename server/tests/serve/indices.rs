@@ -45,7 +45,7 @@ async fn cluster_index_stays_reserved_after_removal_and_restart() {
     }
     let kept = directory.path().join(".local/share/tributary/cluster-indices.json");
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
-    // An index in a configuration file must not conflict with the stored indices.
+    // A configured index must not conflict with the indices in the data directory.
     let config = directory.path().join("clusters.yaml");
     let taken = "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: { name: new }\nspec: { index: 1, \
                  kubeconfig: { path: members.kubeconfig, context: three } }\n---\napiVersion: tributary.dev/v1alpha1\nkind: \

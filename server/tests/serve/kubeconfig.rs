@@ -8,7 +8,7 @@ use tributary_simulator::{SimulatedCluster, kubeconfig};
 
 use crate::fixture::{Program, contexts, get, member, reserve, wait_for_contexts};
 
-/// The time limit for the effect of a changed file.
+/// The time limit for the program to apply a changed file.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn contexts_are_merged_into_the_user_kubeconfig_and_removed() {
     assert_eq!(contexts(&config), ["one", "tributary-all", "tributary-one"]);
     let current = |config: &Path| Kubeconfig::read_from(config).unwrap().current_context;
     assert_eq!(current(&config).as_deref(), Some("one"));
-    // The file contains a token now, so its group must not read it.
+    // The kubeconfig now contains a token, so the file's group must not have read access.
     assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok");
     assert!(get(&config, "tributary-one", "/api/v1/namespaces?limit=1").await.is_ok());

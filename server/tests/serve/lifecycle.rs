@@ -70,11 +70,12 @@ async fn second_signal_ends_the_program_immediately() {
     program.logged("a second signal ends at once", 1).await;
     assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
     program.signal("TERM");
-    // The exit code is 0 only if the drain completes.
+    // The exit code is 1, because the second signal ends the program before the drain completes.
     assert_eq!(program.end().await.code(), Some(1));
 }
 
-/// Log lines are written at the end of a request. Requests that the end of the process cuts also have lines.
+/// Log lines are written at the end of a request. Requests that are cut by the end of the process also have lines in
+/// the logs.
 #[tokio::test]
 async fn requests_cut_at_exit_are_in_access_and_audit_log() {
     let directory = tempfile::tempdir().unwrap();

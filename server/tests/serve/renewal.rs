@@ -49,7 +49,7 @@ async fn renewed_token_keeps_streams_open() {
     let control = one.control();
     control.reset_counters();
     control.hold_lists(true);
-    // Requests with the new token get a 403, so a 403 proves that the program uses the new token.
+    // The member answers requests with the new token with 403. So a 403 proves that the program uses the new token.
     control.accept("renewed", Some(Rejection { kinds: vec![RequestKind::Other], ..Rejection::all(403) }));
     std::fs::write(&source, text.replace(one.token(), "renewed")).unwrap();
     program.logged("the cluster's credentials are renewed", 1).await;

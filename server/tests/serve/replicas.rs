@@ -65,14 +65,14 @@ impl Replica {
         self.client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
     }
 
-    /// Returns the value of the metric whose line begins with `line`.
+    /// Returns the value in the line of `/metrics` that begins with `line`.
     async fn metric(&self, line: &str) -> u64 {
         let metrics = self.get("/metrics").await.unwrap();
         let found = metrics.lines().find_map(|own| own.strip_prefix(line));
         found.unwrap_or_else(|| panic!("{line} in {metrics}")).trim().parse().unwrap()
     }
 
-    /// Returns the replica's current part of the limit.
+    /// Returns the replica's current part of the flow-control limit.
     async fn limit(&self) -> u64 {
         self.metric("tributary_flow_control_limit{cluster=\"\",schema=\"everybody\"}").await
     }
@@ -82,7 +82,7 @@ impl Replica {
         self.metric(line).await
     }
 
-    /// Sends batches of 20 requests until `holds` returns true. Fails after `PATIENCE`.
+    /// Sends batches of 20 requests to the replica until `holds` returns true. Fails after `PATIENCE`.
     async fn offer_until(&self, mut holds: impl AsyncFnMut(&Self) -> bool) {
         let offered = async {
             while !holds(self).await {
@@ -131,7 +131,7 @@ async fn limit_is_divided_by_the_addresses_of_the_replica_dns_name() {
 }
 
 #[tokio::test]
-async fn deprecated_peer_flags_count_as_replicas() {
+async fn number_of_deprecated_peer_flags_determines_the_replica_count() {
     let (directory, _one) = governed().await;
     let flags = ["--peer=https://a:1", "--peer=https://b:1", "--peer-listen=127.0.0.1:1", "--peer-ca-file=absent"];
     let own = Replica::with(directory.path(), "own", &flags).await;
@@ -142,7 +142,7 @@ async fn deprecated_peer_flags_count_as_replicas() {
 /// GOAWAY moves clients to new replicas, because the load balancer chooses a replica for the next connection.
 #[tokio::test]
 async fn random_goaway_makes_a_client_reconnect() {
-    // With 1,900 requests, the probability of no GOAWAY is 10^-16.
+    // With 1,900 requests, the probability that no request causes a GOAWAY is 10^-16.
     const REQUESTS: usize = 1_900;
     let (directory, _one) = governed().await;
     std::fs::remove_file(directory.path().join("config/all.yaml")).unwrap();
@@ -150,7 +150,7 @@ async fn random_goaway_makes_a_client_reconnect() {
     let config = config(&own.kubeconfig, "all").await;
     let (mut client, mut answered) = (http2(&config).await, 0);
     while answered < REQUESTS && client.ready().await.is_ok() {
-        // The GOAWAY may arrive just before the request.
+        // If the GOAWAY arrives just before a request is sent, the request fails.
         let Ok(answer) = client.send_request(request(&config)).await else { break };
         assert_eq!(answer.status(), 200);
         answer.into_body().collect().await.unwrap();

@@ -39,7 +39,7 @@ async fn status_shows_a_server_or_the_remedy() {
     assert!(row("one ").contains("ready") && row("two ").contains("unreachable"), "{screen}");
     assert!(screen.lines().all(|line| line.chars().count() <= 110), "{screen}");
 
-    // The context of a single cluster uses the same server.
+    // The kubeconfig context of a single cluster leads to the same server, so it returns the same report.
     let (code, json, _) = status(&[&flag[..], &["--context", "one", "-o", "json"]].concat(), directory.path()).await;
     let report: tributary_router::Report = serde_json::from_str(&json).unwrap();
     assert_eq!((code, report.clusters.len()), (Some(0), 2), "{json}");
@@ -65,7 +65,7 @@ async fn status_shows_a_server_or_the_remedy() {
     }
 }
 
-/// Starts a server that answers plain HTTP on a TLS port like Go's servers.
+/// Starts a server that, like Go's TLS servers, answers every client in HTTP without TLS.
 async fn answer_as_of_tls() -> std::net::SocketAddr {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -41,7 +41,7 @@ async fn request_with_version(
 }
 
 #[tokio::test]
-async fn clients_with_only_older_tls_are_refused() {
+async fn clients_below_the_minimum_tls_version_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let member = member("one").await;
     let (config, written) = (directory.path().join("config"), directory.path().join("all.kubeconfig"));
@@ -59,7 +59,7 @@ async fn clients_with_only_older_tls_are_refused() {
             Ok(status) => assert!(takes_tls_1_2 && status == 200, "{oldest:?}: {status}"),
             Err(error) => {
                 let told = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-                // The server's alert names the version as the reason.
+                // The TLS alert of the server gives the protocol version as the reason.
                 let version = rustls::Error::AlertReceived(rustls::AlertDescription::ProtocolVersion);
                 assert!(!takes_tls_1_2 && told == Some(&version), "{oldest:?}: {error}");
             }

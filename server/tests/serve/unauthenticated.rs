@@ -34,7 +34,7 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&[length[1], length[2], length[3], kind, flags, 0, 0, 0, 1], payload].concat()
 }
 
-/// Returns protocols, each with an unfinished request.
+/// Returns ALPN protocols, each with the bytes of an unfinished request.
 fn hostile_requests() -> [(&'static str, Vec<u8>); 4] {
     // An indexed header of one byte (`age` without a value, RFC 7541 appendix A) needs at least 72 bytes of memory.
     let head = frame(HEADERS, 0, &[0x95; 7_400]);
@@ -67,7 +67,7 @@ async fn send(address: SocketAddr, connector: &TlsConnector, bytes: &[u8]) -> Op
     let stream = TcpStream::connect(address).await.ok()?;
     let name = ServerName::try_from(address.ip().to_string()).unwrap();
     let mut stream = connector.connect(name, stream).await.ok()?;
-    // The kernel buffers bytes that the server does not read, so a write may block.
+    // The kernel buffers bytes that the server does not read, so the client's write may block.
     let written = tokio::time::timeout(std::time::Duration::from_millis(200), stream.write_all(bytes)).await;
     let _may_be_closed = (written, stream.flush().await);
     Some(stream)
@@ -96,7 +96,7 @@ async fn thousands_of_unfinished_requests_use_limited_memory() {
     let before = peak_memory(program.child.id().unwrap());
 
     let requests = hostile_requests().map(|(alpn, bytes)| (connector(&authority, alpn), bytes));
-    // Each protocol uses a quarter of the permitted unauthenticated connections.
+    // Each of the four unfinished requests uses a quarter of the permitted unauthenticated connections.
     let opened = stream::iter(requests.iter().flat_map(|request| std::iter::repeat_n(request, CONNECTIONS / 4)))
         .map(|(connector, bytes)| send(address, connector, bytes))
         .buffer_unordered(OPENED_AT_ONCE)

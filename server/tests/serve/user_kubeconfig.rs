@@ -56,7 +56,7 @@ async fn user_authenticates_with_the_generated_kubeconfig() {
     assert!(refused.contains("User \"ann\" cannot get path"), "{refused}");
     assert_eq!(config(&path, "one").await.cluster_url.path(), "/clusters/one");
 
-    // Tributary does not trust this authority.
+    // The program does not trust this authority, so it refuses the user's certificate.
     assert_eq!(make("strangers", "ann", "stranger.kubeconfig").await.0, Some(0));
     let stranger = get(&directory.path().join("stranger.kubeconfig"), "all", "/version").await.unwrap_err();
     assert!(stranger.to_string().contains("Unauthorized"), "{stranger}");

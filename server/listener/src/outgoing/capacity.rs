@@ -13,8 +13,8 @@ use tokio::sync::futures::OwnedNotified;
 use crate::heads::ConnectionHeads;
 use crate::unread::Unread;
 
-/// The time limit for a request to wait for capacity. 10 s are longer than an active reader needs to read on, and
-/// shorter than the timeouts of clients, so that the clients receive the reason.
+/// The time limit for a request to wait for capacity. An active client reads its pending answers within 10 s. Clients
+/// have longer timeouts, so they receive the 429 with the reason.
 const CAPACITY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The unread bytes of one connection, and the tasks that wait for capacity for more.
@@ -24,8 +24,9 @@ pub(super) struct ConnectionCapacity {
     heads: ConnectionHeads,
     /// The number of the connection's unread bytes.
     bytes: Mutex<usize>,
-    /// The notification that wakes one waiting task for each piece that is read, because 2,000 streams may wait. A task
-    /// that finds capacity wakes the next task, because the woken task may have no data to send.
+    /// The notification about free capacity. Each piece that the client reads wakes only one task, because 2,000
+    /// streams may wait. A task that finds capacity wakes the next task, because the woken task may have no data to
+    /// send.
     freed: Arc<Notify>,
 }
 
@@ -49,8 +50,8 @@ impl ConnectionCapacity {
         *own += bytes;
     }
 
-    /// Adds unread bytes if there is capacity, and returns whether there was. One lock covers the check and the
-    /// addition, so concurrent requests cannot use the same capacity.
+    /// Adds unread bytes if the connection has capacity for them. Returns whether they were added. One lock covers the
+    /// check and the addition, so concurrent requests cannot use the same capacity.
     pub(super) fn try_add(&self, bytes: usize) -> bool {
         let mut own = self.bytes.lock();
         let has_capacity = self.unread.load().has_capacity(*own);
@@ -73,8 +74,8 @@ impl ConnectionCapacity {
         }
     }
 
-    /// Returns whether the connection blocks other connections. Wakes a waiting task if other connections have freed
-    /// capacity.
+    /// Returns whether the connection blocks other connections. Also wakes a waiting task of this connection if other
+    /// connections have freed capacity.
     pub(super) fn check_load(&self) -> bool {
         let (load, own) = (self.unread.load(), *self.bytes.lock());
         if load.has_capacity(own) {
@@ -83,8 +84,8 @@ impl ConnectionCapacity {
         load.blocks_others(own)
     }
 
-    /// Waits for capacity for the answer to a request with this head. Returns `false` on a timeout, or if the heads of
-    /// waiting requests exceed their limit.
+    /// Waits for capacity for the answer to a request with a head of this many bytes. Returns `false` on a timeout, or
+    /// if the heads of waiting requests exceed their limit.
     pub(super) async fn wait(self: &Arc<Self>, head_bytes: usize) -> bool {
         let mut turn = CapacityWaiter::new(self);
         // Requests rarely wait. Only a waiting request reads the clock, for its timeout.
@@ -109,7 +110,7 @@ impl ConnectionCapacity {
 /// next task.
 pub(super) struct CapacityWaiter {
     pub(super) capacity: Arc<ConnectionCapacity>,
-    /// The registration for a wake-up, while the connection has no capacity for unread bytes.
+    /// The registration for a wake-up of the task while the connection has no capacity for unread bytes.
     wakeup: Option<Pin<Box<OwnedNotified>>>,
 }
 
@@ -123,7 +124,8 @@ impl CapacityWaiter {
         let mut is_woken = false;
         loop {
             if self.capacity.has_capacity() {
-                // The drop of a `Notified` that was woken but not polled passes the wake-up to the next task.
+                // When a `Notified` is dropped after its wake-up and before a poll, the wake-up passes to the next
+                // waiting task.
                 self.wakeup = None;
                 if is_woken {
                     self.capacity.freed.notify_one();
@@ -166,7 +168,7 @@ mod tests {
         assert!(other.wait(0).await);
     }
 
-    /// A user may have a thousand connections with a few unread bytes each.
+    /// A client may have a thousand connections with a few waiting requests each.
     #[tokio::test(start_paused = true)]
     async fn requests_waiting_for_capacity_share_a_limit_across_connections() {
         let unread = Unread::new(Gauge::default(), 1 << 20);
@@ -256,7 +258,7 @@ mod tests {
         crowd.piece = None;
         assert!((0..1000).all(|at| crowd.poll(at)), "each has nothing to give");
         assert_eq!(crowd.woken(), 1001);
-        // The test drops the remaining tasks after their wake-up.
+        // The test drops these tasks after one of them was woken.
         crowd.waiting.drain(..1000);
         while let Some((turn, woken)) = crowd.waiting.pop_front() {
             assert_eq!(woken.0.load(Ordering::SeqCst), 1);

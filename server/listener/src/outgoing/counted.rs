@@ -28,7 +28,7 @@ impl Counted {
         Self { capacity: Arc::clone(capacity), bytes }
     }
 
-    /// Counts the bytes if the connection has capacity for more; otherwise returns `None`.
+    /// Counts these unread bytes if the connection has capacity for them. Otherwise returns `None`.
     pub(super) fn try_new(capacity: &Arc<ConnectionCapacity>, bytes: usize) -> Option<Self> {
         capacity.try_add(bytes).then(|| Self { capacity: Arc::clone(capacity), bytes })
     }
@@ -37,7 +37,7 @@ impl Counted {
         self.bytes
     }
 
-    /// Wraps the data, and counts it until its last reference is dropped.
+    /// Wraps the data of a piece, so that its bytes are counted until the last reference to the data is dropped.
     pub(super) fn count_until_dropped(self, data: Bytes) -> Bytes {
         Bytes::from_owner(CountedBytes { data, _counted: self })
     }
@@ -63,8 +63,8 @@ impl AsRef<[u8]> for CountedBytes {
 /// Counts the pieces of one answer. A request for the next piece shows that HTTP/2 has accepted the previous one.
 #[derive(Default)]
 pub(super) struct CountedPieces {
-    /// The bytes of small pieces since the last large piece. The next large piece counts for these bytes until the
-    /// socket accepts it.
+    /// The bytes of small pieces since the last large piece. These bytes are added to the count of the next large
+    /// piece.
     small: usize,
     /// The count of the answer's last piece, if that piece is small.
     last: Option<Counted>,

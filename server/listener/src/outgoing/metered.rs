@@ -40,8 +40,8 @@ impl OutgoingBody {
         Self { answers, waiter, number, pending_bytes: 0, pieces: CountedPieces::default(), _stream: stream }
     }
 
-    /// Begins to wait until HTTP/2 accepts this data, and returns the data for the connection. Data without a count is
-    /// counted from now on. No earlier data may be pending.
+    /// Marks this data as pending until HTTP/2 accepts it, and returns the data for the connection. If `counted` is
+    /// `None`, the data is counted from this call on. The caller has no other pending data.
     fn store_pending(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
         self.pending_bytes = data.len();
         self.record_progress();
@@ -51,7 +51,7 @@ impl OutgoingBody {
         }
     }
 
-    /// Restarts the time limit of the answer: data became available, or HTTP/2 accepted some.
+    /// Restarts the time limit for reading the answer: data became available, or HTTP/2 accepted some data.
     fn record_progress(&self) {
         self.answers.lock().record_progress(Instant::now(), self.number, self.pending_bytes);
     }
@@ -80,12 +80,13 @@ pub(super) struct Metered {
     is_whole: bool,
     /// The reservation for the whole body, until the body's data is available.
     reserved: Option<Counted>,
-    /// The part of the pending data that HTTP/2 has not polled.
+    /// The pieces of the pending data that HTTP/2 has not polled.
     rest: Pieces,
 }
 
 impl Metered {
-    /// Creates the body, with its whole data or without data. `reserved` is the reservation of either kind of body.
+    /// Creates the metered body of an answer. `body` begins with the whole data, or without data. `reserved` is the
+    /// reservation of the answer's bytes.
     pub(super) fn new(body: PeekedBody, answer: OutgoingBody, whole: Option<Bytes>, reserved: Option<Counted>) -> Self {
         let mut metered = Self { body, answer, is_whole: whole.is_some(), reserved, rest: Pieces::default() };
         if let Some(data) = whole {

@@ -9,18 +9,18 @@ use tokio::time::Instant;
 /// The time limit for a client to read the next byte of an answer: the timeout of a short request.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The time limit on a connection that blocks other connections, also for long-running answers. A network may lose a
-/// packet and resend it several times within this limit.
+/// The shorter limit for reading the next byte, on a connection that blocks other connections. This limit also applies
+/// to long-running answers. A network may lose a packet and resend it several times within this limit.
 const BLOCKING_READ_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
 pub(super) struct UnreadAnswers {
     unread_answers: BTreeMap<u64, UnreadAnswer>,
-    /// The number of answers so far, from which each answer gets its number.
+    /// The number of answers that the connection has begun. Each answer gets its identifying number from this counter.
     answers: u64,
     /// The number of long-running answers that occupy the whole connection, as over HTTP/1.1. A user may read a log
-    /// page by page, and the socket accepts nothing between two pages. Over HTTP/2, only the stream's window blocks,
-    /// and the client still reads the socket.
+    /// page by page with `less`, and the socket accepts no bytes while the user reads a page. Over HTTP/2, only the
+    /// stream's window blocks, and the client still reads the socket.
     long_running: usize,
     /// The time of the first blocked write after the last accepted write.
     blocked: Option<Instant>,
@@ -60,7 +60,7 @@ impl UnreadAnswers {
         self.answers
     }
 
-    /// Restarts the time limit of an answer, because data became ready or the client read some.
+    /// Restarts the time limit of an answer, because data became ready or the client read some of the data.
     pub(super) fn record_progress(&mut self, now: Instant, number: u64, bytes: usize) {
         if let Some(answer) = self.unread_answers.get_mut(&number) {
             (answer.bytes, answer.since) = (bytes, now);
@@ -86,8 +86,8 @@ impl UnreadAnswers {
             false => !answer.is_long_running && longer(answer.since, READ_TIMEOUT),
         };
         let stuck: Vec<_> = self.unread_answers.values().filter(|answer| answer.bytes > 0).filter(is_late).collect();
-        // Two problems can only be ended by closing the connection: an answer over HTTP/1.1, and data that the kernel
-        // does not accept.
+        // Only closing the connection ends two problems: an unread answer over HTTP/1.1, and a socket that accepts no
+        // data.
         let within = if blocks_others { BLOCKING_READ_TIMEOUT } else { READ_TIMEOUT };
         let is_blocked = self.blocked.is_some_and(|since| longer(since, within));
         let connection = is_blocked && (self.long_running == 0 || !stuck.is_empty())
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn stuck_answer_check_judges_each_answer_separately() {
+    async fn time_limit_of_an_unread_answer_ignores_other_answers() {
         let now = Instant::now();
         let streams: Vec<_> = (0..4).map(|_| AbortHandle::new_pair().0).collect();
         let before = |seconds| now - Duration::from_secs(seconds);

@@ -5,9 +5,9 @@ use bytes::Bytes;
 /// The size of a piece, in bytes: one HTTP/2 frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A client with 300
 /// bytes a second reads a piece within the time limit.
 ///
-/// The last byte of data of this size is a piece of its own. HTTP/2 accepts a piece as soon as the window has capacity
-/// for one byte, and the answer would count as read. When HTTP/2 accepts the last byte, the window must have had
-/// capacity for all bytes before it.
+/// If the data has at least this size, its last byte becomes a piece of its own. HTTP/2 accepts a piece as soon as the
+/// client's window has capacity for one byte, so a single piece would count as read too early. HTTP/2 accepts the
+/// separate last byte only after the window had capacity for all bytes before it.
 pub(super) const PIECE_BYTES: usize = 16 << 10;
 
 /// Data of an answer that is split into pieces.

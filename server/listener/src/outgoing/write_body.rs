@@ -39,7 +39,7 @@ enum End {
 }
 
 impl WriteBody {
-    /// Delays the end of a body. Sets `is_refused` after a timeout without capacity.
+    /// Wraps a request body, and delays its end. Sets `is_refused` after a timeout without capacity.
     pub(super) fn new(body: Body, capacity: &Arc<ConnectionCapacity>, is_refused: Arc<AtomicBool>) -> Self {
         Self { body, capacity: Arc::clone(capacity), end: End::Open, is_refused }
     }
@@ -54,7 +54,7 @@ impl HttpBody for WriteBody {
             match &mut self.end {
                 End::Open => {
                     let last = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                        // A receiver may treat a body as complete after the announced number of bytes.
+                        // A reader of the body may treat the body as complete after the announced number of bytes.
                         Some(Ok(frame)) if self.body.is_end_stream() || self.body.size_hint().exact() == Some(0) => {
                             Some(frame)
                         }

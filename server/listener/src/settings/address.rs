@@ -41,7 +41,7 @@ impl ListenAddress {
         self.0
     }
 
-    /// Checks the address for an endpoint without client authentication. Only loopback addresses are allowed.
+    /// Checks the listen address of an endpoint without client authentication. Only loopback addresses are allowed.
     ///
     /// # Errors
     /// [`ListenAddressError::NotLoopback`].
@@ -49,8 +49,8 @@ impl ListenAddress {
         if self.is_loopback() { Ok(self) } else { Err(ListenAddressError::NotLoopback(self.0)) }
     }
 
-    /// Checks the address for an endpoint with client authentication. A configured serving certificate or a loopback
-    /// address is required.
+    /// Checks the listen address of an endpoint with client authentication. A configured serving certificate or a
+    /// loopback address is required.
     ///
     /// # Errors
     /// [`ListenAddressError::NoCertificate`].
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_names_include_the_listen_address() {
+    fn generated_certificate_names_include_the_listen_address() {
         let names = |text: &str| text.parse::<ListenAddress>().unwrap().certificate_names();
         assert_eq!(names("127.0.0.1:1"), ["localhost", "127.0.0.1", "::1"]);
         assert_eq!(names("127.0.0.9:1"), ["localhost", "127.0.0.1", "::1", "127.0.0.9"]);

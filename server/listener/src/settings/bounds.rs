@@ -4,14 +4,14 @@
 /// connection over HTTP/2, and one more for each exec or port-forward. Further connections wait in the kernel's queue.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// The divisor for unauthenticated connections: a quarter of all connections, 1,024 of 4,096. A client authenticates
-/// with its first request, some milliseconds after it connects. So few connections are unauthenticated unless a client
-/// floods.
+/// The divisor for the limit of unauthenticated connections. They may use a quarter of all connection slots: 1,024 of
+/// 4,096. A client authenticates with its first request, some milliseconds after it connects. Therefore only a flood
+/// produces many unauthenticated connections.
 pub(crate) const UNAUTHENTICATED_DIVISOR: usize = 4;
 
 /// The default of `--max-unread-bytes`: the unread bytes of answers to all clients together. With 256 MiB, 15
-/// connections that read nothing have `CONNECTION_UNREAD_BYTES_MAX` each, and further connections share the remaining
-/// bytes. An active reader has a few unread frames.
+/// connections whose clients read nothing may have `CONNECTION_UNREAD_BYTES_MAX` each. All other connections share the
+/// remaining bytes. An active reader has a few unread frames.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
 /// The limit of unread bytes of one connection. 16 MiB are 1,024 frames of 16 KiB, or 16 large objects. An active

@@ -1,10 +1,10 @@
-//! The random end of HTTP/2 connections (`--goaway-chance`).
+//! Ends HTTP/2 connections after a random number of requests (`--goaway-chance`).
 //!
 //! An HTTP/2 client keeps its connection as long as possible, and so stays with one replica even when replicas are
 //! added. `--goaway-chance` ends connections at random, as kube-apiserver does (`pkg/server/filters/goaway.go` in
 //! k8s.io/apiserver). After the GOAWAY, open requests continue, and new requests use a new connection through the load
-//! balancer. As in kube-apiserver, every kind of request counts. Otherwise a client that mostly watches would never
-//! reconnect. GOAWAY ends no open watch.
+//! balancer. As in kube-apiserver, a request of any kind may end the connection. Otherwise a client that mostly watches
+//! would never reconnect. GOAWAY ends no open watch.
 
 use std::str::FromStr;
 
@@ -30,7 +30,7 @@ impl FromStr for GoawayChance {
 }
 
 impl GoawayChance {
-    /// Draws whether a request with this HTTP version is the last on its connection.
+    /// Decides at random whether a request with this HTTP version is the last on its connection.
     pub(crate) fn is_drawn(self, version: Version) -> bool {
         // With a probability of 0, no random number is drawn.
         self.0 > 0.0 && version == Version::HTTP_2 && self.includes(rand::random())

@@ -11,7 +11,8 @@ use ipnet::IpNet;
 pub struct ProxyProtocolPeers(pub Vec<PeerNetwork>);
 
 impl ProxyProtocolPeers {
-    /// Returns whether a peer must send PROXY headers. An IPv4-mapped IPv6 address counts as the IPv4 address.
+    /// Returns whether the peer with this address must send PROXY headers. An IPv4-mapped IPv6 address counts as the
+    /// IPv4 address.
     pub(crate) fn contains(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.0.iter().any(|PeerNetwork(network)| network.contains(&peer))

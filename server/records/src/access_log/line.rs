@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::text::Text;
 
-/// The most addresses, and the most groups, in an access log line. A client may send long lists.
+/// The most addresses, and the most groups, that an access log line contains. Clients may send long lists of both.
 const LISTED_MAX: usize = 16;
 
 /// The fields of one request's access log line. The line never contains the query, credentials or a body.
@@ -36,7 +36,7 @@ pub(crate) struct AccessLine<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) cluster: &'a str,
     pub(crate) decision: &'a str,
-    /// The source of the answer: `memory`, the names of the asked clusters, or `tributary` itself.
+    /// The source of the answer: `memory`, the names of the clusters that received the request, or `tributary` itself.
     pub(crate) answered_by: Cow<'a, str>,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) user: Text<'a>,
@@ -48,8 +48,8 @@ pub(crate) struct AccessLine<'a> {
     pub(crate) client: &'a str,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) user_agent: Text<'a>,
-    /// The addresses of the client and of its proxies. The last address is the connection's own. The headers of the
-    /// request claim all other addresses.
+    /// The addresses of the client and of its proxies. The last address is the remote address of the connection. All
+    /// other addresses come from the request's headers, and are not verified.
     pub(crate) source_ips: &'a [IpAddr],
     /// The seconds from the arrival of the request to the head of the answer.
     pub(crate) head_seconds: f64,
@@ -73,13 +73,13 @@ impl AccessLine<'_> {
     }
 }
 
-/// Copies the first [`LISTED_MAX`] texts of a list.
+/// Copies the first [`LISTED_MAX`] texts of a list, such as groups.
 pub(crate) fn some(texts: &[String]) -> Vec<Text<'static>> {
     texts.iter().take(LISTED_MAX).map(|text| Text::new(text).into_owned()).collect()
 }
 
-/// Returns the last [`LISTED_MAX`] entries of a comma-separated header. The addresses nearest to this process are at
-/// the end.
+/// Returns the last [`LISTED_MAX`] entries of a comma-separated header. Each proxy appends the address of its sender,
+/// so the last addresses are those nearest to this process.
 pub(crate) fn nearest(list: &str) -> &str {
     list.rmatch_indices(',').nth(LISTED_MAX - 1).map_or(list, |(before, _)| &list[before + 1..])
 }

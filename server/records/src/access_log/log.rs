@@ -1,4 +1,4 @@
-//! The access log: its settings, its output, and the choice of the written requests.
+//! The access log: its settings, its output, and the choice of the requests that get a line.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,12 +64,12 @@ impl AccessLog {
         registry.register("tributary_access_log_lost", help, self.losses.all.clone());
     }
 
-    /// Replaces the logging modes. The new modes apply to all requests that end after the call.
+    /// Replaces the logging modes of the access log. The new modes apply to all requests that end after the call.
     pub fn set_modes(&self, modes: LoggingModes) {
         self.modes.store(Arc::new(modes));
     }
 
-    /// Returns the logging modes. They decide which requests get a line.
+    /// Returns the logging modes. The modes decide which requests get a line in the access log.
     pub(super) fn modes(&self) -> Arc<LoggingModes> {
         self.modes.load_full()
     }

@@ -1,4 +1,4 @@
-//! Records the facts of a request for its access log line.
+//! Collects the fields of a request's access log line.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub struct AccessRecord {
     target: Option<LoggedRequest>,
     user: Option<(Text<'static>, Vec<Text<'static>>)>,
     trace: RequestTrace,
-    /// The slot that owns this value during a tunnel. The permit of the client's connection owns the slot until the
-    /// tunnel ends.
+    /// The shared cell that owns this value during a tunnel. The permit of the client's connection keeps the cell until
+    /// the tunnel ends.
     tunnel: Option<Arc<Mutex<Option<Box<AccessRecord>>>>>,
     answered: Option<AnswerHead>,
     /// The number of bytes of the answer's body that were sent.
@@ -74,13 +74,13 @@ impl SenderHeaders {
 /// The target of a request, as the access log line contains it.
 struct LoggedRequest {
     verb: Verb,
-    /// The class of the request. The class limits the duration of the answer.
+    /// The class of the request. The class sets the time limit of the answer.
     class: RequestClass,
     /// `resource.group`, followed by `/subresource` for a subresource. Empty for a request without a resource.
     resource: Text<'static>,
     namespace: Text<'static>,
     name: Text<'static>,
-    /// The cluster that the request's path or host names.
+    /// The cluster that the client addressed by the request's path or host.
     cluster: Option<ClusterName>,
 }
 
@@ -183,13 +183,13 @@ impl AccessRecord {
         }
     }
 
-    /// Returns the decision on the request. For an answer outside the API, where no router decides, the status
+    /// Returns the decision on the request. No router decides about an answer outside the API, so the answer's status
     /// determines the decision.
     fn decision(&self) -> Decision {
         let otherwise = || match &self.answered {
-            // The client disconnected while Tributary was waiting for a cluster's answer.
+            // No answer: the client disconnected while Tributary was waiting for a cluster's answer.
             None if self.trace.is_forwarded() => Decision::Forwarded,
-            // A limit of the listener answers 429 before the router decides.
+            // For an exceeded limit of the listener, the answer is 429, and the router has decided nothing.
             Some(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => Decision::Limited,
             Some(answered) if answered.status.as_u16() >= 400 => Decision::Refused,
             _ => Decision::Own,
@@ -257,7 +257,8 @@ mod tests {
     use crate::access_log::AccessLogSettings;
     use crate::line_log::Rotation;
 
-    /// Bytes that share ownership of an `Arc`, as the headers of HTTP/1.1 share the memory of the whole head.
+    /// The bytes of a test's request head. They share ownership of an `Arc`, as the headers of HTTP/1.1 share the
+    /// memory of the whole head.
     struct Head(Vec<u8>, #[expect(dead_code, reason = "it is counted")] Arc<()>);
 
     impl AsRef<[u8]> for Head {

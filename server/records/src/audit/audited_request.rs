@@ -33,7 +33,7 @@ impl PresentedCredentials {
                 value.get(name.len()) == Some(&b' ') && value[..name.len()].eq_ignore_ascii_case(name.as_bytes())
             })
         };
-        // The name `access_token` may be percent-encoded. Most queries contain no `%`, so they need no decoding.
+        // The name `access_token` may be percent-encoded. Most queries contain no `%`, and are not decoded.
         let query = head.uri.query().filter(|query| query.contains("access_token") || query.contains('%'));
         let token = query.is_some_and(|query| {
             Query::parse(Some(query)).get("access_token").is_some_and(|token| !token.trim().is_empty())
@@ -72,7 +72,7 @@ impl AuditedRequest {
         Self { auditor: Arc::clone(auditor), id, trace, presented_credentials, at }
     }
 
-    /// The trace of the request, which passes the audit ID to the members.
+    /// The router's trace of the request. The trace passes the audit ID to the members.
     pub fn trace(&self) -> &RequestTrace {
         &self.trace
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempted_credentials_are_described_as_in_kube_apiserver() {
+    fn audit_message_lists_attempted_credentials_as_in_kube_apiserver() {
         for (uri, authorization, has_certificate, expected) in [
             ("/x", "", false, "Authentication failed, no credentials provided"),
             ("/x", "", true, "Authentication failed, attempted: x509"),

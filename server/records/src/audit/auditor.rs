@@ -37,7 +37,7 @@ pub struct Auditor {
     pub(crate) metrics: Arc<AuditMetrics>,
 }
 
-/// The audit ID, the time and the client of an arrived request.
+/// The audit ID, the arrival time and the client of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AuditedArrival<'a> {
     pub(crate) id: &'a HeaderValue,
@@ -84,8 +84,9 @@ impl Auditor {
 
     /// Creates the event of an arrived request. Returns `None` if the policy selects no event.
     ///
-    /// A dispatch policy may set `level`. Impersonation never lowers the audit level. A user name or group that [does
-    /// not count](names_beyond_member) never lowers the level either, but may raise the level.
+    /// `level` is the audit level of a dispatch policy, if the policy sets one. Impersonation never lowers the audit
+    /// level. A user name or group that is [not trusted beyond one member](names_beyond_member) may only raise the
+    /// level.
     pub(crate) fn event(
         &self,
         arrival: AuditedArrival<'_>,
@@ -107,7 +108,7 @@ impl Auditor {
         let mut decision = self.policy.decide(&attributes);
         let is_itself = who == said;
         if !is_itself {
-            // Rules that raise the audit level match claimed identities, too.
+            // Rules that raise the audit level also match identities that are only claimed.
             decision = decision.or(self.policy.decide(&AuditAttributes { user: said, ..attributes.clone() }));
         }
         if let Some(level) = level {
@@ -142,15 +143,16 @@ impl Auditor {
         Some(event)
     }
 
-    /// Writes an event at a stage. The result is `false` only in a strict mode, if the event cannot be written and the
-    /// request must be refused.
+    /// Writes an event at a stage. In a strict mode, the result is `false` if the event cannot be written, and the
+    /// request must then be refused.
     pub(crate) fn write(&self, event: &Event, stage: Stage) -> Emission {
         self.metrics.events.inc();
         self.sinks.write(event.line(stage, MicroTime::from_system_time(SystemTime::now())).into())
     }
 }
 
-/// Decodes UTF-8, and replaces invalid bytes. Nearly all values are valid, and `from_utf8` checks many bytes at a time.
+/// Decodes UTF-8, and replaces invalid bytes. Nearly all header values are valid, so the fast check of `from_utf8`
+/// comes first.
 fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
@@ -159,7 +161,8 @@ fn audited(user: &UserInfo) -> AuditedUser<'_> {
     AuditedUser { username: &user.username, uid: &user.uid, groups: &user.groups, extra: &user.extra }
 }
 
-/// Returns the impersonated user as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
+/// Returns the user that a request's headers impersonate, as authentication.k8s.io/v1 `UserInfo`. Includes the groups
+/// that clusters add to this user.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
     // Clusters refuse invalid impersonation headers, so an invalid header impersonates nobody.
     let given = ClientImpersonation::from_headers(headers).ok()??;
@@ -217,8 +220,8 @@ mod tests {
         }
     }
 
-    /// Tributary never sends `system:masters` to a cluster, nor a system name that an issuer asserts. Audit rules may
-    /// still match these names.
+    /// Tributary never sends `system:masters` to a cluster, nor a user name with the prefix `system:` that a token
+    /// issuer asserts. Audit rules may still match these names.
     #[tokio::test]
     async fn untrusted_system_group_may_raise_the_audit_level() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -245,7 +248,7 @@ mod tests {
         };
         let is = |level: &str, stages| Some((level.to_owned(), stages));
         assert_eq!(written("eve", &["people"]), is("Metadata", [true, false]));
-        // The event has the stages of both matching audit rules.
+        // The event is written at each stage that at least one of the two matching audit rules allows.
         assert_eq!(written("eve", &["system:masters"]), is("RequestResponse", [true, true]));
         assert_eq!(written("system:kube-proxy", &["people"]), is("Request", [true, true]));
         assert_eq!(written("eve", &["system:nodes"]), is("Metadata", [true, false]));

@@ -15,7 +15,8 @@ use tributary_audit::BODY_BYTES_MAX;
 use super::emission::Emission;
 use crate::bodies::{BodyObserver, ObservedBody};
 
-/// The observed part of a body. The stored frames share memory with the frames for the body's reader.
+/// The part of a body that has passed its observer. The stored frames share memory with the frames that the body's
+/// reader receives.
 #[derive(Debug, Default)]
 pub(crate) struct ObservedBytes {
     frames: Vec<Bytes>,
@@ -51,12 +52,12 @@ impl ObservedBytes {
     }
 }
 
-/// The observed part of a request's body. The audit may read it while the handler still reads the body.
+/// The observed part of a request's body. The audit log may read this part while the handler still reads the body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedObservedBytes(Arc<Mutex<ObservedBytes>>);
 
 impl SharedObservedBytes {
-    /// Calls a function with the observed part, under its lock.
+    /// Calls a function with the observed part of the body, while the part is locked.
     pub(crate) fn with_observed<T>(&self, with_observed: impl FnOnce(&ObservedBytes) -> T) -> T {
         with_observed(&self.0.lock())
     }
@@ -87,7 +88,8 @@ impl BodyObserver for RecordedAnswer {
     }
 }
 
-/// The function that runs at the end of an answer. Its argument is the observed part, if the event includes the body.
+/// The function that writes the last event at the end of an answer. Its argument is the observed body, if the event
+/// includes the body.
 type EndCallback = Box<dyn FnOnce(Option<ObservedBytes>) -> Emission + Send>;
 
 /// The body of an audited answer. Its last event is written before the client receives the end of the body, or when the

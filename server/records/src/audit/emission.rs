@@ -19,7 +19,8 @@ impl Emission {
         Self::Waiting(Box::pin(emission))
     }
 
-    /// Changes the result to `true`: the request waits for the write, and is processed even after a failed write.
+    /// Changes the result of the event's write to `true`. The request still waits for the write, and is processed even
+    /// if the write fails.
     pub(crate) fn ignore_failure(self) -> Self {
         match self {
             Self::Done(_) => Self::Done(true),

@@ -35,7 +35,7 @@ pub(crate) fn client_audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Adds the audit ID to an answer. The value is marked as sensitive, so that HPACK does not put it into HTTP/2's
-/// dynamic table: an ID is sent only once, and would displace headers that are sent repeatedly.
+/// dynamic table: an ID is sent only once, and would displace repeated headers from the table.
 pub(crate) fn add_audit_id(mut response: Response<Body>, mut id: HeaderValue) -> Response<Body> {
     id.set_sensitive(true);
     response.headers_mut().insert(AUDIT_ID, id);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::line_log::unbuffered;
 
-    /// A test output with its written bytes, and with the number of coming writes that fail after a few bytes.
+    /// A test output with its written bytes, and with the number of next writes that will fail after a few bytes.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 
@@ -135,7 +135,7 @@ mod tests {
 
     /// The reader of standard output stops reading, so that the pipe fills.
     #[test]
-    fn standard_output_lines_count_as_written_only_when_complete() {
+    fn audit_line_counts_as_written_after_its_last_byte_is_written() {
         let (output, mut reader) = std::os::unix::net::UnixStream::pair().unwrap();
         output.set_nonblocking(true).unwrap();
         let lines: Vec<_> = (0..4000).map(|number| Bytes::from(format!("{number:04} {}\n", "x".repeat(700)))).collect();
@@ -152,9 +152,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn full_batch_buffer_drops_lines_and_writes_the_rest_at_shutdown() {
+    async fn full_audit_queue_drops_lines_and_writes_queued_lines_at_shutdown() {
         let (sink, disk, metrics) = sink(AuditMode::Batch, 2);
-        // The lock blocks the writer, so only one line leaves the queue.
+        // The test holds the output's lock. The lock blocks the writing thread, so only one line leaves the queue.
         {
             let _busy = disk.0.lock();
             for _ in 0..10 {

@@ -13,7 +13,8 @@ use crate::line_log::Losses;
 /// The metric label with the component that lost events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PluginLabels {
-    /// The component: `log`, `webhook`, `buffered` for a full queue, or `truncate` for an event that was too long.
+    /// The component that lost the events: `log`, `webhook`, `buffered` for a full queue, or `truncate` for an event
+    /// that was too long.
     pub(crate) plugin: &'static str,
 }
 
@@ -30,7 +31,8 @@ pub(crate) struct AuditMetrics {
     /// The number of lost audit events for each component.
     pub(crate) errors: Family<PluginLabels, Counter>,
     levels: Family<LevelLabels, Counter>,
-    /// The counters of the metric `levels`, indexed without hashing a label.
+    /// The counters of the metric `levels`, indexed by audit level. An index is faster than hashing a label for each
+    /// request.
     of_levels: [OnceLock<Counter>; Level::ALL.len()],
     /// The number of requests that were refused because their first audit event could not be written.
     pub(crate) requests_rejected: Counter,
@@ -39,7 +41,7 @@ pub(crate) struct AuditMetrics {
 impl AuditMetrics {
     /// Registers the metrics in a metrics registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        // The counters are created at zero, so that alerts detect the first increase.
+        // The counters exist with the value 0 before any loss, so that alerts detect the first increase.
         for plugin in ["log", "webhook", "buffered", "truncate"] {
             drop(self.errors.get_or_create(&PluginLabels { plugin }));
         }

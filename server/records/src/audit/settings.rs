@@ -24,7 +24,7 @@ pub struct AuditLogSettings {
     pub path: PathBuf,
     /// The limits for the rotation of the log file.
     pub rotation: Rotation,
-    /// The order of writing an audit log line and sending the answer.
+    /// Decides whether an audit log line is written before or after its answer is sent.
     pub mode: AuditMode,
     /// The capacity of the log file's queue in batch mode, in lines.
     pub buffer_size: usize,
@@ -37,7 +37,7 @@ pub struct AuditLogSettings {
 pub struct AuditWebhookSettings {
     /// Path of the kubeconfig with the webhook's server and credentials.
     pub kubeconfig: PathBuf,
-    /// The order of sending an audit event and sending the answer.
+    /// Decides whether an audit event is sent to the webhook before or after its answer is sent to the client.
     pub mode: AuditMode,
     /// The capacity of the webhook's queue in batch mode, in events.
     pub buffer_size: usize,
@@ -62,7 +62,7 @@ pub struct ThrottleSettings {
     pub burst: u32,
 }
 
-/// The order in which events are written and answers are sent.
+/// Decides whether audit events are written before or after their answers are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditMode {
     /// Audit events are queued, and written after their answers.
@@ -70,6 +70,7 @@ pub enum AuditMode {
     /// Audit events are written before their answers are sent.
     #[default]
     Blocking,
-    /// Audit events are written before their answers. A request is refused if its first event cannot be written.
+    /// Audit events are written before their answers are sent. A request is refused if its first event cannot be
+    /// written.
     BlockingStrict,
 }

@@ -1,4 +1,4 @@
-//! Combines the lines of requests that end at the same time into few writes.
+//! Writes the audit lines of requests that end at the same time with few system calls.
 //!
 //! The first request becomes the writer, and writes its own line at once on its own thread. Requests that arrive during
 //! the write enqueue their lines, and wait without blocking a thread. The writer then writes all enqueued lines with
@@ -17,13 +17,14 @@ use tokio::time::{sleep, timeout};
 use super::emission::Emission;
 use crate::line_log::Output;
 
-/// The time limit for the last writes at shutdown, so that a hanging disk cannot prevent the end of the process.
+/// The time limit for the last writes of the audit log at shutdown, so that a hanging disk cannot prevent the end of
+/// the process.
 const IDLE_WAIT: Duration = Duration::from_secs(5);
 
 /// An audit log output with at most one writing request at a time.
 pub(crate) struct SharedOutput(Mutex<OutputState>);
 
-/// The state of the output: free, or owned by the current writer.
+/// The state of the audit log output: free, or owned by the request that currently writes.
 enum OutputState {
     /// The audit log output has no writer.
     Free(Box<Output>),
@@ -50,7 +51,7 @@ impl SharedOutput {
             OutputState::InUse(left) => {
                 let (written, is_written) = oneshot::channel();
                 left.push_back(QueuedLine { line: line.clone(), written });
-                // The sender of the result is dropped unused only after a panic of the writer.
+                // The sender of this result is dropped without a result only after a panic of the writing request.
                 return Emission::waiting(async { is_written.await.unwrap_or(false) });
             }
             free @ OutputState::Free(_) => std::mem::replace(free, OutputState::InUse(VecDeque::new())),
@@ -112,7 +113,7 @@ impl WriteGuard {
         };
         let (lines, waiting): (Vec<_>, Vec<_>) = left.into_iter().map(|left| (left.line, left.written)).unzip();
         for (waiting, is_written) in waiting.into_iter().zip(self.write(&lines)) {
-            // The receiver of the result is gone if the client has disconnected.
+            // Sending the result fails if the client has disconnected, because the receiver is then dropped.
             let _ = waiting.send(is_written);
         }
         true
@@ -130,7 +131,7 @@ impl Drop for WriteGuard {
     /// Frees the output after a panic in a write, or at the end of the runtime. Enqueued lines are written first:
     /// requests that a drain interrupts enqueue their last lines.
     fn drop(&mut self) {
-        // `write_queued` frees the output when the queue is empty. Later lines then belong to the next writer.
+        // `write_queued` frees the output when the queue is empty. Later lines then belong to the next writing request.
         while self.output.is_some() && !std::thread::panicking() {
             self.write_queued();
         }
@@ -187,7 +188,7 @@ mod tests {
             tokio::spawn(async move { shared.write(&line("one")).await })
         };
         assert_eq!(writes.recv().unwrap(), "one\n");
-        // The results stay pending until the lines are written.
+        // The requests' results stay pending until the gate lets the lines be written.
         let mut left = ["two", "three", "four"].map(|text| shared.write(&line(text)));
         for emission in &mut left {
             assert!(futures::poll!(&mut *emission).is_pending());
@@ -197,7 +198,8 @@ mod tests {
         for emission in &mut left {
             assert!(futures::poll!(&mut *emission).is_pending());
         }
-        // The first request only writes lines that arrived during its own write, so its answer is not delayed.
+        // The first request writes only lines that arrived during its own write, not this later line. So the answer to
+        // the first request is not delayed.
         let late = shared.write(&line("five"));
         go_on.send(Ok(())).unwrap();
         assert!(first.await.unwrap());
@@ -244,7 +246,7 @@ mod tests {
         let writing = WriteGuard { shared: Arc::clone(&shared), output: Some(output) };
         let left = shared.write(&line("one"));
         go_on.send(Ok(())).unwrap();
-        // The runtime may end before it polls the writer's task.
+        // The runtime may end before it polls the task that writes the enqueued lines.
         drop(writing.write_all());
         assert_eq!(writes.recv().unwrap(), "one\n");
         assert!(left.await);

@@ -59,8 +59,8 @@ impl Sinks {
         }
     }
 
-    /// Truncates a line to a backend's limit and writes the line. A line that exceeds the limit even after truncation
-    /// is counted as lost, and refuses the request only in a strict mode.
+    /// Truncates a line to a backend's limit and writes the line. A line that is too long even after truncation is
+    /// counted as lost. Its request is refused only in a strict mode.
     fn cut(
         &self,
         truncation: Option<Truncation>,

@@ -19,9 +19,9 @@ use super::emission::Emission;
 use super::id::add_audit_id;
 use crate::bodies::take_in_memory;
 
-/// The size above which a blocking thread parses a body and serializes the event, in bytes of JSON. Parsing reads about
-/// 100 MB a second, so 64 KiB take about half a millisecond. Longer work on the reactor's thread would delay other
-/// clients.
+/// The body size above which a blocking thread parses the body and serializes the audit event, in bytes of JSON.
+/// Parsing reads about 100 MB a second, so 64 KiB take about half a millisecond. Longer work on the reactor's thread
+/// would delay other clients.
 const LONG_BYTES: usize = 64 << 10;
 
 /// The cost of parsing one byte of YAML, in bytes of JSON.
@@ -40,7 +40,7 @@ pub struct Trail {
     request: Option<ObservedRequest>,
     /// The content type and compression of the answer's body; the default until the answer arrives.
     response_form: BodyForm,
-    /// The receiver that fails when the tunnel of an upgraded connection ends.
+    /// The receiver that returns an error when the tunnel of an upgraded connection ends.
     tunnel: Option<oneshot::Receiver<()>>,
 }
 
@@ -102,7 +102,7 @@ impl Trail {
         Self { auditor, id, event, trace, is_long_running, is_answered, request, response_form, tunnel }
     }
 
-    /// Attaches a guard to an upgraded connection, which reports the end of the tunnel.
+    /// Attaches a guard to an upgraded connection. Dropping the guard reports the end of the tunnel.
     pub(crate) fn follow_upgrade(&mut self, upgrade: Option<&ClientUpgrade>) {
         if let (Some(_), Some(upgrade)) = (&self.event, upgrade) {
             let (ended, tunnel) = oneshot::channel();
@@ -200,7 +200,8 @@ impl Trail {
         AuditedBody::boxed(body, stores_body, move |observed| self.write_response_complete(observed))
     }
 
-    /// Writes the event of stage ResponseComplete. The event includes the answer's body only if all of it was observed.
+    /// Writes the event of stage ResponseComplete. The event includes the answer's body only if the whole body was
+    /// observed.
     fn write_response_complete(mut self, observed: Option<ObservedBytes>) -> Emission {
         self.end(Stage::ResponseComplete, observed)
     }
@@ -281,8 +282,8 @@ impl Drop for Trail {
     }
 }
 
-/// Passes a complete body to `add_body`. Passes [`AuditBody::TooLong`] for a body above the size limit, and nothing for
-/// an incomplete body.
+/// Passes an observed body to `add_body`: a complete body as its data, and a body above the size limit as
+/// [`AuditBody::TooLong`]. An incomplete body is not passed.
 fn with_body(observed: &ObservedBytes, form: &BodyForm, add_body: impl FnOnce(&AuditBody<'_>)) {
     if observed.is_too_long() {
         add_body(&AuditBody::TooLong);
@@ -303,7 +304,7 @@ fn with_body(observed: &ObservedBytes, form: &BodyForm, add_body: impl FnOnce(&A
     match std::io::Read::read_to_end(&mut std::io::Read::take(decoder, limit), &mut bytes) {
         Ok(read) if read > BODY_BYTES_MAX => add_body(&AuditBody::TooLong),
         Ok(_) => add_body(&AuditBody::Whole { content_type, bytes: &bytes }),
-        // The encoding is not gzip, although members send no other encoding.
+        // A body that is not gzip is omitted. Members normally send no other encoding.
         Err(_) => {}
     }
 }
@@ -321,7 +322,7 @@ mod tests {
     use crate::line_log::Rotation;
 
     #[test]
-    fn yaml_body_above_a_kilobyte_needs_a_blocking_thread() {
+    fn parsing_a_yaml_body_above_a_kilobyte_counts_as_long_work() {
         for (content_type, bytes, is_long) in [
             ("application/json", LONG_BYTES, false),
             ("application/yaml", LONG_BYTES / YAML_COST, false),
@@ -348,7 +349,7 @@ mod tests {
         };
         let settings = AuditSettings { policy_file: Some(policy), log: Some(settings), webhook: None };
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        // The arrival owns the connection's permits, which end the tunnel when dropped.
+        // The request's arrival owns the connection's permits. Dropping the permits ends the tunnel.
         let context = runtime.block_on(async {
             let auditor = Auditor::open(&settings).await.unwrap().unwrap();
             let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();

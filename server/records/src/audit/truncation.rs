@@ -21,8 +21,8 @@ impl Truncation {
         truncated_line(&line, self.event).map(Bytes::from)
     }
 
-    /// Splits lines into lists below the limit, in their order. A single line above the limit becomes a list of its
-    /// own.
+    /// Splits the lines of events into EventLists below the limit, in the order of the lines. A single line above the
+    /// limit becomes a list of its own.
     pub(crate) fn parts(self, lines: Vec<Bytes>) -> Vec<Vec<Bytes>> {
         let (mut parts, mut bytes) = (Vec::<Vec<Bytes>>::new(), 0);
         for line in lines {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truncation_cuts_only_long_events() {
+    fn only_audit_events_above_the_size_limit_are_truncated() {
         let line = Bytes::from_static(
             b"{\"requestObject\":{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\"},\"verb\":\"create\"}\n",
         );
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn long_list_of_audit_events_is_split_into_parts() {
+    fn long_list_of_audit_events_is_split_into_several_lists() {
         let own = Truncation { event: 0, list: 10 };
         let lines =
             |lengths: &[usize]| lengths.iter().map(|length| Bytes::from("x".repeat(*length))).collect::<Vec<_>>();

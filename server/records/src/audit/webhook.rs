@@ -24,14 +24,14 @@ use super::truncation::Truncation;
 
 /// The timeout of a request to the webhook, as in kube-apiserver (apiserver `pkg/util/webhook`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The number of attempts, and the factor by which each pause exceeds the previous pause
-/// (`DefaultRetryBackoffWithInitialDelay`).
+/// The number of attempts to send an EventList. Also the factor by which each pause between attempts exceeds the
+/// previous pause (`DefaultRetryBackoffWithInitialDelay`).
 const ATTEMPTS_MAX: u32 = 5;
 const BACKOFF_FACTOR: f64 = 1.5;
-/// The most concurrent requests in batch mode, independent of the rate limit.
+/// The most concurrent requests to the webhook in batch mode. This limit is independent of the rate limit.
 const IN_FLIGHT: usize = 15;
-/// The time limit for queued events at shutdown. The drain of the connections ends earlier, and a kubelet kills the
-/// process 30 s after SIGTERM.
+/// The time limit for sending the queued events at shutdown. The drain of the client connections ends before this
+/// phase, and a kubelet kills the process 30 s after SIGTERM.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Webhook {
@@ -208,7 +208,7 @@ impl Webhook {
 /// are posted.
 async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
-        // The caller's message already contains the path.
+        // The caller's message already contains the kubeconfig's path.
         KubeconfigError::ReadConfig(source, _) => format!("the file cannot be read: {source}"),
         error => explain(&error),
     })?;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn webhook_error_names_a_missing_kubeconfig_once() {
+    async fn audit_webhook_error_contains_the_kubeconfig_path_once() {
         let path = tempfile::tempdir().unwrap().path().join("nope");
         let shown = path.display().to_string();
         let settings = settings(path, AuditMode::Batch, 1);

@@ -42,7 +42,7 @@ impl Batch {
     pub(crate) async fn shut_down(&self) {
         drop(self.sender.lock().take());
         let thread = self.thread.lock().take();
-        // The dropped sender ends the thread after the last queued line.
+        // The queue's sender is already dropped, so the thread ends after the last queued line.
         let _ = tokio::task::spawn_blocking(move || thread.map(JoinHandle::join)).await;
     }
 }

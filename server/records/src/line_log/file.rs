@@ -94,7 +94,7 @@ impl LogFile {
     /// Rotates the file if this many more bytes would exceed its limit.
     ///
     /// # Errors
-    /// The error of the operating system. The log file then stays in use.
+    /// The error of the operating system. After an error, the unrotated log file stays in use.
     fn rotate_if_full(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
         if self.fits(bytes) {
             return Ok(());
@@ -167,7 +167,7 @@ impl LogFile {
 
 impl Target for LogFile {
     fn begin_lines(&mut self, bytes: usize) {
-        // Most writes need no rotation, and thus no reading of the clock.
+        // Most writes need no rotation. Only a rotation reads the clock.
         if self.fits(bytes) {
             return;
         }
@@ -179,7 +179,8 @@ impl Target for LogFile {
 }
 
 impl Write for LogFile {
-    /// Appends as many bytes as the operating system accepts with one call. These may end in the middle of a line.
+    /// Appends as many bytes as the operating system accepts with one call. The accepted bytes may end in the middle of
+    /// a line.
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let written = self.file.write(text)?;
         self.bytes += written as u64;
@@ -301,7 +302,7 @@ mod tests {
         let texts: Vec<_> = files(path.parent().unwrap()).into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, ["one\ntwo\n", "three\n", "much longer than ten\n", "four\n"]);
         drop(log);
-        // An existing file is appended to, and its size counts for the rotation.
+        // New lines are appended to an existing file, and the file's size counts for the rotation.
         let mut log = LogFile::open(&path, rotation).unwrap();
         add(&mut log, "five\n");
         add(&mut log, "six\n");
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn line_written_in_parts_stays_in_one_file() {
+    fn log_line_written_in_parts_stays_in_one_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let mut log = LogFile::open(&path, Rotation { max_bytes: 10, ..NO_BOUNDS }).unwrap();
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn rotated_files_are_compressed() {
+    fn rotated_log_files_are_compressed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let rotation = Rotation { max_bytes: 10, max_backups: 2, compress: true, ..NO_BOUNDS };
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn old_rotated_files_are_removed_by_age_and_number() {
+    fn old_rotated_log_files_are_removed_by_age_and_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let now = time("2026-11-23T00:00:00Z");

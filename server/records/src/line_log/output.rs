@@ -12,8 +12,8 @@ const JOINED_BYTES_MAX: usize = 64 << 10;
 
 /// A target of log lines. Its written bytes have reached the operating system, so no flush is needed.
 pub(crate) trait Target: Write + Send {
-    /// Announces the total size of the next lines, which must stay in one file. Called once before the lines, not again
-    /// after a partial write.
+    /// Announces the total size of the next lines, so that the target can rotate its file first. The lines must stay in
+    /// one file. Called once before the lines, and not again after a partial write.
     fn begin_lines(&mut self, _bytes: usize) {}
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Output {
     joined: Vec<u8>,
     /// True if the last write may have ended in the middle of a log line.
     torn: bool,
-    /// True if the last write of the log failed. Only the first of several failures in a row is logged.
+    /// True if the last write of the log failed. Of several failures in a row, only the first failure is logged.
     failing: bool,
     losses: Losses,
 }
@@ -77,7 +77,8 @@ impl Output {
         written
     }
 
-    /// Writes the first lines with one call. Returns the number of complete lines, and the error of the next line.
+    /// Writes the first lines with one call. Returns the number of completely written lines, and the error of the first
+    /// unwritten line.
     fn write_some(&mut self, lines: &[Bytes]) -> (usize, Option<io::Error>) {
         let mut ends = Vec::new();
         let mut end = 0;

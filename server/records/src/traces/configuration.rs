@@ -15,8 +15,8 @@ const MILLION: u32 = 1_000_000;
 pub struct TracingConfiguration {
     /// The collector's URL, `http://HOST:PORT`. Spans are sent over gRPC without TLS, as in kube-apiserver.
     pub endpoint: String,
-    /// The sampling rate in requests per million. The rate applies to requests without a trace, and to users who may
-    /// not choose their trace. Requests of all other users are sampled as their trace requests.
+    /// The sampling rate in requests per million. The rate applies to requests without a client's trace, and to users
+    /// who may not choose their trace. For requests of all other users, the client's `traceparent` header decides.
     pub sampling_rate_per_million: u32,
 }
 

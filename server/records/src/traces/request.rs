@@ -19,14 +19,15 @@ use crate::text::Text;
 /// The trace state of a request that is sampled, or may become sampled after authentication.
 pub struct TracedRequest {
     tracer: Arc<Tracer>,
-    /// The request's own span. The span starts a new trace, unless the user may choose the trace.
+    /// The request's own span. The request's span starts a new trace, or continues the client's trace if the user may
+    /// choose the trace.
     context: TraceContext,
     /// The client's span from the header `traceparent`.
     client: Option<Parent>,
     /// True if the request's span belongs to the client's trace.
     continues_client_trace: bool,
-    /// True if the sampling rate selects the request. Used for requests without a client's trace, and for users who may
-    /// not choose the trace.
+    /// True if the sampling rate selects the request. The rate decides for requests without a client's trace, and for
+    /// users who may not choose the trace.
     is_sampled_by_rate: bool,
     received: SystemTime,
     started: Instant,
@@ -41,7 +42,7 @@ pub struct TracedRequest {
 }
 
 impl Tracer {
-    /// Starts the trace state of a new request. Returns `None` if the request is not sampled and its client sends no
+    /// Creates the trace state of a new request. Returns `None` if the request is not sampled and its client sends no
     /// `traceparent`.
     pub fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<TracedRequest>> {
         let (client, is_sampled_by_rate) = (Parent::from_headers(request.headers()), self.samples());
@@ -123,7 +124,8 @@ impl TracedRequest {
         if dropped > 0 {
             attributes.push(KeyValue::new("tributary.stages_left_out", i64::from(dropped)));
         }
-        // The number of distinct span names stays small: names contain no object, no path, and only served resources.
+        // A span's name contains the resource only if a cluster serves it, and never an object or a path. So the number
+        // of distinct names stays small.
         let name = match self.trace.served_resource() {
             Some(resource) => format!("{verb} {resource}"),
             None => self.method.to_owned(),
@@ -194,7 +196,8 @@ fn link(client: Parent) -> Link {
 }
 
 impl Drop for TracedRequest {
-    /// Queues the spans. A cancelled request is included, because members may already have received its trace.
+    /// Queues the spans. A cancelled request's spans are queued, too, because members may already have received the
+    /// request's trace.
     fn drop(&mut self) {
         if !self.is_known {
             return;
@@ -237,7 +240,7 @@ mod tests {
         assert_eq!(value(&traced("GET", "/version", "/api/v1/pods").own_span(0), "tributary.verb"), "list");
     }
 
-    /// For users without the right to choose, the sampling rate decides, and the trace is new.
+    /// For users who may not choose the trace, the sampling rate decides, and a sampled request gets a new trace.
     #[tokio::test]
     async fn client_trace_context_is_obeyed_only_for_trusted_users() {
         const CLIENT: u128 = 0xabc;
@@ -276,8 +279,8 @@ mod tests {
         }
     }
 
-    /// Thousands of spans may wait for a slow collector. The collector rejects the whole batch of a span that is too
-    /// long.
+    /// Thousands of spans may wait for a slow collector. If a span is too long, the collector rejects the span's whole
+    /// batch.
     #[tokio::test]
     async fn client_text_cannot_lengthen_a_span_or_choose_its_name() {
         let long = format!("/api/v1/{}", "x".repeat(60 << 10));

@@ -1,4 +1,4 @@
-//! Decides which users may choose whether their requests are traced, and in which trace.
+//! Decides which users may choose whether their requests are traced, and to which trace they belong.
 
 use http::HeaderMap;
 use tributary_apimachinery::{MASTERS_GROUP, RequestInfo};
@@ -11,10 +11,10 @@ const MONITORING_GROUP: &str = "system:monitoring";
 /// The trace headers of the W3C (<https://www.w3.org/TR/trace-context/>).
 const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Returns whether a user may start traces and choose the trace ID. In personal mode, the only user may. In shared
-/// mode, members of kube-apiserver's privileged groups may (apiserver `pkg/endpoints/filters/traces.go`,
+/// Returns whether a user may start traces and choose the trace ID. In personal mode, the only user may choose. In
+/// shared mode, users in kube-apiserver's privileged groups may choose (apiserver `pkg/endpoints/filters/traces.go`,
 /// `notSystemPrivilegedGroup`). Only client certificates and a front proxy can assert these groups. Members and token
-/// issuers cannot.
+/// issuers cannot assert these groups.
 pub(super) fn may_choose_trace(user: &User) -> bool {
     let verifier = &user.authority.verifier;
     let is_of_group = || user.info.groups.iter().any(|group| group == MASTERS_GROUP || group == MONITORING_GROUP);
@@ -23,8 +23,8 @@ pub(super) fn may_choose_trace(user: &User) -> bool {
 }
 
 /// Removes the trace headers of a request whose user may not choose the trace. A member trusts Tributary's account, and
-/// could otherwise obey a client's headers. Requests that are proxied to a workload keep their headers, because the
-/// workload is their recipient.
+/// would otherwise accept trace headers that a client chose. Requests that a member proxies to a workload keep their
+/// trace headers, because the workload receives the headers.
 pub fn remove_untrusted_trace_headers(headers: &mut HeaderMap, reading: &RequestReading, user: &User) {
     if HEADERS.iter().all(|name| !headers.contains_key(*name)) || may_choose_trace(user) {
         return;

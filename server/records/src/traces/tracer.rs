@@ -90,7 +90,7 @@ mod tests {
         Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million }).unwrap()
     }
 
-    /// The tolerance exceeds seven standard deviations.
+    /// The tolerance of this test exceeds seven standard deviations of the number of sampled requests.
     #[tokio::test]
     async fn sampling_rate_determines_the_share_of_sampled_requests() {
         for (rate, expected) in [

@@ -1,4 +1,4 @@
-//! The indexes of clusters in integer item versions, stored in the data directory.
+//! The indexes of clusters, which are parts of the resourceVersions in `Integer` form, stored in the data directory.
 //!
 //! Clients store resourceVersions that contain a cluster's index. If the index were later assigned to a different
 //! cluster, a stored version would refer to that cluster's objects. So an index is never reused, even after its cluster
@@ -59,7 +59,7 @@ pub enum ClusterIndexError {
     },
 }
 
-/// Assigns an index to each cluster: the configured index, the stored index, or a new index.
+/// Assigns an index to each cluster: the configured index, the stored index, or a new index that no cluster has used.
 ///
 /// # Errors
 /// [`ClusterIndexError`]; the file is then unchanged.
@@ -109,7 +109,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Returns the index after the highest used index, or else any unused index.
+    /// Returns the index after the highest used index. If that index is too large, returns any unused index.
     fn free(&self) -> Option<u16> {
         let above = self.0.last_key_value().map_or(Some(0), |(last, _)| last.checked_add(1));
         above
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_indices_are_assigned_until_all_are_taken() {
+    fn unused_cluster_indices_are_assigned_until_none_is_left() {
         let mut owners = Owners::default();
         let mut last = specs(&[("last", Some(CLUSTERS_MAX - 1)), ("gap", None)]);
         owners.assign(&mut last).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn damaged_index_file_is_an_error() {
+    async fn damaged_file_of_cluster_indices_is_an_error() {
         let parent = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
         directory.write(FILE, b"{\"0\":\"A_B\"}").unwrap();

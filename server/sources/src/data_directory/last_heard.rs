@@ -22,9 +22,9 @@ pub fn read(directory: &DataDirectory) -> LastHeard {
     )
 }
 
-/// Stores the discovery documents for later processes. The file's documents for clusters of other processes stay. A
-/// failure is logged. The caller's thread must be allowed to block, because a second process may lock the directory for
-/// ten seconds.
+/// Stores the discovery documents for later processes. Documents of clusters that only other processes serve stay in
+/// the file. A failure is logged. The caller's thread must be allowed to block, because a second process may lock the
+/// directory for ten seconds.
 pub fn write_discovery(directory: &DataDirectory, discovery: LastHeard) {
     if let Err(error) = try_store(directory, discovery) {
         let error = tributary_apimachinery::explain(&error);
@@ -51,9 +51,10 @@ mod tests {
 
     use super::*;
 
-    /// Two processes have different clusters, and an earlier process stored the discovery of both clusters.
+    /// Two processes share the data directory and serve different clusters. An earlier process stored the discovery
+    /// documents of both clusters.
     #[tokio::test]
-    async fn write_of_last_discovery_keeps_clusters_of_other_runs() {
+    async fn stored_discovery_keeps_clusters_of_other_processes() {
         let folder = tempfile::tempdir().unwrap();
         let directory = DataDirectory::open(folder.path().join("data")).unwrap();
         let of = |cluster: &str| {

@@ -1,4 +1,5 @@
-//! Optional state of this process, stored for the next start.
+//! State of this process that is stored in the data directory for the next start. The process also starts without this
+//! state.
 
 use std::marker::PhantomData;
 
@@ -9,8 +10,8 @@ use tributary_merge::Epochs;
 
 use super::DataDirectory;
 
-/// The lists of clusters to which compact resourceVersions refer. Without the file, old compact resourceVersions get
-/// 410, after which clients list again.
+/// The file with the lists of clusters to which compact resourceVersions refer. Without this file, requests with an
+/// older compact resourceVersion get a 410, and their clients list again.
 pub const EPOCHS: StateFile<Epochs> = StateFile {
     name: "epochs.json",
     read_failure: "the stored lists of clusters cannot be read; older compact resourceVersions are answered 410",
@@ -18,8 +19,8 @@ pub const EPOCHS: StateFile<Epochs> = StateFile {
     value: PhantomData,
 };
 
-/// The keys with which each cluster signs its ServiceAccounts' tokens. Without the file, the keys of an unreachable
-/// cluster are unknown.
+/// The file with the public keys that verify each cluster's ServiceAccount tokens. Without this file, the keys of an
+/// unreachable cluster are unknown.
 pub const MEMBER_KEYS: StateFile<MemberKeys> = StateFile {
     name: "service-account-keys.json",
     read_failure: "the stored keys of clusters' ServiceAccounts cannot be read; the keys are fetched again",
@@ -27,8 +28,8 @@ pub const MEMBER_KEYS: StateFile<MemberKeys> = StateFile {
     value: PhantomData,
 };
 
-/// A value that is stored as JSON. An unreadable file does not prevent the start, and a failed write does not stop the
-/// process. Both errors are logged with their consequence.
+/// A JSON file in the data directory that stores a value for the next start. An unreadable file does not prevent the
+/// start, and a failed write does not stop the process. Either error is logged with its consequence.
 pub struct StateFile<T> {
     name: &'static str,
     read_failure: &'static str,

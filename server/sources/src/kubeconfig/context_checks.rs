@@ -189,8 +189,8 @@ impl Kubeconfigs {
         self.file_where(|config| config.contexts.iter().any(|named| named.name == name))
     }
 
-    /// Returns the first file that satisfies the condition, because the first file takes precedence. Falls back to the
-    /// first file.
+    /// Returns the first kubeconfig file that satisfies the condition, because earlier files take precedence. If no
+    /// file does, returns the first file.
     fn file_where(&self, has: impl Fn(&Kubeconfig) -> bool) -> &Path {
         let first = self.parsed.first().map_or(Path::new(""), |(path, _)| path.as_path());
         self.parsed.iter().find(|(_, config)| has(config)).map_or(first, |(path, _)| path.as_path())
@@ -421,7 +421,7 @@ fn files(cluster: &Cluster, user: Option<&AuthInfo>) -> Vec<PathBuf> {
 
 impl Checked<'_> {
     fn fingerprint(&self) -> String {
-        // Structs of strings always serialize.
+        // Serialization of a struct of strings cannot fail.
         let cluster = serde_json::to_vec(self.cluster).unwrap_or_default();
         digest([&cluster[..], self.authority.as_deref().unwrap_or_default()])
     }

@@ -1,8 +1,8 @@
-//! Adds the contexts, clusters and users of this program to the text of a user's kubeconfig, and removes them. Without
-//! I/O.
+//! Adds this program's contexts, clusters and users to the text of a user's kubeconfig, or removes them from the text.
+//! Without I/O.
 //!
-//! The text is edited, so that comments, order and unknown fields stay. The edited text is parsed and compared with the
-//! intended document.
+//! The text is edited, so that the user's comments, order and unknown fields stay. The edited text is parsed and
+//! compared with the intended document.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,8 @@ pub enum ChangeError {
     /// The text is not a valid kubeconfig. The parser's message is omitted, because the message quotes the file.
     #[error("does not parse{0}: the text is not YAML in the form of a kubeconfig")]
     Parse(String),
-    /// The kubeconfig contains an entry with the same name that this program did not add.
+    /// The kubeconfig already contains an entry with a name of a new entry, and this program did not add the existing
+    /// entry.
     #[error("already has {kind} {name:?}, which tributary did not add; choose different names by --kubeconfig-prefix")]
     Taken {
         /// The list of the entry: `clusters`, `contexts` or `users`.
@@ -37,7 +38,8 @@ pub enum ChangeError {
     Form,
 }
 
-/// Entries for a kubeconfig. Each entry is marked as added by this program, and its name begins with the prefix.
+/// Entries for a kubeconfig. Each entry is marked as added by this program, and each entry's name begins with the
+/// prefix.
 #[derive(Clone, Debug)]
 pub struct Entries {
     /// The prefix of the names of all entries.
@@ -69,7 +71,8 @@ pub struct SameName {
     pub is_ours: bool,
 }
 
-/// Returns an entry of a second kubeconfig that has one of these names. Returns `None` for an invalid kubeconfig.
+/// Returns the first entry of a second kubeconfig that has the name of one of these entries. Returns `None` for an
+/// invalid kubeconfig.
 pub fn same_name(other: &str, entries: &Entries) -> Option<SameName> {
     let document = parse(other).ok()?;
     LISTS.into_iter().zip(&entries.lists).find_map(|((kind, content), own)| {
@@ -169,7 +172,7 @@ fn retain(document: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
     }
 }
 
-/// Copies the namespaces of a kubeconfig's contexts into the entries.
+/// Copies the namespaces of a kubeconfig's contexts into the new entries with the same names.
 fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
     let mut entries = entries.clone();
     let known = document.get("contexts").and_then(Value::as_array).into_iter().flatten();
@@ -211,7 +214,7 @@ fn new_document() -> Map<String, Value> {
     [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
 }
 
-/// Applies the edits to a kubeconfig's text. Fails for a form that cannot be edited.
+/// Applies the edits to a kubeconfig's text. Fails if the text has a form of YAML that cannot be edited.
 fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
     let layout = Layout::parse(text).map_err(|_| ChangeError::Form)?;
     edits(&layout).and_then(|edits| apply(text, edits)).ok_or(ChangeError::Form)
@@ -252,9 +255,10 @@ fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str
     Some(edits)
 }
 
-/// Returns the edits that append entries to a kubeconfig.
+/// Returns the edits that append the new entries to a kubeconfig's lists.
 fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
-    // A new key is appended after the existing last key and the entries that are added to its list.
+    // A key that the document lacks is appended after the existing last key, and after the new entries in that key's
+    // list.
     let (mut edits, mut new_keys) = (Vec::new(), Vec::new());
     let end = layout.line_end(layout.end());
     if layout.is_empty() {
@@ -382,7 +386,7 @@ users:
     }
 
     #[test]
-    fn other_kubeconfig_entries_stay_byte_for_byte() {
+    fn kubeconfig_entries_of_the_user_stay_byte_for_byte() {
         let entries = entries("tributary-", &["all", "eu"]);
         let put_in = put(OWN, &entries).unwrap().unwrap();
         let mut kept = put_in.lines();
@@ -402,7 +406,7 @@ users:
     fn second_kubeconfig_write_replaces_only_its_own_entries() {
         let first = put(OWN, &entries("tributary-", &["all", "eu"])).unwrap().unwrap();
         assert_eq!(put(&first, &entries("tributary-", &["all", "eu"])).unwrap(), None, "nothing to do");
-        // A user has set a namespace, as `kubectl config set-context` does.
+        // The user has set a namespace in a context of this program, as `kubectl config set-context` does.
         let chosen = first.replace("    cluster: tributary-eu\n", "    cluster: tributary-eu\n    namespace: blue\n");
         assert_ne!(first, chosen);
         assert_eq!(put(&chosen, &entries("tributary-", &["all", "eu"])).unwrap(), None, "the namespace is theirs");

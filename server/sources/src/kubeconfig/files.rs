@@ -22,7 +22,7 @@ pub struct KubeconfigFiles {
 }
 
 impl KubeconfigFiles {
-    /// Resolves the flag, the environment variable and the home directory.
+    /// Resolves the kubeconfig files from the flag, the environment variable and the home directory.
     ///
     /// # Errors
     /// [`NoKubeconfig`] if all three are missing.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 pub(super) const EXTENSION: &str = "tributary.dev";
 
-/// Creates the `extensions` of an entry that this program adds under this prefix.
+/// Creates the `extensions` that mark an entry with this prefix as added by this program.
 pub(super) fn mark(prefix: &str) -> Value {
     json!([{ "name": EXTENSION, "extension": { "program": "tributary", "prefix": prefix } }])
 }

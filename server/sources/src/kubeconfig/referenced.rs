@@ -1,4 +1,4 @@
-//! Reads the files and the inline data to which a kubeconfig refers, for their check and for the fingerprint.
+//! Reads the files and the inline data to which a kubeconfig refers, to check them and to compute the fingerprint.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,11 @@ use http::HeaderValue;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The problem with referenced data and its remedy. The texts never quote the data.
+/// The problem with data to which a kubeconfig refers, and the problem's remedy. The texts never quote the data.
 pub(crate) type ReferenceProblem = (String, &'static str);
 
-/// Data in one of two fields: inline as base64, or in a file. Inline data takes precedence, as in client-go.
+/// Data of a kubeconfig in one of two fields: inline as base64, or as a file's path. Inline data takes precedence, as
+/// in client-go.
 pub(crate) struct Referenced<'a> {
     /// The value of an inline field, such as `certificate-authority-data`.
     pub(crate) data: Option<&'a str>,
@@ -48,7 +49,7 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReferenceProblem> {
 }
 
 /// Checks that the data is a bearer token. Surrounding white space is ignored. An empty file is allowed, because a
-/// mount may fill it later.
+/// volume mount may provide the token later.
 pub(super) fn check_token(path: &Path, token: &[u8]) -> Result<(), ReferenceProblem> {
     match std::str::from_utf8(token).map(|token| HeaderValue::from_bytes(token.trim().as_bytes())) {
         Ok(Ok(_)) => Ok(()),
@@ -68,7 +69,7 @@ pub(super) fn check_certificates(pem: &[u8]) -> Result<(), ReferenceProblem> {
     }
 }
 
-/// Checks that the data is a private key in PEM.
+/// Checks that the referenced data is a private key in PEM.
 pub(super) fn check_key(pem: &[u8]) -> Result<(), ReferenceProblem> {
     match PrivateKeyDer::from_pem_slice(pem) {
         Ok(_) => Ok(()),

@@ -1,7 +1,7 @@
 //! Changes a user's own kubeconfig, such as `~/.kube/config`: adds and removes this program's entries.
 //!
-//! A new file replaces the old one, so that readers always get a complete file. Owner, links and mode stay, except that
-//! only the owner may read a file with a token. Concurrent writers are locked out as in kubectl, with a lock file: the
+//! A new file replaces the old one, so that readers always get a complete file. The file's owner, links and mode stay,
+//! except that only the owner may read a file with a token. As in kubectl, a lock file excludes concurrent writers: the
 //! kubeconfig's name and `.lock`.
 //!
 //! Source: client-go `tools/clientcmd/loader.go` (`lockFile`).
@@ -102,7 +102,8 @@ pub fn default_files() -> Result<KubeconfigFiles, NoKubeconfig> {
     KubeconfigFiles::resolve(None, std::env::var_os("KUBECONFIG").as_deref(), home.as_deref())
 }
 
-/// Returns the default file for new entries: the first existing file, or else the first file.
+/// Returns the kubeconfig to which new entries are added by default: the first existing file, or else the first file in
+/// the list.
 ///
 /// Source: client-go `tools/clientcmd/loader.go` (`GetDefaultFilename`), where `kubectl config` writes.
 ///
@@ -114,7 +115,8 @@ pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
     paths.iter().find(|path| path.exists()).or(paths.first()).cloned().ok_or(NoKubeconfig)
 }
 
-/// Returns the files that kubectl merges with `path`: all other files of `$KUBECONFIG`, if it contains the path.
+/// Returns the files that kubectl merges with `path`: all other files of `$KUBECONFIG`, if `$KUBECONFIG` contains
+/// `path`.
 pub fn merged_files(path: &Path) -> Vec<PathBuf> {
     let listed = default_files().map(|files| files.paths().to_vec()).unwrap_or_default();
     other_files(path, listed)
@@ -132,8 +134,8 @@ fn is_same(other: &Path, path: &Path) -> bool {
 
 /// Adds entries to a kubeconfig, and replaces this program's entries with the same prefix. A missing file is created
 /// (mode 0600). Returns whether the file changed. The entries contain a token, so other users lose their access to the
-/// file, which is logged. Waits up to five seconds for concurrent writers. The files of `merged_files` are merged with
-/// this file, so they must not contain entries with the same names.
+/// file, and the loss is logged. Waits up to five seconds for concurrent writers. The files of `merged_files` are
+/// merged with this file, so they must not contain entries with the same names.
 ///
 /// # Errors
 /// [`UsersFileError`]; the file is then unchanged.
@@ -163,7 +165,8 @@ pub async fn add_entries(path: PathBuf, merged_files: &[PathBuf], entries: Entri
 /// [`UsersFileError`]; the file is then unchanged.
 pub async fn remove_entries(path: PathBuf) -> Result<Option<Removal>, UsersFileError> {
     let text_of = |path: &Path| read(path)?.ok_or_else(|| UsersFileError::Missing(path.to_owned()));
-    // The kubeconfig is read before it is locked, because a lock file cannot be created in a missing directory.
+    // The kubeconfig is read before it is locked, so that a missing file is reported. In a missing directory, no lock
+    // file could be created.
     text_of(&path)?;
     locked(path, move |path| {
         let removal = entries::remove_own_entries(&text_of(path)?).map_err(|source| change_error(path, source))?;
@@ -175,7 +178,7 @@ pub async fn remove_entries(path: PathBuf) -> Result<Option<Removal>, UsersFileE
     .await
 }
 
-/// Locks and changes a file on a blocking thread.
+/// Locks a kubeconfig, and changes it on a blocking thread.
 async fn locked<T: Send + 'static>(
     path: PathBuf,
     change: impl FnOnce(&Path) -> Result<T, UsersFileError> + Send + 'static,

@@ -15,9 +15,9 @@ use crate::data_directory::{create_private, write_private};
 
 /// The name of the extension in files that this program may replace.
 const MARKER: &str = "tributary.dev/written-by";
-/// The name of the merged view's context, which is the current context. No cluster may have this name.
+/// The name of the merged view's context, which is the file's current context. No cluster may have this name.
 pub const ALL: &str = "all";
-/// The prefix of the file's cluster names, and the user name in the kubeconfig of a personal endpoint.
+/// The prefix of the cluster names in the kubeconfig. Also the user name in the kubeconfig of a personal endpoint.
 const USER: &str = "tributary";
 /// The suffix of the user name in the kubeconfig of a shared endpoint.
 const OWN_USER: &str = "user";
@@ -122,14 +122,15 @@ impl ClientKubeconfig<'_> {
         format!("{config:#}\n")
     }
 
-    /// Converts the content to entries for a user's kubeconfig. The entries' names begin with `prefix`.
+    /// Converts the content of a client's kubeconfig to entries for a user's own kubeconfig. The entries' names begin
+    /// with `prefix`.
     pub fn entries(&self, prefix: &str) -> Entries {
         let named = |name: &str| format!("{prefix}{name}");
         let lists = self.lists(named, named, &named(OWN_USER), Some(mark(prefix)));
         Entries { prefix: prefix.to_owned(), lists }
     }
 
-    /// Returns the entries of `clusters`, `contexts` and `users`, each with these extensions.
+    /// Returns the entries of `clusters`, `contexts` and `users`, each entry with these `extensions`.
     fn lists(
         &self,
         context_name: impl Fn(&str) -> String,
@@ -176,7 +177,7 @@ impl ClientKubeconfig<'_> {
             Destination::Ours => write_private,
         };
         write(path, self.render().as_bytes()).map_err(|source| match source.kind() {
-            // A second process created the file after the check.
+            // A second process created the kubeconfig after the check of the path.
             io::ErrorKind::AlreadyExists => foreign(path, self.owner),
             _ => KubeconfigWriteError::Write { path: path.to_owned(), source },
         })
@@ -199,11 +200,11 @@ pub enum Destination {
 pub fn check_replaceable(path: &Path, owner: Owner<'_>) -> Result<Destination, KubeconfigWriteError> {
     let unreadable = |source| KubeconfigWriteError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {
-        // Reading a pipe or a terminal would wait for input.
+        // A pipe or a terminal is not read, because the read would wait for input.
         Ok(metadata) if !metadata.is_file() => Err(foreign(path, owner)),
         Ok(_) if is_ours(&fs::read(path).map_err(unreadable)?, owner.user) => Ok(Destination::Ours),
         Ok(_) => Err(foreign(path, owner)),
-        // A dangling link was created by the user, so it must not be replaced.
+        // A symbolic link without a target was created by the user, so the link must not be replaced.
         Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
             Err(foreign(path, owner))
         }
@@ -226,10 +227,10 @@ fn foreign(path: &Path, Owner { user, flag }: Owner<'_>) -> KubeconfigWriteError
     KubeconfigWriteError::Foreign { path: path.to_owned(), user: user.to_owned(), flag }
 }
 
-/// Returns whether this program wrote these bytes for this user, without later additions. kubectl rewrites the file as
-/// YAML when a user changes the current context, and preserves the marker. kubectl also preserves the marker in the
-/// output of `kubectl config view --flatten`, with which users merge files. A merged file contains the users' own
-/// clusters, so additions are not allowed. An empty file does not count.
+/// Returns whether this program wrote these bytes for this user, and nobody has added clusters or users since. kubectl
+/// rewrites the file as YAML when a user changes the current context, and preserves the marker. kubectl also preserves
+/// the marker in the output of `kubectl config view --flatten`, with which users merge files. A merged file contains
+/// the users' own clusters, so additions are not allowed. An empty file does not count as written by this program.
 fn is_ours(bytes: &[u8], user: &str) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(config) = serde_saphyr::from_str::<Value>(text) else { return false };
@@ -302,7 +303,7 @@ mod tests {
         let kubeconfig = ClientKubeconfig { url, authority_pem: None, owner, credential, clusters: &clusters };
         let entries = kubeconfig.entries("tributary-");
         assert_eq!(entries.lists[1][1]["context"]["namespace"], "shop");
-        // A namespace that the user has set in a context stays.
+        // Replacing the entries keeps a namespace that the user has set in a context.
         let put = super::super::entries::put("", &entries).unwrap().unwrap().replace("shop", "mine");
         assert_eq!(super::super::entries::put(&put, &entries).unwrap(), None);
     }

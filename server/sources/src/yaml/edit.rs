@@ -34,7 +34,7 @@ pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> Option<String> {
 
 /// Formats a value as YAML lines with this indentation.
 pub(crate) fn lines(value: &Value, indent: usize) -> Option<String> {
-    // The indentation would change the content of a block scalar.
+    // Block scalars are disabled, because the added indentation would change their content.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options).ok()?;
     Some(text.lines().map(|line| format!("{:indent$}{line}\n", "")).collect())

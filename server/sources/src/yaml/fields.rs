@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 use super::edit::{Edit, apply, lines};
 use super::layout::{Layout, Mapping, Node};
 
-/// Changes a document's value from `from` to `to`. The lines of unchanged fields stay. Returns `None` for a document in
-/// braces, for fields that share a line, and for a document with anchors.
+/// Changes a document's value from `from` to `to`. The lines of unchanged fields stay. Returns `None` if the document
+/// is in braces, if fields share a line, or if the document has anchors.
 pub fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
     let layout = Layout::parse(text).ok()?;
     let (Value::Object(from), Value::Object(wanted)) = (from, to) else { return None };
     let mut edits = Vec::new();
     collect_edits(&layout, &layout.block_mapping(layout.root()?)?, (from, wanted), &mut edits)?;
     let changed = apply(text, edits)?;
-    // The changed text is parsed again, so that a wrong edit is never written.
+    // The changed text is parsed and compared with the wanted value, so that a wrong edit is never written.
     let is_read: Value = serde_saphyr::from_str(&changed).ok()?;
     (is_read == *to).then_some(changed)
 }
@@ -23,7 +23,7 @@ pub fn with_fields(text: &str, from: &Value, to: &Value) -> Option<String> {
 /// The fields of a mapping before and after the change.
 type BeforeAndAfter<'a> = (&'a Map<String, Value>, &'a Map<String, Value>);
 
-/// Collects the edits of a mapping and of its nested mappings.
+/// Collects the edits that change a mapping and its nested mappings.
 fn collect_edits(
     layout: &Layout<'_>,
     mapping: &Mapping<'_>,
@@ -57,7 +57,8 @@ fn collect_edits(
     Some(())
 }
 
-/// Returns the nested mapping of a field, if its fields can be changed one by one and at least one key stays.
+/// Returns the mapping that is the value of a field. Returns `None` if the mapping's fields cannot be changed one by
+/// one, or if none of its keys stays.
 fn find_inner_mapping<'a, 'b>(
     layout: &Layout<'_>,
     node: &'a Node,

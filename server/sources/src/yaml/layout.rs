@@ -121,8 +121,8 @@ impl<'a> Layout<'a> {
         self.root.as_ref().map_or(self.text.len(), |root| root.end)
     }
 
-    /// Returns the position of the list with this key. Returns `None` for a form that cannot be edited, such as an
-    /// alias.
+    /// Returns the position of the list that is the value of this key. Returns `None` for a form that cannot be edited,
+    /// such as an alias.
     pub(crate) fn list(&self, key: &str) -> Option<ListLayout> {
         let Some(Shape::Mapping(entries)) = self.root.as_ref().map(|root| &root.shape) else {
             return Some(ListLayout::Absent);
@@ -173,8 +173,8 @@ impl<'a> Layout<'a> {
         rest[spaces..].starts_with(':').then_some(key_end + spaces + 1)
     }
 
-    /// Returns the index of the dash before an entry's content. Returns `None` if other text precedes the dash on its
-    /// line.
+    /// Returns the index of the dash before the content of a list's entry. Returns `None` if other text precedes the
+    /// dash on its line.
     fn dash_before(&self, content: usize) -> Option<usize> {
         let dash = self.text[..content].trim_end().strip_suffix('-')?.len();
         self.text[self.line_start(dash)..dash].chars().all(|c| c == ' ').then_some(dash)
@@ -235,7 +235,8 @@ impl<'a> Events<'a> {
                     let key = self.node(event, span)?;
                     let Some((event, span)) = self.next()? else { break };
                     let mut value = self.node(event, span)?;
-                    // For an empty YAML value, the parser reports the position of the next token.
+                    // For an empty YAML value, the parser reports the position of the next token, so the position is
+                    // replaced.
                     if matches!(&value.shape, Shape::Scalar(_)) && value.start == value.end {
                         (value.start, value.end) = (key.end, key.end);
                     }
@@ -250,14 +251,14 @@ impl<'a> Events<'a> {
     }
 }
 
-/// Returns the end of a collection: the end of its closing bracket. In block form, where no character ends a
-/// collection, returns the end of its last node.
+/// Returns the end of a list or mapping: the index after its closing bracket. Block form has no closing bracket, so the
+/// end of the last node is returned.
 fn end_of(span: &Span, last: usize) -> usize {
     let (start, end) = (offset(&span.start), offset(&span.end));
     if end > start { end } else { last }
 }
 
 fn offset(marker: &granit_parser::Marker) -> usize {
-    // The position is always known, because the parser reads a string.
+    // The parser reads a string, so it always reports a byte position.
     marker.byte_offset().unwrap_or_default()
 }

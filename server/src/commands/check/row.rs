@@ -8,7 +8,8 @@ use tributary_authorization::{Attributes, Fleet, RbacUser, ResourceAttributes, U
 
 use crate::cli::GroupResource;
 
-/// The most namespaces and object names that are listed with their bindings. The remainder is counted.
+/// The most namespaces and object names that are listed with their bindings. The report contains only the number of the
+/// remaining ones.
 pub(super) const LISTED_NAMESPACES_MAX: usize = 10;
 
 /// A cluster's answer to access reviews about `list` requests of a user.
@@ -18,7 +19,7 @@ pub(super) struct ClusterAnswer {
     pub(super) all: bool,
     /// True if the user may list all objects of each namespace.
     pub(super) within: BTreeMap<String, bool>,
-    /// The number of namespaces with rights by roles for which no access review was sent.
+    /// The number of namespaces in which roles grant rights, but for which no access review was sent.
     pub(super) unreviewed: usize,
     /// True if the endpoint's account may cache the resource, or list it with impersonation.
     pub(super) is_reached: bool,
@@ -29,7 +30,7 @@ pub(super) struct ClusterAnswer {
 pub(super) struct CheckRow<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) cluster: &'a ClusterName,
-    /// The method that decides about rights in the cluster.
+    /// The method by which Tributary decides about users' rights on the cluster's cached objects.
     pub(super) authorization: ClusterAuthorization,
     pub(super) user: RbacUser<'a>,
     pub(super) of: &'a GroupResource,
@@ -95,8 +96,8 @@ impl CheckRow<'_> {
         lines.collect()
     }
 
-    /// Returns the contradiction between the cluster's answer and its roles and bindings. Only applies if roles and
-    /// bindings decide.
+    /// Returns a note if the cluster's answer contradicts its roles and bindings. Always returns `None` if the
+    /// configured method does not use roles and bindings.
     fn contradiction(&self, answer: &ClusterAnswer) -> Option<&'static str> {
         let is_whole = self.namespaced.is_some() && self.visible() == Visible::Whole;
         match (self.authorization, answer.all, is_whole) {
@@ -124,8 +125,8 @@ impl CheckRow<'_> {
         within.chain(unreviewed).collect()
     }
 
-    /// Returns the lines that follow from roles and bindings, with the bindings. RoleBindings grant no rights on
-    /// cluster-scoped resources.
+    /// Returns the lines of the report that follow from roles and bindings. Each line names the bindings. RoleBindings
+    /// grant no rights on cluster-scoped resources.
     fn places(&self) -> Vec<String> {
         let Visible::Part(part) = self.visible() else { return vec![format!("all, by {}", self.by("", ""))] };
         let named = part.names.iter().map(|name| format!("the one named {name}, by {}", self.by("", name)));
@@ -191,7 +192,7 @@ mod tests {
         fleet
     }
 
-    /// Returns the lines for a user with an optional group. `answer` contains the cluster's answer.
+    /// Returns the report's lines for a user, who may be followed by a group. `answer` contains the cluster's answer.
     fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, answer: &ClusterAnswer) -> String {
         let (name, group) = who.split_once('/').unwrap_or((who, ""));
         let groups: Vec<_> = Some(group.to_owned()).filter(|group| !group.is_empty()).into_iter().collect();

@@ -1,5 +1,5 @@
 //! Lists the objects that a user can read in each cluster, with the bindings. Tributary's own account reads the roles
-//! and sends the access reviews, and the decision is the server's.
+//! and sends the access reviews, and the decision is the same as in a running server.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::commands::member::{ClusterAccess, MemberError};
 use crate::exit::Failure;
 use crate::output::print;
 
-/// The remedy for missing rights of Tributary's account, as in a server's report.
+/// The remedy for missing rights of Tributary's account. A server's report contains the same text.
 const REVIEW_REMEDY: &str = "tributary join CONTEXT makes an account with this right, or grant the right \
                        (docs/shared-mode.md)";
 /// The maximum number of clusters that are queried concurrently.
@@ -171,7 +171,7 @@ async fn rights(member: &ClusterAccess, cluster: &ClusterSpec) -> anyhow::Result
             let path = format!("/apis/rbac.authorization.k8s.io/v1/{resource}?limit={PAGE_SIZE}&continue={token}");
             let page = member.send_request(Method::GET, &path, None, &[]).await?;
             for object in page["items"].as_array().into_iter().flatten() {
-                // An unreadable role or binding grants nothing, as in the server.
+                // A role or binding that cannot be parsed grants nothing, as in a running server.
                 objects.extend(RbacObject::parse(kind, object.to_string().as_bytes()));
             }
             match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
@@ -198,8 +198,8 @@ async fn may_list(
     review(member, "SubjectAccessReview", &spec).await
 }
 
-/// Returns whether Tributary's account may cache a resource, or list it with impersonation of the user. Constrained
-/// impersonation (KEP-5284) suffices, except for ServiceAccounts, which need full impersonation.
+/// Returns whether Tributary's account may cache a resource, or may list the resource while it impersonates the user.
+/// Constrained impersonation (KEP-5284) suffices, except for ServiceAccounts, which need full impersonation.
 async fn is_reached(member: &ClusterAccess, user: RbacUser<'_>, of: &GroupResource) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let may = async |verb: &str| {

@@ -23,7 +23,7 @@ const CONNECT_SUBRESOURCES: [&str; 4] = ["attach", "exec", "portforward", "proxy
 /// The subresources of all other resources for which `get` is a read, as in custom resources (apiextensions-apiserver
 /// `pkg/apiserver/customresource_handler.go`). Unknown subresources may be consoles.
 const READ_SUBRESOURCES: [&str; 2] = ["scale", "status"];
-/// API groups that have the name of a metric in place of resource and subresource
+/// API groups in which a metric's name takes the position of the resource and the subresource in a path
 /// (kubernetes-sigs/custom-metrics-apiserver).
 const METRICS: [&str; 2] = ["custom.metrics.k8s.io", "external.metrics.k8s.io"];
 /// The paths that all users may `get`: the patterns of apiserver's role `system:discovery`.
@@ -45,10 +45,10 @@ const OPEN_PATHS: [&str; 11] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Impersonation {
-    /// Impersonation only for the requests of the profile: constrained impersonation (KEP-5284), enabled in Kubernetes
-    /// 1.36 and later.
+    /// Impersonation is allowed only for the requests that the profile allows: constrained impersonation (KEP-5284),
+    /// enabled in Kubernetes 1.36 and later.
     Constrained,
-    /// Full impersonation for all requests. The account then has the rights of every user.
+    /// Impersonation is allowed for all requests. The account then has the rights of every user.
     Any,
 }
 
@@ -190,7 +190,8 @@ impl Account {
         rules
     }
 
-    /// Returns whether users may make a request through the account, if their own rights allow the request.
+    /// Returns whether the account's profile lets users make a request. The users' own rights must allow the request,
+    /// too.
     fn allows_request(&self, group: &str, resource: &str, verb: &str) -> bool {
         let is_read = READS.contains(&verb) && is_reading(group, resource);
         match self.purpose.profile {
@@ -210,7 +211,7 @@ impl Account {
         let extras = extra.iter().map(|key| format!("userextras/{key}"));
         extras.chain(uid.then(|| "uids".to_owned())).for_each(|it| rules.allow(AUTHENTICATION, &it, [verb]));
         if *impersonation == Impersonation::Constrained {
-            // All users may create reviews of their own rights.
+            // With every profile, users may create reviews of their own rights.
             let create = || [format!("{IMPERSONATED_VERB_PREFIX}create")];
             rules.allow(AUTHENTICATION, "selfsubjectreviews", create());
             rules.allow("authorization.k8s.io", "selfsubjectaccessreviews", create());
@@ -238,7 +239,7 @@ fn is_reading(group: &str, resource: &str) -> bool {
     }
 }
 
-/// Verbs by group and resource. Resources of a group with equal verbs share a rule.
+/// Verbs by group and resource. Resources of one group share a rule if their verbs are equal.
 #[derive(Default)]
 struct RuleSet(BTreeMap<String, BTreeMap<String, BTreeSet<String>>>);
 
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!(Purpose::recorded(&Value::Null), None);
     }
 
-    /// A `get` may open a console, as in KubeVirt.
+    /// A `get` of a custom subresource may open a console, as in KubeVirt.
     #[test]
     fn get_of_an_unknown_custom_subresource_is_not_a_read() {
         for (group, resource, expected) in [

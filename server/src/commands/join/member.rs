@@ -1,4 +1,5 @@
-//! Sends the requests of `join` to a cluster, first with the user's credentials, then with the account's.
+//! Sends the requests of `join` to a cluster, first with the user's credentials, then with the credentials of the new
+//! account.
 
 use anyhow::{Context, bail};
 use base64::Engine;
@@ -101,7 +102,7 @@ impl ClusterAccess {
         Ok(String::from_utf8(bytes).context("the token of the Secret is not text")?.into())
     }
 
-    /// Waits until the cluster's authorizer applies the account's rights.
+    /// Waits until the cluster's authorizer grants all of the account's rights.
     pub(super) async fn wait_for_rights(&self, account: &Account) -> anyhow::Result<()> {
         let mut refused = None;
         let tried = wait_until_some("the cluster applies the rights of the account", print, async || {

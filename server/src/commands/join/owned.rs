@@ -33,13 +33,15 @@ pub(super) struct OwnedFields {
 enum Extra {
     /// The cluster gets only the extras in `--impersonate-extra`.
     Exactly(Vec<String>),
-    /// The extras that the account may impersonate, in addition to the extras in the file.
+    /// The cluster gets the extras in the existing UpstreamCluster file, and the extras that the account may
+    /// impersonate.
     AtLeast(Vec<String>),
 }
 
 impl OwnedFields {
     /// Collects the fields of the cluster with this uid from its kubeconfig. `proxy` is the proxy in the kubeconfig.
-    /// The environment's proxy belongs to one machine, and a different machine may read the file.
+    /// The proxy of the environment is ignored, because it belongs to this machine, and a different machine may read
+    /// the file.
     ///
     /// # Errors
     /// The kubeconfig has a setting that an UpstreamCluster does not support.
@@ -79,8 +81,8 @@ impl OwnedFields {
         &self.url
     }
 
-    /// Returns whether an UpstreamCluster describes this cluster. Their uids must be equal. Without a uid in the
-    /// UpstreamCluster, address and authorities must be equal.
+    /// Returns whether an UpstreamCluster describes this cluster. If the UpstreamCluster contains a uid, the uids must
+    /// be equal. Otherwise, the addresses and authorities must be equal.
     pub(super) fn describe_same_cluster(&self, present: &Value) -> bool {
         match present["metadata"]["annotations"][CLUSTER_UID].as_str() {
             Some(uid) => self.uid == uid,
@@ -103,7 +105,8 @@ impl OwnedFields {
             spec["endpoints"] = json!([self.url]);
         }
         spec["credentials"] = json!({"tokenFile": format!("{name}.token")});
-        // A user may have replaced `caData` by `caFile`, which can change without `join`.
+        // A user may have replaced `caData` by `caFile`, a file that is updated without `join`. `join` then keeps
+        // `caFile`.
         if spec["caFile"].is_null() {
             set_or_remove(spec, "caData", self.authorities.clone().map(Value::from));
             set_or_remove(spec, "insecureSkipVerify", self.authorities.is_none().then_some(true.into()));

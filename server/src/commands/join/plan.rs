@@ -52,8 +52,8 @@ pub(super) fn step(wanted: &Value, present: Option<&Value>) -> Result<Step, Fore
     Ok(if is_within(wanted, present) { Step::Keep } else { Step::Change })
 }
 
-/// Returns whether the present object contains all wanted fields. Lists must be equal, because surplus rules must be
-/// removed.
+/// Returns whether the present object contains all wanted fields. Lists must be equal, so that rules beyond the wanted
+/// ones are detected and removed.
 fn is_within(wanted: &Value, present: &Value) -> bool {
     match (wanted, present) {
         (Value::Object(wanted), Value::Object(present)) => {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_lists_changes_of_the_account_purpose() {
+    fn join_plan_lists_changes_of_the_account_purpose() {
         let before = writing();
         let after = Purpose {
             profile: Profile::Read,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_keeps_changes_or_refuses_existing_objects() {
+    fn join_plan_has_the_right_step_for_each_existing_object() {
         let role = |rules: Value, labels: Value| json!({"kind": "ClusterRole", "metadata": {"name": "t", "labels": labels}, "rules": rules});
         let ours = || json!({MANAGED_BY.0: MANAGED_BY.1});
         let wanted = role(json!([{"verbs": ["list"]}]), ours());

@@ -1,4 +1,4 @@
-//! Determines the purpose of an account by the flags and the stored purpose. Without I/O.
+//! Determines the purpose of an account from the flags and from the purpose that the cluster stores. Without I/O.
 
 use anyhow::ensure;
 
@@ -8,8 +8,8 @@ use crate::cli::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
 /// The first minor version of Kubernetes that enables constrained impersonation by default (KEP-5284, beta in 1.36).
 const CONSTRAINED_SINCE: u32 = 36;
 
-/// Returns the purpose. Flags take precedence over `before`. Without a stored purpose, the default has the least
-/// rights.
+/// Returns the account's purpose. Flags take precedence over the stored purpose `before`. Without a stored purpose, the
+/// default has the least rights.
 ///
 /// # Errors
 /// A combination of flags that constrained impersonation does not support.
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn join_keeps_settings_that_no_flag_names() {
+    fn second_join_keeps_settings_without_a_flag() {
         let of = |flags: &str, before: Option<&Purpose>, minor| text(&asked(flags, before, minor).unwrap());
         assert_eq!(of("", None, 36), "read constrained false  false never");
         assert_eq!(of("", None, 35), "read any false  false never");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_beyond_constrained_impersonation_are_refused() {
+    fn join_flags_that_constrained_impersonation_cannot_support_are_refused() {
         for (flags, says) in [
             ("--tokens --impersonation constrained", "--tokens needs --impersonation any"),
             (

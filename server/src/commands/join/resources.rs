@@ -47,7 +47,8 @@ impl KnownResources {
         known
     }
 
-    /// Returns the resources of every cluster, for manifests that are generated without a cluster.
+    /// Returns the resources that every cluster of a usual Kubernetes release serves, for manifests that are generated
+    /// without a cluster.
     pub fn usual() -> Self {
         let mut known = Self::default();
         for (group, verbs, resource) in served_by_default() {
@@ -76,7 +77,8 @@ impl KnownResources {
         Ok(())
     }
 
-    /// Adds the rules of an existing role for [stale](Self::stale) groups, so that they are kept.
+    /// Adds the resources and verbs that an existing role contains for [stale](Self::stale) groups. So the role keeps
+    /// its rules for these groups.
     pub(super) fn add_rules_of(&mut self, role: &Value) {
         let words = |rule: &Value, field: &str| -> Vec<String> {
             rule[field].as_array().into_iter().flatten().filter_map(|word| Some(word.as_str()?.to_owned())).collect()

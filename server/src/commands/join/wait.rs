@@ -1,4 +1,4 @@
-//! Waits for controllers of a cluster, and prints messages for the user.
+//! Waits for controllers of a cluster, and prints messages to the user during the wait.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(500);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Calls `look` until it returns a value, or returns `None` after [`WAIT_TIMEOUT`]. Every [`PROGRESS_INTERVAL`], calls
-/// `say` with `what`.
+/// Calls `look` repeatedly until `look` returns a value. Returns `None` after [`WAIT_TIMEOUT`]. Calls `say` with
+/// `what` at the interval [`PROGRESS_INTERVAL`].
 ///
 /// # Errors
 /// Errors of `look`. Cancel: safe if `look` is.
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn long_wait_prints_its_subject_and_time_limit() {
+    async fn join_prints_the_subject_and_time_limit_of_a_long_wait() {
         let told = RefCell::new(Vec::new());
         let say = |line: &str| told.borrow_mut().push(line.to_owned());
         let begun = Instant::now();
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn wait_of_two_seconds_prints_nothing() {
+    async fn join_prints_nothing_during_a_wait_of_two_seconds() {
         let begun = Instant::now();
         let look = async || Ok((begun.elapsed() >= Duration::from_secs(2)).then_some(1));
         let found = wait_until_some("it is there", |line| panic!("{line}"), look).await.unwrap();

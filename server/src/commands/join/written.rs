@@ -196,7 +196,7 @@ fn read_present(cluster: &Path, token: &Path) -> anyhow::Result<Option<String>> 
     }
 }
 
-/// Sets the owned fields in the text of an UpstreamCluster. Returns the new text and the changes.
+/// Sets the fields that `join` owns in the text of an UpstreamCluster. Returns the new text and the changed fields.
 ///
 /// # Errors
 /// The file contains more than one object, or the result would be invalid.
@@ -342,7 +342,7 @@ mod tests {
             (written.replacen(FIRST_LINE, "# mine", 1), "exists already and was not written by tributary join"),
             (
                 written.replace("spec:\n", "spec:\n  caFile: eu.crt\n"),
-                // An empty text expects a successful plan, which writes nothing.
+                // The expected error is empty: the plan succeeds, and writes nothing.
                 "",
             ),
         ] {

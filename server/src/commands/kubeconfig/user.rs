@@ -47,8 +47,8 @@ pub fn user(arguments: &UserArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that Tributary sends the name and each group to clusters. A name or group that clusters never receive grants
-/// no rights.
+/// Checks that Tributary sends the name and each group to clusters. A name or group that Tributary does not send to
+/// clusters grants no rights there.
 fn check_identity(name: &str, groups: &[String]) -> anyhow::Result<()> {
     for (what, text) in std::iter::once(("NAME", name)).chain(groups.iter().map(|group| ("--group", &**group))) {
         if text.chars().any(char::is_control) {
@@ -132,7 +132,7 @@ fn describe(arguments: &UserArguments, path: &Path, made: &UserCertificate) -> S
 
 /// Formats a duration in minutes, hours or days: the largest unit with a number of at least two.
 fn format_duration(duration: Duration) -> String {
-    // Rounding up by half a minute covers the time since the certificate was created.
+    // The certificate was created a moment ago, so the remaining time is rounded to whole minutes.
     let minutes = (duration.as_secs() + 30) / 60;
     match minutes {
         0..120 => format!("{minutes} minutes"),

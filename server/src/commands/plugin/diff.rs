@@ -8,7 +8,7 @@ use super::found::{ClusterObject, NamedObject};
 
 /// The number of lines around a difference, as in diff(1).
 const CONTEXT_LINES: usize = 3;
-/// Metadata that a cluster sets itself, or that follows from compared fields.
+/// The metadata fields that a cluster sets itself, or that follow from compared fields. They are not compared.
 const OWN_METADATA: [&str; 6] =
     ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"];
 /// The annotation in which `kubectl apply` stores the applied object.
@@ -19,7 +19,7 @@ const SECRET_FIELDS: [&str; 2] = ["data", "stringData"];
 /// The reason why objects of several clusters cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotComparable {
-    /// Only one cluster has the requested object.
+    /// Only one cluster has the requested object, so there is nothing to compare.
     #[error("only {cluster} has {wanted}: there is nothing to compare it with")]
     Alone { cluster: String, wanted: String },
     /// A requested cluster does not have the object.
@@ -32,7 +32,7 @@ pub(super) enum NotComparable {
     },
 }
 
-/// Chooses at least two objects. The first object is compared with all others.
+/// Chooses the objects to compare, at least two. The first object is compared with all others.
 ///
 /// # Errors
 /// [`NotComparable`].
@@ -58,7 +58,8 @@ pub(super) fn compared_objects(
     }
 }
 
-/// Returns unified diffs of the first object with each of the others. Returns an empty text if all objects are equal.
+/// Returns unified diffs between the first object and each other object. Returns an empty text if all objects are
+/// equal.
 ///
 /// # Errors
 /// An object cannot be serialized as YAML.
@@ -88,11 +89,11 @@ pub(super) fn render(
 }
 
 fn yaml(object: &Value) -> Result<String, serde_saphyr::ser::Error> {
-    // Text with several lines is shown in lines. A long line is not folded.
+    // A string of several lines is printed as a block of lines. A long line is not folded.
     serde_saphyr::to_string_with_options(object, serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX })
 }
 
-/// Removes fields that differ between any two clusters.
+/// Removes fields whose values normally differ between clusters.
 fn remove_cluster_fields(object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
@@ -112,7 +113,7 @@ fn remove_annotation(metadata: &mut Map<String, Value>, name: &str) {
     }
 }
 
-/// Replaces the values of a Secret, so that the diff only shows whether they are equal.
+/// Replaces the values of two Secrets, so that the diff shows only whether the values are equal.
 fn mask(one_cluster: &str, one: &mut Value, two_cluster: &str, two: &mut Value) {
     for field in SECRET_FIELDS {
         let known = one.get(field).cloned().unwrap_or_default();

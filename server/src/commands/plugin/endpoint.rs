@@ -1,5 +1,5 @@
-//! The endpoint of a kubeconfig context, requested as kubectl does: as the context's user, with Warnings on standard
-//! error.
+//! The endpoint of a kubeconfig context, requested as by kubectl: with the credentials of the context's user, and with
+//! Warnings on standard error.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl PluginEndpoint {
         Ok((core, named))
     }
 
-    /// Gets a path and prints the answer's Warnings.
+    /// Sends a GET for a path and prints the Warnings of the answer.
     ///
     /// # Errors
     /// The reason for a missing answer, or the endpoint's error.

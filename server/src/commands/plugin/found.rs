@@ -8,7 +8,7 @@ use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 
 use super::resource_type::ResourceType;
 
-/// The reason why an object cannot be requested, or why the answer is unusable.
+/// The reason why the requested object cannot be determined, or why the endpoint's answer is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ObjectSelectionError {
     /// The command's arguments select no object.
@@ -89,7 +89,7 @@ pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), Object
         .ok_or_else(|| ObjectSelectionError::Arguments(arguments.join(" ")))
 }
 
-/// Returns the objects of a list, in its order.
+/// Returns the objects of a list with their clusters, in the list's order.
 ///
 /// # Errors
 /// [`ObjectSelectionError::Endpoint`] if an object has no cluster annotation, or if the list's resourceVersion belongs

@@ -31,7 +31,7 @@ pub(super) enum KubectlArgumentsError {
     /// The last argument is a flag that needs a value.
     #[error("{0} has no value")]
     NoValue(&'static str),
-    /// The arguments contain kubectl's flag for a server.
+    /// The arguments contain a flag of kubectl that selects a server.
     #[error("{0} cannot be combined with --cluster, which sets the server")]
     Server(String),
     /// The server has no cluster with the name in `--cluster`.
@@ -94,8 +94,8 @@ fn check_cluster<'a>(
     }
 }
 
-/// Fetches the clusters' names from the server. Returns `None` if the server refuses, because a user may lack the
-/// permission. kubectl then receives the 404 for an unknown cluster.
+/// Fetches the clusters' names from the server. Returns `None` if the server refuses the request, because the user may
+/// lack the permission. If the cluster is unknown, kubectl then receives the server's 404.
 async fn fetch_cluster_names(split: &SplitArguments) -> Option<Vec<String>> {
     let server = RunningServer::from_kubeconfig(split.kubeconfig.as_deref(), split.context.as_deref()).await.ok()?;
     let page = Page { path: report::PATH, query: String::new(), label: "its report" };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_except_cluster_context_and_kubeconfig_pass_to_kubectl() {
+    fn plugin_passes_all_arguments_except_its_own_flags_to_kubectl() {
         for (arguments, cluster, context, others) in [
             ("deploy/web --cluster eu", "eu", "", "deploy/web"),
             (
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_name_a_server_are_refused() {
+    fn plugin_refuses_kubectl_arguments_that_select_a_server() {
         for (arguments, expected) in [
             ("pods --cluster", KubectlArgumentsError::NoValue("--cluster")),
             ("pods --server https://other --cluster eu", KubectlArgumentsError::Server("--server".to_owned())),

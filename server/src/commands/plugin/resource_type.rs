@@ -31,7 +31,7 @@ impl fmt::Display for ResourceType {
 #[error("the clusters serve no resource type {0:?}; `kubectl api-resources` lists what they do")]
 pub(super) struct UnknownType(String);
 
-/// The quality of a match between a name and a resource type. The least value is the best.
+/// The quality of a match between a name and a resource type. The least value is the best match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum MatchQuality {
     Name,
@@ -90,7 +90,7 @@ fn fit_of_name(name: &str, resource: &APIResourceDiscovery) -> Option<MatchQuali
     }
 }
 
-/// Returns the quality of a match between the suffix of a type's name, such as `.v1.apps`, and a group and version.
+/// Returns how well the suffix of a requested type, such as `.v1.apps`,matches this API group and version.
 fn fit_of_suffix(place: Option<&str>, group: &str, version: &str) -> Option<MatchQuality> {
     let Some(place) = place else { return Some(MatchQuality::Name) };
     let is_whole =

@@ -1,4 +1,5 @@
-//! Checks described requests for mistakes, because policies accept any verb and any resource. Without I/O.
+//! Checks the described requests of `policy test` for mistakes. The check is needed because policies accept any verb
+//! and any resource. Without I/O.
 
 use anyhow::ensure;
 use tributary_apimachinery::Verb;
@@ -7,7 +8,7 @@ use tributary_policy::{explain_unknown_group, explain_unknown_resource};
 
 use crate::front::policy_test::{PolicyTestRequest, PolicyTestResource, PolicyTestTarget};
 
-/// Checks that the verb exists for a resource. The verbs of paths are checked elsewhere.
+/// Checks that the verb exists for a resource. The verb of a request for a path is checked elsewhere.
 ///
 /// # Errors
 /// The verb, and the valid verbs.

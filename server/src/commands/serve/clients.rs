@@ -17,7 +17,8 @@ use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authe
 use crate::cli::SharedArguments;
 use crate::exit::Failure;
 
-/// The authenticators of clients, their files, and the authorities in the TLS handshake.
+/// The authenticators of shared mode, the files that configure them, and the authorities that the TLS handshake
+/// requests.
 pub(super) struct SharedClients {
     arguments: SharedArguments,
     files: AuthenticationFiles,
@@ -29,7 +30,7 @@ pub(super) struct SharedClients {
 }
 
 impl SharedClients {
-    /// Reads the files for the first time. The `router` sends TokenReviews.
+    /// Reads the authentication files for the first time. The `router` sends TokenReviews.
     ///
     /// # Errors
     /// A usage failure with the flag and the file.
@@ -57,7 +58,7 @@ impl SharedClients {
         Ok(Self { arguments, files, authenticator, tokens, certificate, tls: Arc::clone(tls), watch })
     }
 
-    /// Fetches the keys with which clusters sign ServiceAccount tokens, forever. Cancel: safe.
+    /// Fetches the keys that verify the clusters' ServiceAccount tokens, repeatedly. Never completes. Cancel: safe.
     pub(super) fn follow_member_keys(
         &self,
         router: &Arc<Router>,
@@ -66,12 +67,12 @@ impl SharedClients {
         follow_member_keys(Arc::clone(router), Arc::clone(&self.tokens), directory.clone())
     }
 
-    /// Repeats the reviews for tokens of open streams, forever. Cancel: safe.
+    /// Repeats the TokenReviews for tokens of open streams. Never completes. Cancel: safe.
     pub(super) fn review_followed_tokens(&self, router: &Arc<Router>) -> impl Future<Output = ()> + Send + 'static {
         review_followed_tokens(Arc::clone(router), Arc::clone(&self.tokens))
     }
 
-    /// Sets the clusters that review tokens of requests to their own paths.
+    /// Sets the clusters that authenticate bearer tokens of requests to their own paths by TokenReviews.
     ///
     /// # Errors
     /// The token-review cluster is not configured.
@@ -102,13 +103,13 @@ impl SharedClients {
         Authenticator::Shared(self.authenticator.clone())
     }
 
-    /// Waits until one of the files has changed. Cancel: safe.
+    /// Waits until one of the authentication files has changed. Cancel: safe.
     pub(super) async fn changed(&mut self) {
         self.watch.changed().await;
     }
 
-    /// Reads the files again. Requests on open connections use the new content. If a file is invalid, the error is
-    /// logged, and the previous content stays.
+    /// Reads the authentication files again. Requests on open connections use the new content, too. If a file is
+    /// invalid, the error is logged, and the previous content stays in use.
     pub(super) fn reload(&mut self) {
         match self.reload_all() {
             Ok(()) => tracing::info!("the authorities for clients, and the serving certificates, were reloaded"),
@@ -120,7 +121,7 @@ impl SharedClients {
                 );
             }
         }
-        // Symbolic links to the files may have new targets.
+        // The watched files are set again, because symbolic links to them may have new targets.
         self.watch.set(self.files.paths());
     }
 
@@ -140,7 +141,8 @@ impl SharedClients {
     }
 }
 
-/// Checks that front proxies have configured names, if clients of a host have certificates.
+/// Checks that the allowed names of front proxies are configured, if clients of a cluster's own host may have
+/// certificates.
 fn check_proxy_names(authenticator: &SharedAuthenticator, hosts: &HostTable) -> Result<(), AuthenticationFilesError> {
     match hosts.clusters_with_authorities().next().filter(|_| authenticator.accepts_any_proxy_name()) {
         Some((cluster, _)) => Err(AuthenticationFilesError::AnyClientOfAHostMayBeAProxy(cluster.clone())),

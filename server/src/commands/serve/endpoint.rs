@@ -1,4 +1,5 @@
-//! The endpoint, which opens its port before it connects to clusters, and answers once the clusters are known.
+//! The endpoint of `serve`. The endpoint opens its port before it connects to clusters, and answers requests after the
+//! wait for the clusters' first answers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ struct Parts {
     /// Cancelling this token ends the streams of all clusters.
     shutdown: CancellationToken,
     _denied: Option<AbortOnDropHandle<()>>,
-    /// The threads for clients. The caller's runtime processes the answers of clusters.
+    /// The threads that serve clients. The answers of clusters are processed on the caller's runtime instead.
     clients: Threads,
 }
 
@@ -101,7 +102,8 @@ impl BoundEndpoint {
         Ok(Self { running, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
     }
 
-    /// Answers clients on separate threads until `stop` is cancelled, which happens the shutdown delay after `leaving`.
+    /// Answers clients on separate threads until `stop` is cancelled. The cancellation of `stop` follows the
+    /// cancellation of `leaving` after the shutdown delay.
     ///
     /// # Errors
     /// [`Failure`] if no authentication of clients is configured.
@@ -150,7 +152,7 @@ impl AnsweringEndpoint {
     pub(super) async fn shut_down(self) -> Result<(), Failure> {
         let Parts { logs, shutdown, clients, _denied } = self.parts;
         let drained = self.serving.await.context("the listener ended").map_err(Failure::runtime)?;
-        // The streams end before the logs, so that the logs contain their last lines.
+        // The clients' streams end before the logs close, so that the logs contain the streams' last lines.
         clients.end().await;
         self.running.router.last_heard_is_kept().await;
         shutdown.cancel();
@@ -160,8 +162,8 @@ impl AnsweringEndpoint {
     }
 }
 
-/// After `leaving`, makes `/readyz` fail, and cancels `stop` after the delay. Load balancers detect the failure during
-/// the delay.
+/// Waits until `leaving` is cancelled, makes `/readyz` fail, and cancels `stop` after the delay. During the delay, load
+/// balancers detect the failing `/readyz`.
 async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Router>, stop: CancellationToken) {
     leaving.cancelled().await;
     router.leave();
@@ -169,7 +171,7 @@ async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Rou
     stop.cancel();
 }
 
-/// Watches the file of denied users, until the returned handle is dropped.
+/// Starts a task that applies changes of the file of denied users. Dropping the returned handle ends the task.
 async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropHandle<()>, DeniedUsersFileError> {
     let mut file = DeniedUsersFile::open(path).await?;
     let router = Arc::clone(router);
@@ -207,8 +209,8 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
     }
 }
 
-/// Returns the limits of memory, and logs the limits that were derived from the available memory. In the demo, they are
-/// only logged if the memory is too small.
+/// Returns the limits of memory, and logs the limits that were derived from the available memory. The demo logs these
+/// limits only if the memory is too small.
 fn limits(arguments: &ServeArguments) -> Limits {
     let Memory { bytes: memory, bound } = Memory::detect();
     let limits = arguments.limits.router(memory);
@@ -239,8 +241,8 @@ fn limits(arguments: &ServeArguments) -> Limits {
 }
 
 /// Returns the number of connections to a cluster, among which clients' requests are distributed: half of the cores, at
-/// most four. In measurements, four connections carry more than one kube-apiserver answers, and a second connection has
-/// no effect on two cores.
+/// most four. In measurements, one kube-apiserver cannot saturate four connections, and on two cores a second
+/// connection has no effect.
 fn connections_per_cluster(cores: usize) -> usize {
     (cores / 2).clamp(1, 4)
 }

@@ -29,7 +29,7 @@ impl ServingIdentity {
             None => default_data_directory().map_err(Failure::usage)?,
         };
         let directory = DataDirectory::open(path).map_err(Failure::runtime)?;
-        // Two processes that start at the same time must not create two authorities.
+        // Without this lock, two processes that start at the same time could create two certificate authorities.
         let _lock = directory.lock().await.map_err(Failure::runtime)?;
         let is_shared = arguments.shared.is_shared();
         let token = (!is_shared).then(|| BearerToken::open(&directory)).transpose().map_err(Failure::runtime)?;
@@ -47,8 +47,8 @@ impl ServingIdentity {
         Ok(Self { directory, token, listen: arguments.listen, authority_pem, certificate })
     }
 
-    /// Replaces the serving certificate near its end. A certificate from a file is never replaced, because the
-    /// administrator renews it.
+    /// Replaces the generated serving certificate shortly before it expires. A certificate from a file is never
+    /// replaced, because the administrator renews it.
     pub(super) async fn renew(&mut self) -> Result<(), certificates::CertificateError> {
         if self.authority_pem.is_none() {
             return Ok(());

@@ -67,7 +67,7 @@ pub(super) async fn prepare(
     let sources = sources(&arguments, merged_kubeconfig.as_deref())?;
     let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(None) };
     let configuration = configuration.map_err(Failure::usage)?;
-    // The configuration decides about shared mode, so the flags are checked after this point.
+    // The configuration can enable shared mode, so the flags are checked only after the configuration has been read.
     arguments.shared.hosts_vouch = configuration.cluster_with_authorities().is_some();
     check_access(&arguments).map_err(Failure::Usage)?;
     let audit = Auditor::open(&arguments.audit.settings()).await.map_err(|error| match error {
@@ -93,8 +93,8 @@ fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
     Ok(Observers { access_log, tracer })
 }
 
-/// Returns the sources of the configuration, and checks that the process will not write into one of them. Contexts may
-/// be added to `merged_kubeconfig`.
+/// Returns the sources of the configuration, and checks that no file which the process will write is one of the
+/// sources. Contexts may be added to `merged_kubeconfig`.
 fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Result<ConfigurationSources, Failure> {
     let sources = ConfigurationSources::new(arguments.configuration_flags()).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
@@ -116,7 +116,8 @@ fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Fail
     }
 }
 
-/// Returns whether the flags alone determine the mode. With `--config`, an UpstreamCluster may enable shared mode.
+/// Returns whether the flags alone determine personal or shared mode. With `--config`, an UpstreamCluster may enable
+/// shared mode.
 fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
     arguments.shared.is_shared() || arguments.config.is_none()
 }

@@ -11,7 +11,8 @@ pub(super) enum ReloadCause {
 }
 
 impl ReloadCause {
-    /// Returns whether a reload without changes is logged. Frequent retries are not logged.
+    /// Returns whether a reload for this cause is logged even if the configuration has not changed. Frequent retries
+    /// are not logged.
     pub(super) fn is_always_logged(self) -> bool {
         self != Self::Retry
     }

@@ -1,4 +1,4 @@
-//! The state of a running endpoint, which follows changes of its sources.
+//! The state of a running endpoint, and the application of changed configuration sources.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,23 +29,24 @@ use crate::cli::ServeArguments;
 use crate::exit::Failure;
 use crate::output::print;
 
-/// The time for which the start waits for the clusters' first answers. Unreachable clusters are then handled by the
-/// `partial` rule.
+/// The time for which the start waits for the clusters' first answers. After this time, the `partial` rule decides
+/// about requests to unreachable clusters.
 const FIRST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time for which the start waits for users' rights. Otherwise a load balancer would send requests that would be
-/// refused. Compiling the roles of a thousand clusters takes this long. The start does not wait for unreachable
-/// clusters, nor for clusters whose roles the account may not read.
+/// The time for which the start waits until the roles and bindings of clusters are compiled into users' rights. Without
+/// this wait, a load balancer would send requests that would be refused. Compiling the roles of a thousand clusters
+/// takes up to 30 s. The start does not wait for unreachable clusters, nor for clusters whose roles the account may not
+/// read.
 const FIRST_RIGHTS_TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval of checks for two names of one cluster, and for resources that no cluster serves. A cluster may be
-/// reachable only after the start.
+/// The interval of checks for two names of one cluster, and for resources that no cluster serves. The checks are
+/// repeated, because a cluster may become reachable after the start.
 const CLUSTER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval of retries after an invalid configuration, or for a cluster without a client. The file watch may miss a
-/// file that exists again.
+/// The interval of retries after an invalid configuration, or for a cluster without a client. The retries are needed
+/// because the file watch may miss a file that was removed and exists again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval of checks of the serving certificate, which is renewed 30 days before its end.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The facts that are reported when the server is ready.
+/// The facts about a server that are reported when the server is ready.
 pub struct Ready<'a> {
     /// The URL of the merged view.
     pub url: &'a str,
@@ -73,12 +74,12 @@ pub(super) struct RunningEndpoint {
     /// The socket address of the listener.
     pub(super) address: SocketAddr,
     pub(super) unserved: UnservedResources,
-    /// The reason why the last configuration was refused.
+    /// The reason why the most recently read configuration was refused, if it was refused.
     pub(super) refused: Option<String>,
 }
 
 impl RunningEndpoint {
-    /// Applies the first configuration. Every error ends the start.
+    /// Applies the first configuration. Any error in the configuration ends the start.
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS_TIMEOUT).await;
@@ -102,12 +103,13 @@ impl RunningEndpoint {
             indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }
         self.review_tokens_of(&configuration.clusters)?;
-        // Flow control is applied before the policies that refer to its schemas. An error leaves all later parts
-        // unchanged.
+        // Flow control is applied before the policies that refer to its schemas. After an error, the parts that follow
+        // are not applied.
         self.router.set_flow_control(configuration.flow_control)?;
         self.sources.watch_files(configuration.files);
         self.clusters.update(configuration.clusters).await;
-        // New policies are applied before the clusters to which they belong.
+        // New dispatch policies are applied before new clusters, so that no request reaches a cluster without its
+        // policies.
         self.router.set_dispatch(configuration.dispatch);
         if let Some(log) = &self.access_log {
             log.set_modes(configuration.logging);
@@ -158,12 +160,12 @@ impl RunningEndpoint {
         }
         self.tls.serve_hosts(&hosts)?;
         self.hosts.replace(hosts);
-        // The authentication of users by a cluster's own authorities may have changed.
+        // A cluster's own authorities may have changed, so the router checks the users of long-running requests again.
         self.router.authentication_changed();
         Ok(())
     }
 
-    /// Applies the configured set of clusters that review tokens.
+    /// Applies the set of clusters that review bearer tokens, as configured.
     fn review_tokens_of(&self, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let all = clusters.iter().map(|spec| spec.name.clone()).collect();
@@ -193,7 +195,8 @@ impl RunningEndpoint {
         let mut check = tokio::time::interval(CLUSTER_CHECK_INTERVAL);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut certificate = tokio::time::interval(CERTIFICATE_INTERVAL);
-        // The first tick would complete at once, but the start has just checked the certificate.
+        // Without this reset, the interval's first tick would complete at once, although the start has just checked the
+        // certificate.
         certificate.reset();
         let mut retry = tokio::time::interval(RETRY_INTERVAL);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -270,8 +273,8 @@ impl RunningEndpoint {
         }
     }
 
-    /// Refuses clusters that turn out to be a second name of another cluster. At the start, such a cluster may have
-    /// been unreachable.
+    /// Refuses clusters that turn out to be a second name of another cluster. Such a cluster may have been unreachable
+    /// at the start, so the check is repeated later.
     fn refuse_same_clusters(&mut self) {
         while let Some((first, second)) = self.router.same_cluster_twice() {
             let reason = self.same_cluster(&first, &second).to_string();
@@ -340,7 +343,8 @@ impl RunningEndpoint {
     }
 }
 
-/// Refuses a cluster whose address is this endpoint, because its requests would loop forever.
+/// Refuses a cluster whose address is this endpoint, because requests to this cluster would loop through the endpoint
+/// forever.
 fn check_not_this_endpoint(address: SocketAddr, hosts: &HostTable, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
     let leads_here = |server: &http::Uri| {
         let host = without_brackets(server.host().unwrap_or_default());
@@ -366,7 +370,8 @@ fn ready_line(url: &str, kubeconfig: Option<&Path>, clusters: &[ClusterName]) ->
     format!("ready: {url}{kubeconfig} clusters={}\n", names.join(","))
 }
 
-/// Returns a command for the user to try the added contexts. `file` is the value of the flag.
+/// Returns a `kubectl` command with which the user can try the added contexts. `file` is the path in the flag for the
+/// kubeconfig.
 fn example_command(context: &str, file: Option<&Path>) -> String {
     let file = file.map(|file| format!(" --kubeconfig {}", file.display())).unwrap_or_default();
     format!("Try it: kubectl{file} --context {context} get pods -A\n")

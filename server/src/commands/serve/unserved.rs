@@ -1,4 +1,4 @@
-//! Logs configured resources that no cluster serves, which are usually misspelt.
+//! Logs configured resources that no cluster serves. The names of such resources are usually misspelt.
 
 use tributary_apimachinery::ResourceNames;
 use tributary_router::ServedResources;
@@ -80,7 +80,7 @@ mod tests {
             (vec![carts.clone()], vec![]),
             "its CustomResourceDefinition is gone"
         );
-        // Resources that were removed from the configuration are not logged.
+        // A resource that was removed from the configuration is not logged as served again.
         unserved.set(vec![pods.clone()]);
         assert_eq!(unserved.find_changes(before), (vec![], vec![]));
     }

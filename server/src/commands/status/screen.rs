@@ -42,8 +42,8 @@ impl ScreenRow {
     }
 }
 
-/// Formats rows below headings. Each column is as wide as its widest cell, except the last column. Each row may have
-/// unaligned lines below it.
+/// Formats the rows of a table below their headings. Each column except the last is as wide as its widest cell. Each
+/// row may have unaligned lines below it.
 fn table(headings: &[&str], rows: Vec<(Vec<String>, Vec<String>)>) -> Vec<ScreenRow> {
     let last = headings.len() - 1;
     let shown = |(at, cell): (usize, String)| {
@@ -128,7 +128,7 @@ fn word(condition: ClusterCondition) -> &'static str {
     }
 }
 
-/// Returns the problems of a cluster, without refused collections.
+/// Returns a cluster's problems, except collections that the cacher refused to store.
 fn problems(cluster: &ClusterReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(problem) = &cluster.problem {
@@ -139,7 +139,8 @@ fn problems(cluster: &ClusterReport) -> Vec<String> {
     lines
         .extend(cluster.rights_problem.as_ref().map(|problem| format!("the rights of users are not known: {problem}")));
     lines.extend(cluster.identity_problem.as_ref().map(|problem| format!("identity: {problem}")));
-    // For a single endpoint, the cluster's own problem suffices, unless the configuration drains the endpoint.
+    // For a cluster with a single endpoint, the problem of the cluster suffices. Only a drained endpoint is reported
+    // separately.
     let is_only = cluster.endpoints.len() == 1;
     let told = cluster.endpoints.iter().filter(|it| !is_only || it.left_out.as_deref() == Some("drain"));
     let lost = told.filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
@@ -170,7 +171,7 @@ fn behind(report: &Report) -> Vec<ScreenRow> {
     if rows.is_empty() { Vec::new() } else { table(&["CLUSTER", "BEHIND", "HELD", "FOR", "REASON"], rows) }
 }
 
-/// Describes a group of collections in a few words.
+/// Describes a group of outdated collections in a few words.
 fn counted(collections: &[&CollectionReport], all: u64) -> String {
     let named = |collection: &CollectionReport| match &collection.namespace {
         Some(namespace) => format!("{} in {namespace}", collection.resource),
@@ -247,7 +248,7 @@ fn latency(microseconds: u64) -> String {
     }
 }
 
-/// Formats bytes in the largest unit with a number of ten or more: `900B`, `12KiB`, `3500MiB`.
+/// Formats a number of bytes in the largest unit in which the number is ten or more: `900B`, `12KiB`, `3500MiB`.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
     /// The number of bytes from which the next larger unit is used.

@@ -10,7 +10,7 @@ use tributary_policy::{
 /// The verdict for the server's own paths, for example `/tributary/status`.
 pub(super) const ANSWERED_HERE: &str = "Tributary answers the request itself, without policies";
 
-/// The view through which a request reaches a cluster whose dispatch is `DenyAll`.
+/// The view to which a request was sent, for a cluster whose dispatch is `DenyAll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DenyAllView {
     /// The request is for the cluster's own view.
@@ -19,7 +19,8 @@ pub(super) enum DenyAllView {
     MergedView,
 }
 
-/// Explains the policies of an object, rule by rule. `frozen` is set for a cluster whose dispatch is `DenyAll`.
+/// Explains, rule by rule, how the policies of a configuration object decide. `frozen` is `Some` for a cluster whose
+/// dispatch is `DenyAll`.
 pub(super) fn describe_policies(
     object: &str,
     frozen: Option<DenyAllView>,
@@ -79,7 +80,7 @@ pub(super) fn describe_member_user(
         Verdict::Matched { place, outcome } => Some((Some(place), describe_outcome(outcome))),
     };
     let own = policies.decide(asked).verdict;
-    // A request that is already refused needs no second decision.
+    // For a request that is already refused, the decision for such a user is not described.
     let is_refused = match own {
         Verdict::Ungoverned => false,
         Verdict::Unmatched => true,

@@ -7,7 +7,7 @@ use tributary_policy::{Action, DispatchAttributes, DispatchPolicies, Outcome, Ve
 use super::explanation::{ANSWERED_HERE, describe_outcome};
 use super::{Compiled, CompiledCluster};
 
-/// Lists the verdicts. `merged` is `None` for a request that cannot reach the merged view. Otherwise, `merged` tells
+/// Lists the verdicts. `merged` is `None` for a request that cannot reach the merged view. Otherwise, `merged` contains
 /// whether the server itself answers the request, and whether the request is for a resource. The policies of clusters
 /// apply only to resources.
 pub(super) fn list_verdicts(
@@ -65,7 +65,7 @@ fn judge_merged_view(compiled: &Compiled<'_>, is_for_resource: bool, asked: &Dis
     }
 }
 
-/// Returns the refusal by these policies; `None` if they allow the request.
+/// Returns the text of the refusal by these policies. Returns `None` if the policies allow the request.
 fn find_refusal(policies: &DispatchPolicies, asked: &DispatchAttributes<'_>) -> Option<String> {
     match policies.decide(asked).verdict {
         Verdict::Ungoverned => None,
